@@ -1,0 +1,103 @@
+"""The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
+
+An element does its work from the state on the target alone: its command line names the run's
+folder, the step and its index. Whether it did its work is told by its RECEIPT, never by this
+port alone; this port only says what became of the process.
+"""
+
+from __future__ import annotations
+
+import enum
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+class State(enum.Enum):
+    """What became of one element, as far as the cluster can say."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    """The process ended with exit status 0."""
+    FAILED = "failed"
+    """Ended otherwise: exit status, out of memory, time limit, node failure not requeued."""
+    CANCELLED = "cancelled"
+    LOST = "lost"
+    """The cluster no longer knows it, and cannot say how it ended."""
+
+    @property
+    def ended(self) -> bool:
+        return self not in (State.PENDING, State.RUNNING)
+
+
+@dataclass(frozen=True)
+class Status:
+    """One element's state, with what people want to know of it."""
+
+    state: State
+    reason: str = ""
+    """The cluster's own words: `OutOfMemory`, `exit 1`, `Priority`."""
+    node: str = ""
+    started: float = 0.0
+    """Seconds since the epoch; 0 when not known."""
+    ended: float = 0.0
+    restarts: int = 0
+
+
+@dataclass(frozen=True)
+class ArraySpec:
+    """One array to be submitted."""
+
+    name: str
+    """Unique to the dataset, run, step and submission: an array whose id was lost is found by
+    it. Only `[A-Za-z0-9._-]`."""
+    step: str
+    """Chooses the job options (`cluster.steps`)."""
+    indices: Sequence[int]
+    command: Sequence[str]
+    """The argument vector without the index, absolute interpreter first. The element appends
+    its own index."""
+    logs: Path
+    """Folder for the elements' output: `<step>-<index>.log` (SLURM: `%x-%A_%a.log`)."""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+
+class Cluster(Protocol):
+    """Where elements run."""
+
+    kind: str
+    """`local` or `slurm`."""
+
+    def check(self, steps: Sequence[str]) -> Sequence[str]:
+        """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work,
+        quoting the cluster's own words; returns warnings."""
+
+    def slots(self, step: str) -> int:
+        """How many elements of this step may run at once (a node each on SLURM)."""
+
+    def max_array(self) -> int:
+        """The most elements that one array can have."""
+
+    def submit(self, spec: ArraySpec) -> str:
+        """Submit once; returns the array's id. The caller writes it down before it waits."""
+
+    def find(self, name: str) -> str | None:
+        """The id of the array that was submitted under this name and has not ended, if any."""
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        """The states of all these elements, by ONE query. An element it knows nothing of is
+        LOST. Raises TransientError while the controller cannot be asked."""
+
+    def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
+        """End the elements (all of them without `indices`); returns when they are told."""
+
+    def interval(self, waited: float) -> float:
+        """Seconds until the next query, after `waited` seconds of waiting."""
+
+    def holder_ended(self, job: str) -> bool:
+        """True only when the cluster names this job (a lock's holder) as ended. A job that it
+        does not know or may not show is NOT ended."""

@@ -1,0 +1,1 @@
+"""The configuration: read strictly, typed, frozen."""

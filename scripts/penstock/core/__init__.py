@@ -1,0 +1,1 @@
+"""Pure parts: models, decisions, formats. The standard library only."""

@@ -1,0 +1,117 @@
+"""Where everything of a dataset lies below the target root. One place for every name.
+
+<root>/<dataset>/current -> releases/<release>
+<root>/<dataset>/releases/.<release>.staging/data/...
+<root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
+<root>/<dataset>/.penstock/{lock, history.jsonl, runs/<run>/...}
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+DATA = "data"
+MANIFEST = "manifest.parquet"
+MANIFEST_XXH = "manifest.xxh128"
+MANIFEST_SHA256 = "manifest.sha256"
+SEAL = "release.json"
+CURRENT = "current"
+
+
+@dataclass(frozen=True)
+class DatasetLayout:
+    """The paths of one dataset."""
+
+    root: Path
+    """The configured target root."""
+    dataset: str
+    state_root: Path | None = None
+    """`target.state_root`: where `.penstock` lies instead, if configured."""
+
+    @property
+    def folder(self) -> Path:
+        return self.root / self.dataset
+
+    @property
+    def releases(self) -> Path:
+        return self.folder / "releases"
+
+    @property
+    def current(self) -> Path:
+        return self.folder / CURRENT
+
+    @property
+    def state(self) -> Path:
+        if self.state_root is not None:
+            return self.state_root / self.dataset / ".penstock"
+        return self.folder / ".penstock"
+
+    @property
+    def lock(self) -> Path:
+        return self.state / "lock"
+
+    @property
+    def history(self) -> Path:
+        return self.state / "history.jsonl"
+
+    @property
+    def runs(self) -> Path:
+        return self.state / "runs"
+
+    def staging(self, release: str) -> Path:
+        return self.releases / f".{release}.staging"
+
+    def release(self, release: str) -> Path:
+        return self.releases / release
+
+    def run(self, run: str) -> RunLayout:
+        return RunLayout(self.runs / run)
+
+
+@dataclass(frozen=True)
+class RunLayout:
+    """The durable state of one run: one listing on its way to one release."""
+
+    folder: Path
+
+    @property
+    def listing(self) -> Path:
+        return self.folder / "listing.parquet"
+
+    @property
+    def run_file(self) -> Path:
+        """`RunInfo` as JSON: written once by list, never changed."""
+        return self.folder / "run.json"
+
+    @property
+    def plan(self) -> Path:
+        return self.folder / "plan.json"
+
+    @property
+    def arrays(self) -> Path:
+        """The ids of submitted arrays, durable before the wait."""
+        return self.folder / "arrays.jsonl"
+
+    @property
+    def logs(self) -> Path:
+        return self.folder / "logs"
+
+    def shard(self, index: int) -> Path:
+        return self.folder / "shards" / f"{index:05d}.parquet"
+
+    def journals(self, index: int) -> Path:
+        """Folder of a shard's journals, one file an attempt."""
+        return self.folder / "journal" / f"{index:05d}"
+
+    def receipt(self, step: str, index: int | None = None) -> Path:
+        name = f"{step}.json" if index is None else f"{step}/{index:05d}.json"
+        return self.folder / "receipts" / name
+
+    def records(self, index: int) -> Path:
+        """What verify saw of a shard, written under this name only when it is whole."""
+        return self.folder / "records" / f"{index:05d}.parquet"
+
+    def progress(self, step: str, index: int) -> Path:
+        """A small file that a running element rewrites: bytes and files so far."""
+        return self.folder / "progress" / step / f"{index:05d}.json"

@@ -1,0 +1,127 @@
+"""The nouns: listed objects, entries, claims, records.
+
+A path or key is a `str` made by `os.fsdecode`: bytes that are not UTF-8 travel as surrogate
+escapes. On disk (Parquet) it is a binary column, made by `os.fsencode`.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Listed(NamedTuple):
+    """One object as its source lists it."""
+
+    key: str
+    """Relative to the source's root or prefix: what the include patterns see."""
+    size: int
+    token: str
+    """Opaque version token; the same token means the same bytes. S3: the etag without quotes;
+    POSIX: `size-mtime_ns-ctime_ns-inode`; fsspec: the best that the protocol has, or ""."""
+    modified_ns: int
+    version: str = ""
+    """A version id or generation by which the source can be asked for exactly these bytes."""
+    checksum: str = ""
+    """A source checksum that the listing itself carries, as `str(Claim)`, or ""."""
+
+
+class Entry(NamedTuple):
+    """One planned copy: key to path, whole or one part of a giant. A row of a shard."""
+
+    path: str
+    """Target path below `data/`, relative, normalised."""
+    key: str
+    size: int
+    """Of the whole object, also in a part's row."""
+    token: str
+    modified_ns: int
+    source: int = 0
+    """Index into the dataset's sources."""
+    version: str = ""
+    checksum: str = ""
+    part: int = -1
+    """-1: the whole object. Else this row is part `part` of a giant."""
+    offset: int = 0
+    length: int = 0
+    """Bytes of this row: `size` for a whole object."""
+    reuse: str = ""
+    """Digest of the current release's file with the same path and token: link it, copy nothing."""
+
+
+class Claim(NamedTuple):
+    """What a source states about an object's bytes: one checksum.
+
+    `algorithm` is one of crc64nvme crc32c crc32 sha256 sha1 md5 sha512 xxh3_128 xxh64;
+    `kind` is `full` (of all the object's bytes), `composite` (a hash over its parts' hashes)
+    or `part` (of exactly the bytes of one answered range). `value` is lower-case hex.
+    `parts` is the number of parts of a composite, else 0.
+    """
+
+    algorithm: str
+    kind: str
+    value: str
+    parts: int = 0
+
+    def __str__(self) -> str:
+        return f"{self.algorithm}:{self.kind}:{self.value}" + (f"-{self.parts}" if self.parts else "")
+
+    @classmethod
+    def parse(cls, text: str) -> Claim:
+        """The inverse of `str(claim)`. Raises ValueError."""
+        algorithm, kind, value = text.split(":")
+        value, _, parts = value.partition("-")
+        return cls(algorithm, kind, value, int(parts or 0))
+
+
+# How strongly the source's own statement proved the bytes on their way, weakest first.
+SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
+# What was seen of the stored bytes, weakest first.
+STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
+
+
+class Copied(NamedTuple):
+    """What the copy of one row became: one line of a shard's journal."""
+
+    row: int
+    """Index of the row in its shard."""
+    digest: str
+    """`xxh3_128:<32 hex>` of the row's bytes (of a part: of that part alone)."""
+    grade: str
+    """One of SOURCE_GRADES."""
+    proof: str
+    """`str(Claim)` of the claim that was checked and held; a part's own CRC as
+    `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; or ""."""
+    host: str
+    attempt: str
+
+
+class Record(NamedTuple):
+    """One published file: a row of the manifest, in canonical order (bytes of the path)."""
+
+    path: str
+    size: int
+    digest: str
+    """`xxh3_128:<hex>`, or for a giant `xxh3_128/<part bytes>:<hex>`: xxh3_128 over the
+    concatenated 16-byte digests of its parts, in order."""
+    modified_ns: int
+    key: str
+    token: str
+    version: str
+    source: int
+    source_grade: str
+    source_proof: str
+    storage_grade: str
+    method: str
+    """How the caches were passed when it was read back: `direct`, `dropped`, `cached`,
+    `unread`."""
+    written_host: str
+    verified_host: str
+    attempt: str
+    """Of the verification."""
+    mtime_ns: int
+    ctime_ns: int
+    """As verify saw them; the closing walk compares."""
+    parts: bytes = b""
+    """A giant's part digests, 16 bytes each; else empty."""
+    digests: str = ""
+    """Further whole-file digests on wish, `sha256:<hex>` separated by blanks."""

@@ -1,0 +1,90 @@
+"""The durable facts of one run, as JSON beside the data: what list and plan wrote down.
+
+Elements on other nodes know nothing but these files. Written once, then only read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class RunInfo:
+    """`run.json`, by list."""
+
+    run: str
+    """16 hex: of the listing, the filter and everything else that decides the release's
+    content. The same source and configuration meet the same run, also from another checkout."""
+    dataset: str
+    release: str
+    """The release's name, made once."""
+    created: str
+    """UTC, ISO 8601."""
+    listing_digest: str
+    """`sha256:<hex>` over the listing's canonical rows."""
+    files: int
+    bytes: int
+    scanned: int
+    """Objects seen, before the filter."""
+    root: str
+    state_root: str | None
+    config: Mapping[str, Any] = field(default_factory=dict)
+    """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ...}, each by
+    `config.model.to_json`. Never a secret."""
+    histogram: Sequence[Sequence[int]] = ()
+    """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    """What list left out by policy, and how many: filtered, markers, links, specials."""
+    format: int = FORMAT
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    """One shard, of `plan.json`."""
+
+    index: int
+    rows: int
+    files: int
+    """Whole files that end in this shard (a giant counts where its last part is)."""
+    bytes: int
+    reused: int
+    """Rows that are linked from the current release."""
+    digest: str
+    """`sha256:<hex>` of the shard's file: journals and receipts name it."""
+
+
+@dataclass(frozen=True)
+class PlanInfo:
+    """`plan.json`, by plan."""
+
+    run: str
+    release: str
+    base: str | None
+    """The release whose files are reused, if any."""
+    files: int
+    bytes: int
+    giants: int
+    unchanged: int
+    unchanged_bytes: int
+    shards: Sequence[ShardInfo]
+    part_bytes: int
+    folders: int
+    why: Sequence[str] = ()
+    """Sentences for people: how many shards and why, how long it will take and why."""
+    format: int = FORMAT
+
+
+def to_json(value: RunInfo | PlanInfo) -> dict[str, Any]:
+    return asdict(value)
+
+
+def run_info(raw: Mapping[str, Any]) -> RunInfo:
+    return RunInfo(**raw)
+
+
+def plan_info(raw: Mapping[str, Any]) -> PlanInfo:
+    return PlanInfo(**{**raw, "shards": tuple(ShardInfo(**s) for s in raw["shards"])})

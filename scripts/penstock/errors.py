@@ -1,0 +1,112 @@
+"""The errors that penstock raises on purpose, each with its exit status.
+
+Exit statuses are a promise (README, "Exit status"): scripts branch on them.
+"""
+
+from __future__ import annotations
+
+
+class PenstockError(Exception):
+    """Something that a person must be told: what failed, where, why, and what to do.
+
+    `str(error)` is the whole message for a terminal, without a traceback. `retry` says whether
+    the same operation may succeed when it is simply tried again.
+    """
+
+    exit_code = 1
+    retry = False
+
+    def __init__(self, what: str, *, where: str = "", why: str = "", hint: str = "") -> None:
+        self.what, self.where, self.why, self.hint = what, where, why, hint
+        super().__init__(what)
+
+    def __str__(self) -> str:
+        line = self.what
+        if self.where:
+            line += f" [{self.where}]"
+        if self.why:
+            line += f": {self.why}"
+        return f"{line}\n  {self.hint}" if self.hint else line
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (_rebuild, (type(self), self.what, self.where, self.why, self.hint))
+
+
+def _rebuild(kind: type[PenstockError], what: str, where: str, why: str, hint: str) -> PenstockError:
+    return kind(what, where=where, why=why, hint=hint)
+
+
+class FailedError(PenstockError):
+    """The run did not reach its end; what was done is kept and the same command goes on."""
+
+
+class ConfigError(PenstockError):
+    """The command line or the configuration cannot be used as it is."""
+
+    exit_code = 2
+
+
+class PreflightError(PenstockError):
+    """The surroundings (target, source, cluster) do not allow the run; nothing was changed."""
+
+    exit_code = 3
+
+
+class FindingsError(PenstockError):
+    """An audit or a gate found deviations."""
+
+    exit_code = 4
+
+
+class SourceChangedError(PenstockError):
+    """An object is no longer the one that was listed. It is never spliced: plan anew."""
+
+    exit_code = 5
+
+
+class NoSpaceError(PenstockError):
+    """The target has no space, inodes or quota left. What was written stays and is resumed."""
+
+    exit_code = 6
+
+
+class LockedError(PenstockError):
+    """Another run holds the dataset."""
+
+    exit_code = 7
+
+
+class TransientError(PenstockError):
+    """A read or a request failed in a way that may pass: reset, timeout, 5xx, short body."""
+
+    retry = True
+
+    def __init__(
+        self, what: str, *, where: str = "", why: str = "", hint: str = "", after: float | None = None
+    ) -> None:
+        super().__init__(what, where=where, why=why, hint=hint)
+        self.after = after
+        """Seconds that the other side asked to wait (Retry-After), if it did."""
+
+
+class ObjectError(PenstockError):
+    """One object cannot be copied, for good: refused, gone, wrong content. The others go on."""
+
+
+class IntegrityError(ObjectError):
+    """The bytes contradict a checksum or a size that was stated for them."""
+
+
+class InterruptedRunError(PenstockError):
+    """SIGINT or SIGTERM: a tidy stop. The exit status is 128 plus the signal's number."""
+
+    def __init__(self, signal_number: int) -> None:
+        super().__init__(
+            "stopped by SIGINT" if signal_number == 2 else f"stopped by signal {signal_number}",
+            hint="the same command goes on where this one stopped",
+        )
+        self.signal_number = signal_number
+        self.exit_code = 128 + signal_number
+
+    def __reduce__(self) -> tuple[object, ...]:
+        return (InterruptedRunError, (self.signal_number,))

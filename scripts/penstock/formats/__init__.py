@@ -1,0 +1,1 @@
+"""The forms on disk that need pyarrow: listing, shards, records, manifest. Workers import none."""

@@ -1,0 +1,70 @@
+"""The port of sources: list, and read ranges that fail when the object changed.
+
+Implementations: posix, s3, fsspec_any. `sources.open_source` picks one by the URL.
+A `Source` is cheap to make and picklable by its configuration alone (workers make their own).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.core.model import Claim, Entry, Listed
+
+
+class Body(Protocol):
+    """The bytes of one range of one object, read once, in order."""
+
+    claims: Sequence[Claim]
+    """What the source states of these bytes, known as soon as `open` returned, so that they can
+    be computed in the same pass. `full` claims are given only for a range that is the whole
+    object (or may be combined from parts: crc64nvme, crc32c, crc32)."""
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer` as far as bytes are at hand; 0 exactly at the end of the range.
+
+        Raises TransientError for a body that ends early or a connection that breaks,
+        SourceChangedError when the object is not the listed one, ObjectError for a refusal.
+        """
+
+    def close(self) -> None:
+        """End of reading. After the whole range was read: checks once more that the object is
+        the listed one (POSIX: fstat) and raises SourceChangedError. Keeps a connection only
+        when the range was read to its end."""
+
+    def abandon(self) -> None:
+        """Drop it unread or half read; never raises."""
+
+
+class Reader(Protocol):
+    """Reads for ONE thread: owns a connection or folder descriptors, and reuses them."""
+
+    def open(self, entry: Entry, offset: int, length: int) -> Body:
+        """Bytes `[offset, offset + length)` of the listed version of the object.
+
+        Conditional (If-Match, version, fstat), and the answer's own etag and size compared.
+        """
+
+    def close(self) -> None: ...
+
+
+class Source(Protocol):
+    """One root or prefix of one store."""
+
+    url: str
+    """For people and for the seal: never with a secret in it."""
+
+    def check(self) -> None:
+        """Reach it once, cheaply. Raises PreflightError that names the URL and what to do."""
+
+    def list(self) -> Iterator[Sequence[Listed]]:
+        """Everything below the root, in batches, in ascending order of the key's bytes
+        (`os.fsencode`). Bounded memory. A changed or looping page order is an error."""
+
+    def reader(self) -> Reader: ...
+
+    def checksum(self, entry: Entry) -> Sequence[Claim]:
+        """Ask for the object's own checksums when the body's answers cannot carry them
+        (parts of a giant). () when there are none."""

@@ -1,0 +1,93 @@
+"""Durable small files and the one durable rename.
+
+Guarantee: when a function of this module returns, what it did survives a power cut of this
+machine (on BeeGFS and NFS: of the client; their fsync reaches the servers' disks). On an error
+the old content is still there.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+from pathlib import Path
+from typing import Any
+
+
+def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
+    """Make the names in a folder durable. BeeGFS answers with a success that does nothing: its
+    metadata servers have them already."""
+    fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC, dir_fd=dir_fd)
+    try:
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def rename(old: Path, new: Path) -> None:
+    """Rename within ONE folder, durably. Files and symlinks replace; folders never do."""
+    if old.parent != new.parent:
+        raise ValueError(f"rename across folders: {old} -> {new}")
+    os.rename(old, new)
+    fsync_dir(new.parent)
+
+
+def make_dirs(path: Path, mode: int = 0o700) -> None:
+    """Make a folder and its missing parents with `mode`, durably; umask does not apply."""
+    missing = []
+    while not path.is_dir():
+        missing.append(path)
+        path = path.parent
+    for folder in reversed(missing):
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(folder, mode)
+            os.chmod(folder, mode)
+        fsync_dir(folder.parent)
+
+
+def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
+    """Replace a file whole: a reader sees the old content or the new."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        try:
+            os.fchmod(fd, mode)
+            view = memoryview(content)
+            while view:
+                view = view[os.write(fd, view) :]
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+        rename(temporary, path)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+        raise
+
+
+def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:
+    """`write_file` of canonical JSON: sorted keys, one line feed at the end."""
+    text = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False, indent=1)
+    write_file(path, text.encode() + b"\n", mode=mode)
+
+
+def read_json(path: Path) -> Any:
+    """The content of a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
+    return json.loads(path.read_bytes())
+
+
+def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
+    """Append one JSON line durably. One writer at a time (the lock's holder)."""
+    new = not path.exists()
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    try:
+        line = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+        view = memoryview(line.encode())
+        while view:
+            view = view[os.write(fd, view) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    if new:
+        fsync_dir(path.parent)

@@ -1,0 +1,1 @@
+"""What people see: progress, summary, report. Sinks of events, nothing else."""
