@@ -5,9 +5,11 @@ Elements on other nodes know nothing but these files. Written once, then only re
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 FORMAT = 1
 

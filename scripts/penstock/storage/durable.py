@@ -11,8 +11,10 @@ import contextlib
 import json
 import os
 import secrets
-from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
