@@ -1,0 +1,103 @@
+"""What the engine is asked to do and what it answers: plain data, made and read by the parent."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.config.model import DatasetConfig, EngineConfig, VerifyConfig
+    from penstock.core.runs import ShardInfo
+
+    Report = Callable[[int, int, int], None]
+    """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had
+    done counts too, so the totals end at the shard's own."""
+    StopCheck = Callable[[], None]
+    """Raises InterruptedRunError once a signal has come; called several times a second."""
+
+
+class Failure(NamedTuple):
+    """One row that could not be copied or did not read back as it was written."""
+
+    path: str
+    why: str
+    exit_code: int
+    retry: bool
+    """Whether the same run, started again, may succeed."""
+
+
+@dataclass(frozen=True)
+class CopyTask:
+    """One shard on its way into staging, by one attempt of one element."""
+
+    shard: ShardInfo
+    rows: Path
+    """The shard's Parquet file."""
+    journals: Path
+    """`RunLayout.journals(index)`: the folder of the shard's journals."""
+    data: Path
+    """Staging's `data` folder; it exists."""
+    dataset: DatasetConfig
+    engine: EngineConfig
+    run: str
+    attempt: str
+    """Unique to this attempt: `[A-Za-z0-9._-]+`."""
+    host: str
+    gid: int | None = None
+    base: Path | None = None
+    """`data` of the release whose unchanged files are linked, if any."""
+
+
+@dataclass(frozen=True)
+class RereadTask:
+    """One shard read back from staging (or a release) and compared with its journal."""
+
+    shard: ShardInfo
+    rows: Path
+    journals: Path
+    data: Path
+    records: Path
+    """Where the records go; the file appears whole and only when no row failed."""
+    engine: EngineConfig
+    verify: VerifyConfig
+    run: str
+    attempt: str
+    host: str
+
+
+@dataclass
+class Outcome:
+    """What became of a shard. A row counts in `files` when a whole file or a part is done."""
+
+    files: int = 0
+    bytes: int = 0
+    """Of the rows done by this call."""
+    resumed_files: int = 0
+    resumed_bytes: int = 0
+    """Of the rows that earlier attempts had done."""
+    linked: int = 0
+    """Rows linked from the current release."""
+    failures: list[Failure] = field(default_factory=list)
+    retries: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    """Of the workers and of this process while it ran them."""
+    workers: int = 0
+    streams: int = 0
+    """The most that were active at once."""
+    durability: str = ""
+    grades: dict[str, int] = field(default_factory=dict)
+    """Rows by source grade (copy) or storage grade (reread)."""
+    methods: dict[str, int] = field(default_factory=dict)
+    """Rows by how the caches were passed (reread)."""
+    why: str = ""
+    """Why this many workers and streams, and what pressure did to them, in words."""
+
+    @property
+    def exit_code(self) -> int:
+        """0, or the one status of all failures, or 1 when they differ."""
+        codes: Sequence[int] = sorted({f.exit_code for f in self.failures})
+        return 0 if not codes else codes[0] if len(codes) == 1 else 1
