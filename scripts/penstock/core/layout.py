@@ -62,6 +62,11 @@ class DatasetLayout:
     def runs(self) -> Path:
         return self.state / "runs"
 
+    @property
+    def latest(self) -> Path:
+        """Names the run that list made or met last: what the later steps work on."""
+        return self.state / "latest.json"
+
     def staging(self, release: str) -> Path:
         return self.releases / f".{release}.staging"
 
