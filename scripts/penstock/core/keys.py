@@ -1,0 +1,149 @@
+"""Keys become paths verbatim, or are refused: every offender is named, and nothing is mended.
+
+Never URL-decoded, never normalised: `%2e%2e`, blanks, newlines, quotes and bytes that are not
+UTF-8 are legal. Not legal is what no POSIX folder can hold at that place, what would leave the
+release, and what penstock names its own temporary files.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from itertools import pairwise
+from operator import lt
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+SEGMENT_BYTES = 255
+PATH_BYTES = 4000
+"""PATH_MAX is 4096; the rest is for the target's root and the release."""
+SHOWN = 1000
+"""So many offenders are named; all are counted."""
+_TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
+
+
+def check_key(key: str) -> str | None:
+    """Why `key` cannot be a path below a release, or None when it can.
+
+    | key                        | answer                        |
+    |----------------------------|-------------------------------|
+    | `a b/%2e%2e/-x\\n`          | None                          |
+    | `` or `a//b` or `a/`       | empty segment                 |
+    | `/a`                       | leading slash                 |
+    | `a/./b`, `../b`            | `.` or `..` segment           |
+    | NUL anywhere               | NUL                           |
+    | a segment of 256 bytes     | segment too long              |
+    | more than 4,000 bytes      | path too long                 |
+    | `.p.` and 16 hex digits    | reserved for temporary files  |
+    """
+    if "\0" in key:
+        return "has a NUL byte"
+    if key.startswith("/"):
+        return "begins with a slash"
+    encoded = os.fsencode(key)
+    if len(encoded) > PATH_BYTES:
+        return f"is {len(encoded)} bytes long; a path may have {PATH_BYTES}"
+    for segment in key.split("/"):
+        if not segment:
+            return "has an empty segment"
+        if segment in {".", ".."}:
+            return f"has a segment {segment!r}"
+        if len(segment) > SEGMENT_BYTES // 4 and len(os.fsencode(segment)) > SEGMENT_BYTES:
+            return f"has a segment of {len(os.fsencode(segment))} bytes; a name may have {SEGMENT_BYTES}"
+        if segment.startswith(".p.") and _TEMPORARY.fullmatch(segment):
+            return "has a segment of the form that names temporary files"
+    return None
+
+
+def all_good(keys: Sequence[str]) -> bool:
+    """Whether `check_key` has nothing to say on a whole batch; False only means: look closer.
+
+    Joined by a NUL segment, a batch is looked through at the speed of memory.
+    """
+    if not keys:
+        return True
+    text = os.fsencode("/" + "/\0/".join(keys) + "/")
+    if b"//" in text or b"/./" in text or b"/../" in text or b"/.p." in text:
+        return False
+    if text.count(b"\0") != len(keys) - 1:
+        return False
+    if max(map(len, text.split(b"/"))) > SEGMENT_BYTES:
+        return False
+    return max(map(len, keys)) <= PATH_BYTES // 4 or max(map(len, map(os.fsencode, keys))) <= PATH_BYTES
+
+
+@dataclass
+class Offenders:
+    """What is refused: all are counted, the first ones are kept to be shown."""
+
+    total: int = 0
+    shown: list[tuple[str, str]] = field(default_factory=list)
+
+    def add(self, key: str, reason: str) -> None:
+        self.total += 1
+        if len(self.shown) < SHOWN:
+            self.shown.append((key, reason))
+
+    def lines(self) -> list[str]:
+        """One line an offender, escaped for a terminal."""
+        lines = [f"{key!a} {reason}" for key, reason in self.shown]
+        if self.total > len(self.shown):
+            lines.append(f"and {self.total - len(self.shown)} more")
+        return lines
+
+
+class Conflicts:
+    """Finds, in a stream of paths in byte order, what one folder tree cannot hold together.
+
+    A path that is given twice, and a file that is also a folder of another path (`a` beside
+    `a/b`, even with `a-c` between them). Memory: only the paths that are prefixes of the newest
+    one. Raises FailedError for a stream that is not in order, since nothing could be promised.
+    """
+
+    def __init__(self) -> None:
+        self._open: list[str] = []
+        self._last = b""
+        self._started = False
+
+    def add(self, paths: Sequence[str]) -> Iterable[tuple[str, str]]:
+        """Look at the next paths; gives (path, reason) for each that collides."""
+        if not paths:
+            return []
+        encoded = [os.fsencode(path) for path in paths]
+        rising = all(map(lt, encoded[:-1], encoded[1:])) and (not self._started or self._last < encoded[0])
+        found: list[tuple[str, str]] = []
+        if not rising:
+            found.extend(self._doubled(paths, encoded))
+        self._started, self._last = True, encoded[-1]
+        stack = self._open
+        for path in paths:
+            while stack and not path.startswith(stack[-1]):
+                stack.pop()
+            if stack:
+                found.extend(
+                    (path, f"needs a folder where {file!a} is a file")
+                    for file in stack
+                    if len(path) > len(file) and path[len(file)] == "/"
+                )
+                if stack[-1] == path:
+                    continue
+            stack.append(path)
+        return found
+
+    def _doubled(self, paths: Sequence[str], encoded: Sequence[bytes]) -> Iterable[tuple[str, str]]:
+        ordered = [self._last, *encoded] if self._started else list(encoded)
+        named = ["", *paths] if self._started else list(paths)
+        for (one, two), name in zip(pairwise(ordered), named[1:], strict=True):
+            if one == two:
+                yield name, "is listed twice"
+            elif one > two:
+                raise FailedError(
+                    "the listing is not in ascending order",
+                    why=f"{name!a} came after {os.fsdecode(one)!a}",
+                    hint="the source changed its order while it was listed, or does not keep one: list again",
+                )

@@ -1,0 +1,174 @@
+"""Parquet files that appear whole under their name, or not at all, and are read as a stream.
+
+Paths and keys are binary columns (`os.fsencode`): names that are not UTF-8 live in them. A
+file says in its metadata what it holds, so that a wrong or older file is a clear error.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import secrets
+from typing import IO, TYPE_CHECKING, Any, Self
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from penstock.errors import FailedError, NoSpaceError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+BATCH = 8192
+"""Rows of one batch when a file is read."""
+KIND = b"penstock"
+
+
+class _Hashing:
+    """A file that is written once from front to back; hashes what passes."""
+
+    def __init__(self, file: IO[bytes]) -> None:
+        self._file = file
+        self._sha = hashlib.sha256()
+        self.closed = False
+
+    def write(self, data: Any) -> int:
+        self._sha.update(data)
+        self._file.write(data)
+        return len(data)
+
+    def tell(self) -> int:
+        return self._file.tell()
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def writable(self) -> bool:
+        return True
+
+    def readable(self) -> bool:
+        return False
+
+    def seekable(self) -> bool:
+        return False
+
+    def close(self) -> None:
+        self.closed = True
+
+    def digest(self) -> str:
+        return f"sha256:{self._sha.hexdigest()}"
+
+
+class TableWriter:
+    """Writes row groups under a temporary name; `close` makes them durable and names the file.
+
+    Used as a context manager: an error on the way removes the temporary file.
+    """
+
+    def __init__(
+        self, path: Path, schema: pa.Schema, kind: str, *, mode: int = 0o600, **options: Any
+    ) -> None:
+        durable.make_dirs(path.parent)
+        self._path = path
+        self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        self._schema = schema.with_metadata({KIND: kind.encode()})
+        try:
+            self._file = os.fdopen(os.open(self._temporary, flags, mode), "wb", buffering=1 << 20)
+        except OSError as error:
+            raise self._told(error) from error
+        self._hashing = _Hashing(self._file)
+        self._done = False
+        try:
+            self._writer = pq.ParquetWriter(
+                self._hashing,
+                self._schema,
+                compression="zstd",
+                compression_level=1,
+                write_statistics=False,
+                **options,
+            )
+        except BaseException:
+            self.abandon()
+            raise
+
+    def write(self, columns: Sequence[pa.Array]) -> None:
+        """Append one row group. Raises NoSpaceError, FailedError."""
+        try:
+            self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
+        except OSError as error:
+            raise self._told(error) from error
+
+    def close(self) -> str:
+        """The file is there, whole and durable. Returns `sha256:<hex>` of its bytes."""
+        try:
+            self._writer.close()
+            self._file.flush()
+            os.fsync(self._file.fileno())
+            self._file.close()
+            durable.rename(self._temporary, self._path)
+        except OSError as error:
+            self.abandon()
+            raise self._told(error) from error
+        self._done = True
+        return self._hashing.digest()
+
+    def abandon(self) -> None:
+        """Leave nothing behind. Never raises for a file that is gone."""
+        if self._done:
+            return
+        self._done = True
+        with contextlib.suppress(OSError):
+            self._file.close()
+        with contextlib.suppress(OSError):
+            os.unlink(self._temporary)
+
+    def _told(self, error: OSError) -> Exception:
+        where, why = str(self._path), error.strerror or str(error)
+        if error.errno in (errno.ENOSPC, errno.EDQUOT):
+            return NoSpaceError("no room for the run's own files", where=where, why=why)
+        return FailedError("a file of the run cannot be written", where=where, why=why)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.abandon()
+
+
+def read_batches(path: Path, kind: str, *, batch: int = BATCH) -> Iterator[pa.RecordBatch]:
+    """The rows of a file of this kind, in order. Raises FailedError when it is missing, damaged
+    or holds something else."""
+    try:
+        with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+            held = (table.schema_arrow.metadata or {}).get(KIND, b"").decode(errors="replace")
+            if held != kind:
+                raise FailedError(
+                    "a file of the run holds something else", where=str(path), why=f"{held!r}, not {kind!r}"
+                )
+            yield from table.iter_batches(batch_size=batch, use_threads=False)
+    except (OSError, pa.ArrowException) as error:
+        raise FailedError(
+            "a file of the run cannot be read", where=str(path), why=str(error).partition("\n")[0]
+        ) from error
+
+
+def texts(values: Sequence[str]) -> pa.Array:
+    """A binary column of `os.fsencode`d strings."""
+    try:
+        return pa.array(values, pa.binary())
+    except UnicodeEncodeError:
+        return pa.array([os.fsencode(value) for value in values], pa.binary())
+
+
+def strings(column: pa.Array) -> list[str]:
+    """The inverse of `texts`."""
+    try:
+        decoded: list[str] = column.cast(pa.string()).to_pylist()
+    except pa.ArrowInvalid:
+        decoded = [os.fsdecode(value) for value in column.to_pylist()]
+    return decoded
