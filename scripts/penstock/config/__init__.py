@@ -1,1 +1,1 @@
-"""The configuration: read strictly, typed, frozen."""
+"""Configuration: the typed model, and the strict loader of the YAML file."""

@@ -1,0 +1,146 @@
+"""What is wrong with a parsed configuration, in sentences: every problem at once.
+
+The structure is held against `config.schema.yaml`; units and modes are parsed by `units` where
+the schema marks them, so that a problem is told with its key path wherever it lies.
+"""
+
+from __future__ import annotations
+
+import difflib
+from functools import cache
+from importlib import resources
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import yaml
+
+from penstock.config import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.protocols import Validator
+
+    from penstock.config.strict_yaml import KeyPath
+
+
+class Problem(NamedTuple):
+    """One thing to mend."""
+
+    path: KeyPath
+    text: str
+
+
+_TYPES = {
+    dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number",
+    float: "a number", type(None): "nothing",
+}  # fmt: skip
+
+
+@cache
+def schema() -> Mapping[str, Any]:
+    """The schema, as it ships with the package."""
+    text = resources.files("penstock.config").joinpath("config.schema.yaml").read_text("utf-8")
+    loaded: Mapping[str, Any] = yaml.safe_load(text)
+    return loaded
+
+
+def problems(value: Any) -> list[Problem]:
+    """Everything that the schema and the units refuse, by key path; [] when all is well."""
+    found: dict[tuple[KeyPath, str], Problem] = {}
+    for error in _validator().iter_errors(value):
+        for problem in _told(error):
+            found.setdefault((problem.path, problem.text), problem)
+    return sorted(found.values(), key=lambda p: [str(part) for part in p.path])
+
+
+@cache
+def _validator() -> Validator:
+    from jsonschema import Draft202012Validator
+    from jsonschema.exceptions import ValidationError
+    from jsonschema.validators import extend
+
+    def unit(_: Any, kind: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        if instance is None:
+            return
+        try:
+            getattr(units, kind)(instance)
+        except ValueError as error:
+            yield ValidationError(str(error))
+
+    def mode(_: Any, kind: str, instance: Any, __: Any) -> Iterator[ValidationError]:
+        try:
+            units.mode(instance, folder=kind == "folder")
+        except ValueError as error:
+            yield ValidationError(str(error))
+
+    grown: Any = extend(Draft202012Validator, {"unit": unit, "mode": mode})  # type: ignore[no-untyped-call]
+    made: Validator = grown(schema())
+    return made
+
+
+def _told(error: ValidationError) -> Iterator[Problem]:
+    path: KeyPath = tuple(error.absolute_path)
+    instance: Any = error.instance
+    part: Any = error.schema
+    wanted: Any = error.validator_value
+    expect = part.get("expect", "")
+    match error.validator:
+        case "additionalProperties":
+            known = list(part.get("properties", {}))
+            for key in sorted(set(instance) - set(known)):
+                yield Problem((*path, key), f"unknown key{_nearest(key, known)}")
+        case "required":
+            for key in wanted:
+                if key not in instance:
+                    inner = part.get("properties", {}).get(key, {}).get("expect", "")
+                    yield Problem((*path, key), "is missing" + (f": give {inner}" if inner else ""))
+        case "pattern" if path and error.parent is not None and error.parent.validator == "propertyNames":
+            yield Problem((*path, instance), expect)
+        case "propertyNames":
+            yield Problem(path, expect)
+        case "oneOf" if "$defs" not in part and isinstance(instance, dict):
+            both = "source" in instance and "sources" in instance
+            key = "sources" if both else "source"
+            yield Problem(
+                (*path, key),
+                "give `source` or `sources`, not both"
+                if both
+                else "is missing: give a URL such as s3://bucket/prefix/, or a folder",
+            )
+        case "unit" | "mode":
+            if not _wrong_type_is_told(part, instance):
+                yield Problem(path, f"{shown(instance)} {error.message}")
+        case "type" if "unit" in part:
+            text = getattr(units, f"{part['unit'].upper()}_HELP")
+            yield Problem(path, f"{shown(instance)} must be {text}")
+        case "uniqueItems":
+            yield Problem(path, f"{shown(instance)} names something twice")
+        case "minProperties":
+            yield Problem(path, f"is empty: give {expect}")
+        case _:
+            verb = "is" if error.validator == "type" else "cannot be used:"
+            found = _TYPES[type(instance)] if error.validator == "type" else ""
+            text = f"{shown(instance)} {verb} {found}".rstrip()
+            yield Problem(path, f"{text}; give {expect}" if expect else f"{text}: {error.message}")
+
+
+def _wrong_type_is_told(part: Mapping[str, Any], instance: Any) -> bool:
+    """The `type` beside a `unit` has told it already."""
+    types = part.get("type", [])
+    allowed = [types] if isinstance(types, str) else types
+    names = {str: "string", int: "integer", type(None): "null"}
+    return bool(allowed) and names.get(type(instance)) not in allowed
+
+
+def _nearest(key: str, known: list[str]) -> str:
+    close = difflib.get_close_matches(key, known, n=1)
+    if close:
+        return f"; did you mean `{close[0]}`?"
+    return f"; there are: {', '.join(known)}" if known else ""
+
+
+def shown(value: Any) -> str:
+    """A value in a message: short, on one line, printable."""
+    text = repr(value)
+    return text if len(text) <= 80 else f"{text[:77]}..."

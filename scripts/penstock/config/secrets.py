@@ -1,0 +1,76 @@
+"""No secret in the configuration: keys and URLs that would carry one are refused unseen.
+
+The configuration is copied into logs, run folders and reports, so it holds references only: a
+vendor's profile, or a file of mode 0600. The messages never repeat a value.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+from urllib.parse import parse_qsl, urlsplit
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.config.strict_yaml import KeyPath
+
+HINT = (
+    "secrets do not belong in this file: name a profile (`profile: staging`) or a file of mode 0600 "
+    "(`credentials_file: ~/.config/penstock/credentials`)"
+)
+
+_SECRET_KEY = re.compile(
+    r"(?i)^(?:key|pass|password|passwd|passphrase|secret|token|sas|pwd|authorization|auth|cookie|credential"
+    r"|credentials|connection_?string|bearer)$"
+    r"|(?:^|_)(?:access_?key|secret|password|passwd|token|sas|api_?key|account_?key|private_?key|shared_?key"
+    r"|client_?secret|connection_?string|encryption_?key|signature)(?:_?id)?$"
+    r"|(?:_key|secretkey|accesskeyid|secretaccesskey|sessiontoken|accountkey|connectionstring)$"
+)
+_HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}
+"""What gcsfs takes as `token` that is no token."""
+_SECRET_QUERY = re.compile(
+    r"(?i)^(?:x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|signature|sig|token"
+    r"|access_token|sas|password|secret|key|api[-_]?key|auth)$"
+)
+
+
+def offenders(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
+    """(key path, why) of everything that is, or may be, an inline secret."""
+    if isinstance(value, dict):
+        for key, child in value.items():
+            below = (*path, key)
+            named = path == ("datasets",)  # a dataset may be called `token`
+            if not named and _is_secret_key(key, child):
+                yield below, "would hold a secret"
+                continue
+            yield from offenders(child, below)
+    elif isinstance(value, list):
+        for index, child in enumerate(value):
+            yield from offenders(child, (*path, index))
+    elif isinstance(value, str):
+        why = in_url(value)
+        if why:
+            yield path, why
+
+
+def _is_secret_key(key: str, value: Any) -> bool:
+    if isinstance(value, bool) or (isinstance(value, str) and value in _HARMLESS_VALUES):
+        return False
+    return bool(_SECRET_KEY.search(key.replace("-", "_")))
+
+
+def in_url(text: str) -> str:
+    """Why this text, taken as a URL, carries a secret; "" when it does not."""
+    if "://" not in text:
+        return ""
+    try:
+        parts = urlsplit(text)
+    except ValueError:
+        return ""
+    if "@" in parts.netloc:
+        return "has user info (`user:password@`) in its URL"
+    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
+    if any(_SECRET_QUERY.match(name) for name in names):
+        return "has a signature or token in its URL's query"
+    return ""

@@ -1,0 +1,167 @@
+"""YAML read strictly: what two readers could understand in two ways is refused, with its line.
+
+Snakemake reads the same file by YAML 1.1, people think in YAML 1.2. So beside doubled keys,
+aliases, tags and oversized files, plain scalars are refused on which the two differ (`no`,
+`0440`, `1:30`, `2024-01-01`).
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+MAX_BYTES = 1 << 20
+MAX_DEPTH = 16
+MAX_NODES = 50_000
+
+_TRUE_FALSE = {"true": True, "false": False}
+_NULLS = {"", "~", "null"}
+_INTEGER = re.compile(r"[-+]?(0|[1-9][0-9]*)", re.ASCII)
+_FLOAT = re.compile(r"[-+]?(0|[1-9][0-9]*)\.[0-9]+([eE][-+]?[0-9]+)?", re.ASCII)
+_AMBIGUOUS = re.compile(
+    r"(?i:yes|no|on|off|y|n|true|false|null)"
+    r"|[-+]?0[0-9_]+|[-+]?0[xbo][0-9a-fA-F_]+"  # octal, hexadecimal, binary
+    r"|[-+]?[0-9][0-9_]*(:[0-5]?[0-9])+(\.[0-9_]*)?"  # base 60
+    r"|[-+]?[0-9][0-9_]*_[0-9_]*"
+    r"|[-+]?(\.[0-9]+|[0-9]+\.|[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+|0[0-9]+\.[0-9]*)"
+    r"|[-+]?\.(?i:inf|nan)"
+    r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?",
+    re.ASCII,
+)
+_HINT_ALIAS = 'a value that begins with * or & must be quoted, such as "*.jpg"'
+
+KeyPath = tuple[str | int, ...]
+
+
+class StrictYamlError(ValueError):
+    """The text is not YAML that everybody reads alike. `line` counts from 1."""
+
+    def __init__(self, message: str, line: int) -> None:
+        super().__init__(message)
+        self.line = line
+
+
+class Document:
+    """A parsed file: `value` is of dict, list, str, int, float, bool, None."""
+
+    def __init__(self, value: Any, lines: dict[KeyPath, int]) -> None:
+        self.value = value
+        self.lines = lines
+
+    def line(self, path: KeyPath) -> int:
+        """The line of a key, or of its nearest parent that has one."""
+        while path and path not in self.lines:
+            path = path[:-1]
+        return self.lines.get(path, 1)
+
+
+def parse(text: str) -> Document:
+    """Parse one document. Raises StrictYamlError."""
+    lines: dict[KeyPath, int] = {}
+    try:
+        _scan(text)
+        root = yaml.compose(text, Loader=yaml.SafeLoader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        problem = error.problem or "cannot be read"
+        raise StrictYamlError(problem, mark.line + 1 if mark else 1) from error
+    except yaml.YAMLError as error:
+        raise StrictYamlError(str(error).splitlines()[0], 1) from error
+    return Document(None if root is None else _build(root, (), lines), lines)
+
+
+def read(path: Path) -> Document:
+    """Parse a file of at most 1 MiB of UTF-8. Raises OSError, StrictYamlError."""
+    with path.open("rb") as file:
+        content = file.read(MAX_BYTES + 1)
+    if len(content) > MAX_BYTES:
+        raise StrictYamlError("is larger than 1 MiB", 1)
+    try:
+        return parse(content.decode("utf-8"))
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise StrictYamlError("is not UTF-8 text", line) from error
+
+
+def _scan(text: str) -> None:
+    """Refuse by events, before anything is built: nothing here can expand or recurse."""
+    depth = nodes = documents = 0
+    for event in yaml.parse(text, Loader=yaml.SafeLoader):
+        line = _line(event)
+        if isinstance(event, yaml.AliasEvent):
+            raise StrictYamlError(f"aliases are not allowed; {_HINT_ALIAS}", line)
+        if isinstance(event, yaml.DocumentStartEvent):
+            documents += 1
+            if documents > 1:
+                raise StrictYamlError("has more than one document (---)", line)
+        if isinstance(event, yaml.NodeEvent):
+            nodes += 1
+            if nodes > MAX_NODES:
+                raise StrictYamlError(f"has more than {MAX_NODES} values", line)
+            if event.anchor is not None:
+                raise StrictYamlError(f"anchors are not allowed; {_HINT_ALIAS}", line)
+            if getattr(event, "tag", None) not in (None, "!"):
+                raise StrictYamlError("tags (!...) are not allowed", line)
+        if isinstance(event, yaml.CollectionStartEvent):
+            depth += 1
+            if depth > MAX_DEPTH:
+                raise StrictYamlError(f"is nested deeper than {MAX_DEPTH} levels", line)
+        if isinstance(event, yaml.CollectionEndEvent):
+            depth -= 1
+
+
+def _line(event: yaml.Event) -> int:
+    return event.start_mark.line + 1 if event.start_mark else 1
+
+
+def _build(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
+    lines.setdefault(path, node.start_mark.line + 1)
+    if isinstance(node, yaml.MappingNode):
+        found: dict[str, Any] = {}
+        for key_node, value_node in node.value:
+            line = key_node.start_mark.line + 1
+            if not isinstance(key_node, yaml.ScalarNode):
+                raise StrictYamlError("a key must be plain text", line)
+            key = key_node.value
+            if key == "<<":
+                raise StrictYamlError("merge keys (<<) are not allowed", line)
+            if key in found:
+                first = lines[(*path, key)]
+                where = ".".join(str(p) for p in (*path, key))
+                raise StrictYamlError(
+                    f"key `{where}` is given twice, first in line {first}: delete one", line
+                )
+            lines[(*path, key)] = line
+            found[key] = _build(value_node, (*path, key), lines)
+        return found
+    if isinstance(node, yaml.SequenceNode):
+        return [_build(child, (*path, i), lines) for i, child in enumerate(node.value)]
+    if not isinstance(node, yaml.ScalarNode):
+        raise StrictYamlError("cannot be read", node.start_mark.line + 1)
+    return _scalar(node)
+
+
+def _scalar(node: yaml.ScalarNode) -> Any:
+    text: str = node.value
+    if node.style is not None:
+        return text
+    if text in _TRUE_FALSE:
+        return _TRUE_FALSE[text]
+    if text in _NULLS:
+        return None
+    if _INTEGER.fullmatch(text):
+        return int(text)
+    if _FLOAT.fullmatch(text):
+        return float(text)
+    if _AMBIGUOUS.fullmatch(text):
+        raise StrictYamlError(
+            f"`{text}` is read in different ways by different programs: "
+            f'write "{text}" in quotes if it is text, else true, false or a plain decimal number',
+            node.start_mark.line + 1,
+        )
+    return text
