@@ -1,0 +1,353 @@
+"""A scripted S3 (and plain HTTP) server that misbehaves, each key in its own way.
+
+`with Hostile({"a": b"..."}, modes={"a": "cut*2"}) as server:` cuts the first two GETs of `a` and
+is honest from then on; without `*n` a mode holds for ever. Objects live in `server.bucket`.
+
+| mode | what a GET gets |
+|---|---|
+| shortlen | half of the bytes, with a Content-Length that agrees |
+| nolen | half of the bytes, no Content-Length, then the end of the connection |
+| badchunk | chunked, half of the bytes, no last chunk |
+| cut | a true Content-Length, half of the bytes, then the end of the connection |
+| reset | as cut, but by RST |
+| long | 64 bytes too many, with a Content-Length that agrees |
+| flip | one byte changed |
+| flipcrc | one byte changed, and the true x-amz-checksum-crc32 of the object |
+| falsecrc | true bytes, false x-amz-checksum-crc32 |
+| composite | true bytes, a multipart etag and a composite checksum that is nobody's MD5 |
+| gzip | Content-Encoding: gzip |
+| slowdown | 503 SlowDown, Retry-After: 0 |
+| error500 | 500 InternalError |
+| rangeignored | 200 and the whole object, whatever range was asked for |
+| wrongrange | 206 with another range's bytes and Content-Range |
+| errhtml200 | 200 and a login page |
+| redirect | 307 to the same path at the same host and port |
+| redirectother | 307 to the same port by another host name |
+| drip | one byte each half second |
+| silent | the headers, then nothing |
+| changed | other bytes of the same size, another etag, If-Match ignored |
+| 412, 404, expired, denied | PreconditionFailed, NoSuchKey, ExpiredToken (403), AccessDenied (403) |
+
+| listing | what a listing gets |
+|---|---|
+| honest | pages of `page` keys, in order |
+| truncated | XML that ends in the middle, with a Content-Length that agrees |
+| repeated | the same continuation token for ever |
+| tokenless | IsTruncated without a token |
+| duplicate | a key twice |
+| outside | a key outside the prefix |
+| unsorted | keys in descending order |
+| html, slowdown, cut | as above; `*n` too |
+"""
+
+from __future__ import annotations
+
+import base64
+import gzip
+import hashlib
+import socket
+import struct
+import threading
+import zlib
+from typing import TYPE_CHECKING, NamedTuple, Self
+from urllib.parse import parse_qsl, quote, unquote
+from xml.sax.saxutils import escape
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
+EXTRA = 64
+
+
+class Asked(NamedTuple):
+    """One request."""
+
+    method: str
+    key: str
+    query: str
+    range: str
+    headers: Mapping[str, str]
+
+
+class _Done(Exception):  # noqa: N818 (no error: the connection is to end)
+    """End the connection."""
+
+
+class Hostile:
+    """See the module's docstring. `asked` holds every request in order."""
+
+    def __init__(
+        self,
+        objects: Mapping[str, bytes],
+        modes: Mapping[str, str] | None = None,
+        *,
+        listing: str = "honest",
+        page: int = 1000,
+        bucket: str = "bucket",
+    ) -> None:
+        self.objects = dict(objects)
+        self.modes = dict(modes or {})
+        self.listing, self.page, self.bucket = listing, page, bucket
+        self.asked: list[Asked] = []
+        self._used: dict[str, int] = {}
+        self._lock = threading.Lock()
+        self._ending = threading.Event()
+        self._open: set[socket.socket] = set()
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = int(self._listener.getsockname()[1])
+        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self._accepting = threading.Thread(target=self._accept)
+        self._accepting.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        with self._lock:
+            for sock in self._open:
+                _shutdown(sock)
+        _shutdown(self._listener)
+        self._listener.close()
+        self._accepting.join()
+        for thread in self._threads:
+            thread.join()
+
+    def url(self, key: str = "") -> str:
+        """As a plain HTTP object."""
+        return f"{self.endpoint}/{self.bucket}/{quote(key)}"
+
+    def count(self, key: str, method: str = "GET") -> int:
+        return sum(asked.key == key and asked.method == method for asked in self.asked)
+
+    def etag(self, key: str) -> str:
+        digest = hashlib.sha1(self.objects[key], usedforsecurity=False).hexdigest()[:24]
+        return f"{digest}-3" if self._named(self.modes.get(key, "")) == "composite" else digest
+
+    # -- connections
+
+    def _accept(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            thread = threading.Thread(target=self._serve, args=(sock,))
+            with self._lock:
+                self._open.add(sock)
+                self._threads.append(thread)
+            thread.start()
+            if self._ending.is_set():
+                _shutdown(sock)
+
+    def _serve(self, sock: socket.socket) -> None:
+        try:
+            kept = b""
+            while not self._ending.is_set():
+                while b"\r\n\r\n" not in kept:
+                    more = sock.recv(65536)
+                    if not more:
+                        return
+                    kept += more
+                head, _, kept = kept.partition(b"\r\n\r\n")
+                self._answer(sock, head.decode("latin-1").split("\r\n"))
+        except (_Done, OSError):
+            return
+        finally:
+            with self._lock:
+                self._open.discard(sock)
+            _shutdown(sock)
+            sock.close()
+
+    def _answer(self, sock: socket.socket, lines: list[str]) -> None:
+        method, target, _ = lines[0].split(" ")
+        headers = {}
+        for line in lines[1:]:
+            name, _, value = line.partition(":")
+            headers[name.lower()] = value.strip()
+        path, _, query = target.partition("?")
+        bucket, _, key = unquote(path).removeprefix("/").partition("/")
+        self.asked.append(Asked(method, key, query, headers.get("range", ""), headers))
+        if bucket != self.bucket:
+            _error(sock, method, 404, "NoSuchBucket")
+        elif key:
+            self._object(sock, method, path, key, headers)
+        elif method == "HEAD":
+            _send(sock, method, 200, b"")
+        else:
+            self._list(sock, method, dict(parse_qsl(query, keep_blank_values=True)))
+
+    # -- modes
+
+    @staticmethod
+    def _named(mode: str) -> str:
+        return mode.partition("*")[0]
+
+    def _mode(self, key: str, mode: str) -> str:
+        """The mode of this very request: `x*n` is used up after n requests."""
+        name, _, times = mode.partition("*")
+        if not times:
+            return name
+        with self._lock:
+            self._used[key] = self._used.get(key, 0) + 1
+            return name if self._used[key] <= int(times) else ""
+
+    def _object(
+        self, sock: socket.socket, method: str, path: str, key: str, headers: Mapping[str, str]
+    ) -> None:
+        data = self.objects.get(key)
+        mode = self.modes.get(key, "")
+        if method == "GET" or mode in ("404", "expired", "denied"):
+            mode = self._mode(key, mode)
+        if data is None or mode == "404":
+            return _error(sock, method, 404, "NoSuchKey")
+        refusals = {"412": (412, "PreconditionFailed"), "expired": (403, "ExpiredToken")}
+        refusals |= {"denied": (403, "AccessDenied"), "error500": (500, "InternalError")}
+        refusals |= {"slowdown": (503, "SlowDown")}
+        if mode in refusals and (method == "GET" or refusals[mode][0] == 403):
+            return _error(sock, method, *refusals[mode])
+        if mode.startswith("redirect") and method == "GET":
+            host = "localhost" if mode == "redirectother" else "127.0.0.1"
+            return _send(sock, method, 307, b"", Location=f"http://{host}:{self.port}{path}")
+        etag = self.etag(key)
+        if mode == "changed" and method == "GET":
+            etag, data = "0" * 24, bytes(byte ^ 0xFF for byte in data)
+        elif headers.get("if-match", etag).strip('"') not in (etag, "*"):
+            return _error(sock, method, 412, "PreconditionFailed")
+        return self._body(sock, method, mode, data, etag, headers)
+
+    def _body(
+        self, sock: socket.socket, method: str, mode: str, whole: bytes, etag: str, asked: Mapping[str, str]
+    ) -> None:
+        headers = {"ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+        if mode in ("flipcrc", "falsecrc", "composite") and asked.get("x-amz-checksum-mode"):
+            headers |= _checksum(mode, whole)
+        start, stop, status = 0, len(whole), 200
+        wanted = asked.get("range", "").removeprefix("bytes=")
+        if wanted and mode != "rangeignored":
+            first, _, last = wanted.partition("-")
+            start, stop, status = int(first), min(int(last or len(whole)) + 1, len(whole)), 206
+            if mode == "wrongrange":
+                start, stop = (start + 1, stop + 1) if stop < len(whole) else (start - 1, stop - 1)
+            headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(whole)}"
+        data = whole[start:stop]
+        if method == "HEAD":
+            return _send(sock, method, status, data, **headers)
+        half = data[: len(data) // 2]
+        if mode in ("flip", "flipcrc") and data:
+            middle = len(data) // 2
+            data = data[:middle] + bytes([data[middle] ^ 1]) + data[middle + 1 :]
+        elif mode == "shortlen":
+            data = half
+        elif mode == "long":
+            data += b"x" * EXTRA
+        elif mode == "gzip":
+            data, headers["Content-Encoding"] = gzip.compress(data), "gzip"
+        elif mode == "errhtml200":
+            return _send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
+        elif mode in ("nolen", "badchunk", "cut", "reset", "drip", "silent"):
+            return self._broken(sock, mode, status, data, headers)
+        return _send(sock, method, status, data, **headers)
+
+    def _broken(
+        self, sock: socket.socket, mode: str, status: int, data: bytes, headers: dict[str, str]
+    ) -> None:
+        half = data[: len(data) // 2]
+        if mode == "badchunk":
+            headers["Transfer-Encoding"] = "chunked"
+            half = b"%x\r\n%s\r\n" % (len(half), half)
+        elif mode == "nolen":
+            headers["Connection"] = "close"
+        else:
+            headers["Content-Length"] = str(len(data))
+        sock.sendall(_head(status, headers))
+        if mode == "silent":
+            self._ending.wait()
+        elif mode == "drip":
+            for byte in data:
+                sock.sendall(bytes([byte]))
+                if self._ending.wait(0.5):
+                    break
+        else:
+            sock.sendall(half)
+            if mode == "reset":
+                sock.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                sock.close()
+        raise _Done
+
+    # -- listings
+
+    def _list(self, sock: socket.socket, method: str, query: Mapping[str, str]) -> None:
+        mode = self._mode("", self.listing)
+        if mode == "slowdown":
+            return _error(sock, method, 503, "SlowDown")
+        if mode == "html":
+            return _send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
+        prefix = query.get("prefix", "")
+        keys = sorted(key for key in self.objects if key.startswith(prefix))
+        if mode == "unsorted":
+            keys.reverse()
+        if mode == "duplicate":
+            keys.insert(1, keys[0])
+        token = query.get("continuation-token", "")
+        begin = int(token or 0)
+        size = min(self.page, int(query.get("max-keys", self.page)))
+        shown, following = keys[begin : begin + size], begin + size
+        sizes = {key: len(self.objects[key]) for key in shown}
+        if mode == "outside":
+            shown = [*shown, f"elsewhere-{prefix}/x"]
+        more = following < len(keys) or mode in ("repeated", "tokenless")
+        if mode == "repeated":
+            following = 0
+        coded = query.get("encoding-type") == "url"
+        body = '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult>'
+        body += f"<Name>{self.bucket}</Name><IsTruncated>{str(more).lower()}</IsTruncated>"
+        body += "<EncodingType>url</EncodingType>" if coded else ""
+        if more and mode != "tokenless":
+            body += f"<NextContinuationToken>{following}</NextContinuationToken>"
+        for key in shown:
+            etag = self.etag(key) if key in self.objects else "0" * 24
+            body += f"<Contents><Key>{quote(key) if coded else escape(key)}</Key>"
+            body += f"<LastModified>2024-05-06T07:08:09.123Z</LastModified><ETag>&quot;{etag}&quot;</ETag>"
+            body += f"<Size>{sizes.get(key, 1)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+        body += "</ListBucketResult>"
+        content = body.encode()
+        if mode == "truncated":
+            content = content[: len(content) * 2 // 3]
+        if mode == "cut":
+            sock.sendall(_head(200, {"Content-Length": str(len(content))}) + content[: len(content) // 2])
+            raise _Done
+        return _send(sock, method, 200, content, **{"Content-Type": "application/xml"})
+
+
+def _checksum(mode: str, whole: bytes) -> dict[str, str]:
+    value = zlib.crc32(whole) ^ (mode == "falsecrc")
+    text = base64.b64encode(value.to_bytes(4, "big")).decode()
+    if mode == "composite":
+        return {"x-amz-checksum-crc32": f"{text}-3", "x-amz-checksum-type": "COMPOSITE"}
+    return {"x-amz-checksum-crc32": text, "x-amz-checksum-type": "FULL_OBJECT"}
+
+
+def _head(status: int, headers: Mapping[str, str]) -> bytes:
+    lines = [f"HTTP/1.1 {status} Status", *(f"{name}: {value}" for name, value in headers.items())]
+    return "\r\n".join([*lines, "", ""]).encode()
+
+
+def _send(sock: socket.socket, method: str, status: int, body: bytes, **headers: str) -> None:
+    head = _head(status, {"Content-Length": str(len(body))} | headers)
+    sock.sendall(head if method == "HEAD" else head + body)
+
+
+def _error(sock: socket.socket, method: str, status: int, code: str) -> None:
+    body = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>{code}</Message></Error>'.encode()
+    retry = {"Retry-After": "0"} if status == 503 else {}
+    _send(sock, method, status, body, **{"Content-Type": "application/xml"}, **retry)
+
+
+def _shutdown(sock: socket.socket) -> None:
+    try:
+        sock.shutdown(socket.SHUT_RDWR)
+    except OSError:
+        return
