@@ -1,0 +1,154 @@
+"""Paths below a folder, by descriptors: nothing below the configured root is trusted.
+
+Guarantee: no function of this module follows a symbolic link below the given descriptor or leaves it
+by `..`, whoever renames folders meanwhile. One openat2 (Linux 5.6) where the kernel and the sandbox
+allow it; else, and for paths longer than the kernel takes, one O_NOFOLLOW open for each component.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+from collections import OrderedDict
+
+from penstock.storage import libc
+
+_PATH_MAX = 4096
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_openat2_works = True
+
+
+def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open `path` (relative, normalised) below `root_fd`; a link anywhere is ELOOP or ENOTDIR,
+    an empty, `.` or `..` component is EINVAL. Raises OSError."""
+    global _openat2_works
+    parts = _parts(path)
+    if _openat2_works and len(os.fsencode(path)) < _PATH_MAX:
+        while True:
+            try:
+                return libc.openat2(root_fd, path, flags | os.O_NOFOLLOW, mode)
+            except OSError as error:
+                if error.errno in (errno.EAGAIN, errno.EINTR):
+                    continue
+                if error.errno not in (errno.ENOSYS, errno.EPERM):
+                    raise
+                if error.errno == errno.ENOSYS:
+                    _openat2_works = False
+                # EPERM may be a sandbox or the file itself: the walk tells which.
+                break
+    return _walk(root_fd, parts, flags, mode)
+
+
+def open_dir(root_fd: int, path: str) -> int:
+    """A descriptor of the folder `path` below `root_fd`; "" is the root itself."""
+    if not path:
+        return os.open(".", _FOLDER, dir_fd=root_fd)
+    return open_beneath(root_fd, path, _FOLDER)
+
+
+def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
+    """Make the folder `path` and all that lead to it; returns its descriptor.
+
+    New folders have exactly `mode` (whatever the umask) and the group `gid`, if one is given; those
+    that are there stay as they are. Two processes may do it at the same time.
+    """
+    fd = os.open(".", _FOLDER, dir_fd=root_fd)
+    try:
+        for part in _parts(path) if path else ():
+            made = False
+            try:
+                lower = os.open(part, _FOLDER, dir_fd=fd)
+            except FileNotFoundError:
+                with contextlib.suppress(FileExistsError):
+                    os.mkdir(part, mode & 0o777, dir_fd=fd)
+                    made = True
+                lower = os.open(part, _FOLDER, dir_fd=fd)
+            os.close(fd)
+            fd = lower
+            if made:
+                set_owner_mode(fd, mode, gid)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def make_parents(root_fd: int, path: str, mode: int, gid: int | None) -> int:
+    """`make_dir` of the folder that holds `path`; returns that folder's descriptor."""
+    return make_dir(root_fd, path.rpartition("/")[0], mode, gid)
+
+
+def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
+    """Give an open file or folder its group, then its mode (a chown can clear mode bits), each only
+    where it differs. Returns whether anything changed."""
+    seen = os.fstat(fd)
+    changed = False
+    if gid is not None and seen.st_gid != gid:
+        os.fchown(fd, -1, gid)
+        changed = True
+    if changed or stat.S_IMODE(seen.st_mode) != mode:
+        os.fchmod(fd, mode)
+        changed = True
+    return changed
+
+
+def _parts(path: str) -> list[str]:
+    parts = path.split("/")
+    for part in parts:
+        if part in ("", ".", ".."):
+            raise OSError(errno.EINVAL, "not a normalised relative path", path)
+    return parts
+
+
+def _walk(root_fd: int, parts: list[str], flags: int, mode: int) -> int:
+    held = root_fd
+    try:
+        for part in parts[:-1]:
+            lower = os.open(part, _STEP, dir_fd=held)
+            if held != root_fd:
+                os.close(held)
+            held = lower
+        return os.open(parts[-1], flags | os.O_NOFOLLOW | os.O_CLOEXEC, mode, dir_fd=held)
+    finally:
+        if held != root_fd:
+            os.close(held)
+
+
+class Folders:
+    """Descriptors of recently used folders below one root, for one thread.
+
+    A descriptor is good until the next call: ask again instead of keeping it. At most `cap` are open.
+    """
+
+    def __init__(self, root_fd: int, cap: int = 256) -> None:
+        self.root_fd = root_fd
+        self._cap = cap
+        self._open: OrderedDict[str, int] = OrderedDict()
+
+    def get(self, path: str) -> int:
+        """The folder's descriptor. Raises OSError (FileNotFoundError when it is not there)."""
+        fd = self._open.get(path)
+        if fd is not None:
+            self._open.move_to_end(path)
+            return fd
+        return self._keep(path, open_dir(self.root_fd, path))
+
+    def make(self, path: str, mode: int, gid: int | None) -> int:
+        """`get`, after `make_dir` where the folder is missing."""
+        try:
+            return self.get(path)
+        except FileNotFoundError:
+            return self._keep(path, make_dir(self.root_fd, path, mode, gid))
+
+    def _keep(self, path: str, fd: int) -> int:
+        self._open[path] = fd
+        if len(self._open) > self._cap:
+            os.close(self._open.popitem(last=False)[1])
+        return fd
+
+    def close(self) -> None:
+        while self._open:
+            os.close(self._open.popitem()[1])

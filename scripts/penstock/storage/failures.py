@@ -1,0 +1,60 @@
+"""What a failed system call on the target means for the run.
+
+| errno                                            | error          | then                              |
+|--------------------------------------------------|----------------|-----------------------------------|
+| ENOSPC EDQUOT                                    | NoSpaceError   | stop; resumed when there is space |
+| EIO ESTALE ETIMEDOUT EREMOTEIO EAGAIN EBUSY ...  | TransientError | write the file anew               |
+| ENAMETOOLONG EILSEQ EFBIG                        | ObjectError    | this file cannot be stored        |
+| anything else (EROFS EACCES EPERM ELOOP ...)     | FailedError    | stop                              |
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, NoSpaceError, ObjectError, TransientError
+
+if TYPE_CHECKING:
+    from penstock.errors import PenstockError
+
+NO_SPACE = frozenset({errno.ENOSPC, errno.EDQUOT})
+PASSING = frozenset(
+    {
+        errno.EIO,
+        errno.ESTALE,
+        errno.ETIMEDOUT,
+        errno.EREMOTEIO,
+        errno.EAGAIN,
+        errno.EBUSY,
+        errno.EINTR,
+        errno.ECOMM,
+        errno.ENOTCONN,
+        errno.EHOSTDOWN,
+        errno.EHOSTUNREACH,
+    }
+)
+_UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
+
+
+def storage_error(error: OSError, what: str, path: str) -> PenstockError:
+    """The error to raise for a system call that failed on `path`; by the table above."""
+    number = error.errno or 0
+    why = os.strerror(number) if number else str(error)
+    where = printable(path)
+    if number in NO_SPACE:
+        cause = "the quota is used up" if number == errno.EDQUOT else "no space or no inodes left"
+        return NoSpaceError(
+            what, where=where, why=cause, hint="make room; the same command goes on where this one stopped"
+        )
+    if number in PASSING:
+        return TransientError(what, where=where, why=why)
+    if number in _UNSTORABLE:
+        return ObjectError(what, where=where, why=why)
+    return FailedError(what, where=where, why=why)
+
+
+def printable(path: str) -> str:
+    """A path for a message: control characters and bytes that are not UTF-8 are escaped."""
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)

@@ -1,0 +1,113 @@
+"""The few system calls that Python does not offer: openat2, syncfs, fallocate, statfs, cachestat, mincore.
+
+Each raises OSError with the call's errno, like `os`; none of them retries.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+
+_LIBC = ctypes.CDLL(None, use_errno=True)
+_LIBC.syscall.restype = ctypes.c_long
+_LIBC.mmap.restype = ctypes.c_void_p
+_LIBC.mmap.argtypes = [
+    ctypes.c_void_p,
+    ctypes.c_size_t,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_int,
+    ctypes.c_longlong,
+]
+_LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
+_LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+_LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
+
+# The numbers are the same on every architecture (calls younger than Linux 5.1 are unified).
+_OPENAT2 = 437
+_CACHESTAT = 451
+_RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
+_MAP_FAILED = ctypes.c_void_p(-1).value
+_PROT_READ, _MAP_SHARED = 1, 1
+PAGE = os.sysconf("SC_PAGESIZE")
+
+
+class _OpenHow(ctypes.Structure):
+    _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
+
+
+class _Range(ctypes.Structure):
+    _fields_ = (("off", ctypes.c_uint64), ("len", ctypes.c_uint64))
+
+
+class _CacheStat(ctypes.Structure):
+    _fields_ = (
+        ("cached", ctypes.c_uint64),
+        ("dirty", ctypes.c_uint64),
+        ("writeback", ctypes.c_uint64),
+        ("evicted", ctypes.c_uint64),
+        ("recently_evicted", ctypes.c_uint64),
+    )
+
+
+def _failed(path: str | None = None) -> OSError:
+    number = ctypes.get_errno()
+    return OSError(number, os.strerror(number), path)
+
+
+def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
+    """Open below `dir_fd`: no component may leave it or be a symbolic link of any kind."""
+    how = _OpenHow(
+        flags | os.O_CLOEXEC, mode, _RESOLVE_BENEATH | _RESOLVE_NO_SYMLINKS | _RESOLVE_NO_MAGICLINKS
+    )
+    fd: int = _LIBC.syscall(
+        _OPENAT2, dir_fd, os.fsencode(path), ctypes.byref(how), ctypes.c_size_t(ctypes.sizeof(how))
+    )
+    if fd < 0:
+        raise _failed(path)
+    return fd
+
+
+def syncfs(fd: int) -> None:
+    """Write back all of the file system that `fd` is on. Reports errors since `fd` was opened."""
+    if _LIBC.syncfs(fd) != 0:
+        raise _failed()
+
+
+def fallocate(fd: int, size: int) -> None:
+    """Reserve blocks for `[0, size)`; never emulated by writing zeros, as glibc's other one does."""
+    if _LIBC.fallocate(fd, 0, 0, size) != 0:
+        raise _failed()
+
+
+def statfs_type(path: str) -> int:
+    """`f_type` of the file system that holds `path`."""
+    buffer = ctypes.create_string_buffer(256)
+    if _LIBC.statfs(os.fsencode(path), buffer) != 0:
+        raise _failed(path)
+    return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def cached_pages(fd: int, offset: int, length: int) -> int:
+    """Pages of the range in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: ask mincore."""
+    span, answer = _Range(offset, length), _CacheStat()
+    if _LIBC.syscall(_CACHESTAT, fd, ctypes.byref(span), ctypes.byref(answer), 0) != 0:
+        raise _failed()
+    return int(answer.cached)
+
+
+def resident_pages(fd: int, offset: int, length: int) -> int:
+    """Pages of the range in memory, by mincore. For files that the caller neither owns nor may
+    write the kernel answers that all are. `offset` and `length` are made to cover whole pages."""
+    start = offset - offset % PAGE
+    span = offset + length - start
+    address = _LIBC.mmap(None, span, _PROT_READ, _MAP_SHARED, fd, start)
+    if address == _MAP_FAILED:
+        raise _failed()
+    try:
+        pages = ctypes.create_string_buffer((span + PAGE - 1) // PAGE)
+        if _LIBC.mincore(address, span, pages) != 0:
+            raise _failed()
+        return sum(byte & 1 for byte in pages.raw) if any(pages.raw) else 0
+    finally:
+        _LIBC.munmap(address, span)
