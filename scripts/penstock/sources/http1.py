@@ -1,0 +1,386 @@
+"""HTTP/1.1 on one kept connection: a request out, the answer's head in, the body into buffers.
+
+Only what reading objects needs. Bodies go straight from the socket into the caller's buffer.
+Every fault of the network is a TransientError; a connection is kept only after an answer that
+was read to its end and that allows it. `timeout` is in seconds without progress.
+"""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+import struct
+import time
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, TransientError
+from penstock.sources.http_endpoint import tls_context
+
+if TYPE_CHECKING:
+    from penstock.sources.http_endpoint import Endpoint
+
+HEAD_ROOM = 8192
+HEAD_LIMIT = 1 << 16
+SLOW = 1024
+"""Bytes a second, averaged over the timeout, below which a body counts as stalled."""
+_FIELD = re.compile(rb"\r\n([!-9;-~]+):[ \t]*([^\r\n]*)")
+_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
+
+
+class _StaleError(Exception):
+    """A kept connection that the other side had closed before it saw the request."""
+
+
+class Connection:
+    """One connection for one thread, made when it is first needed.
+
+    After `request`: `status`, `headers` (names in lower case), `length` (of the body, -1 when it
+    is not stated). The body is read by `readinto`, then `finish`; or the connection is dropped
+    by `abandon`.
+    """
+
+    def __init__(self, endpoint: Endpoint) -> None:
+        self.endpoint = endpoint
+        self.status = 0
+        self.headers: dict[bytes, bytes] = {}
+        self.length = -1
+        self._socket: socket.socket | None = None
+        self._plain = True
+        self._buffer = bytearray(HEAD_ROOM)
+        self._view = memoryview(self._buffer)
+        self._start = self._end = 0
+        self._left = 0
+        self._chunked = False
+        self._keep = False
+
+    # ---- request and head
+
+    def request(self, head: bytes, *, bodyless: bool = False) -> int:
+        """Send a request's head, read the answer's. The status is returned.
+
+        A kept connection that turns out to be closed is made anew, once.
+        """
+        if self._socket is not None and (self._left or not self._keep):
+            self.abandon()
+        fresh = self._socket is None
+        try:
+            return self._exchange(head, bodyless)
+        except _StaleError:
+            self.abandon()
+            if fresh:
+                raise self._broken("the server closed the connection without an answer") from None
+        try:
+            return self._exchange(head, bodyless)
+        except _StaleError:
+            self.abandon()
+            raise self._broken("the server closed the connection without an answer") from None
+
+    def _exchange(self, head: bytes, bodyless: bool) -> int:
+        if self._socket is None:
+            self._connect()
+        assert self._socket is not None
+        self._start = self._end = 0
+        self._left = 0
+        self._keep = False
+        try:
+            self._socket.sendall(head)
+            stop = self._read_head()
+        except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
+            if self._end:
+                self.abandon()
+                raise self._broken("the connection was reset") from None
+            raise _StaleError from None
+        except OSError as error:
+            self.abandon()
+            raise self._broken(_why(error)) from None
+        self._understand(stop, bodyless)
+        return self.status
+
+    def _read_head(self) -> int:
+        """Receive until the blank line; the offset after it is returned."""
+        assert self._socket is not None
+        seen = 0
+        while True:
+            if self._end == len(self._buffer):
+                if self._end >= HEAD_LIMIT:
+                    raise OSError("the answer's head is too long")
+                self._grow()
+            count = self._socket.recv_into(self._view[self._end :])
+            if not count:
+                if self._end:
+                    raise OSError("the connection was closed within the answer's head")
+                raise BrokenPipeError
+            self._end += count
+            stop = self._buffer.find(b"\r\n\r\n", seen, self._end)
+            if stop >= 0:
+                if self._buffer.startswith(b"HTTP/1.1 1"):  # an interim answer: the real one follows
+                    self._view[: self._end - stop - 4] = bytes(self._view[stop + 4 : self._end])
+                    self._end -= stop + 4
+                    seen = 0
+                    if (stop := self._buffer.find(b"\r\n\r\n", 0, self._end)) < 0:
+                        continue
+                return stop
+            seen = max(0, self._end - 3)
+
+    def _grow(self) -> None:
+        larger = bytearray(len(self._buffer) * 2)
+        larger[: self._end] = self._view[: self._end]
+        self._buffer, self._view = larger, memoryview(larger)
+
+    def _understand(self, stop: int, bodyless: bool) -> None:
+        head = bytes(self._view[:stop])
+        self._start = stop + 4
+        status = _STATUS.match(head)
+        if status is None:
+            self.abandon()
+            raise self._broken("the answer is not HTTP/1.1")
+        self.status = int(status[2])
+        headers = self.headers = {name.lower(): value.rstrip() for name, value in _FIELD.findall(head)}
+        kept = headers.get(b"connection", b"").lower()
+        self._keep = (b"close" not in kept) if status[1] == b"1" else (b"keep-alive" in kept)
+        self._chunked = False
+        length = headers.get(b"content-length")
+        if bodyless or self.status in (204, 304):
+            self._left = 0
+            self.length = int(length) if length and length.isdigit() else -1
+        elif b"chunked" in headers.get(b"transfer-encoding", b"").lower():
+            self._chunked, self._left, self.length = True, -1, -1
+            self._left = self._next_chunk(first=True)
+        elif length is not None:
+            if not length.isdigit():
+                self.abandon()
+                raise self._broken("the answer's Content-Length is no number")
+            self._left = self.length = int(length)
+        else:
+            self._left, self.length, self._keep = -1, -1, False
+
+    # ---- body
+
+    def readinto(self, buffer: memoryview) -> int:
+        """Fill `buffer` with the body's next bytes; 0 at the body's end.
+
+        Without chunks it is filled whole unless the body ends or the network stalls.
+        """
+        left = self._left
+        if not left:
+            return 0
+        if 0 < left < len(buffer):
+            buffer = buffer[:left]
+        ready = self._end - self._start
+        if ready:
+            count = min(ready, len(buffer))
+            buffer[:count] = self._view[self._start : self._start + count]
+            self._start += count
+            if left > 0:
+                left -= count
+                if left and count < len(buffer):
+                    more = self._receive(buffer[count:])
+                    count += more
+                    left -= more
+        else:
+            count = self._receive(buffer)
+            if left > 0:
+                left -= count
+            elif not count:
+                left = 0  # without a length the end of the connection is the end of the body
+        self._left = left
+        if not left and self._chunked:
+            self._left = self._next_chunk()
+        return count
+
+    def _receive(self, buffer: memoryview) -> int:
+        assert self._socket is not None
+        try:
+            if not self._plain:
+                count = self._socket.recv_into(buffer)
+            else:
+                count = self._socket.recv_into(buffer, 0, socket.MSG_WAITALL)
+                if count < len(buffer) and self._left > 0 and count:
+                    count = self._patient(buffer, count)
+        except OSError as error:
+            self.abandon()
+            raise self._broken(_why(error)) from None
+        if not count and self._left > 0:
+            self.abandon()
+            raise self._broken("the connection was closed within the body")
+        return count
+
+    def _patient(self, buffer: memoryview, count: int) -> int:
+        """The rest of a block that came slowly: a drip is told from a slow line."""
+        assert self._socket is not None
+        timeout = self.endpoint.timeout
+        began = time.monotonic()
+        got = count
+        while got < len(buffer):
+            count = self._socket.recv_into(buffer[got:], 0, socket.MSG_WAITALL)
+            if not count:
+                raise OSError("the connection was closed within the body")
+            got += count
+            now = time.monotonic()
+            if got < len(buffer) and now - began >= timeout:
+                if got < SLOW * timeout:
+                    raise TimeoutError(f"only {got} bytes came in {now - began:.0f} s")
+                break
+        return got
+
+    def _next_chunk(self, *, first: bool = False) -> int:
+        """Read up to the next chunk's size; 0 after the last chunk and its trailer."""
+        if not first and self._line():
+            raise self._bad_chunk()
+        size, _, _ = self._line().partition(b";")
+        try:
+            left = int(size.strip(), 16)
+        except ValueError:
+            raise self._bad_chunk() from None
+        if left < 0:
+            raise self._bad_chunk()
+        if not left:
+            while self._line():
+                pass
+        return left
+
+    def _bad_chunk(self) -> TransientError:
+        self.abandon()
+        return self._broken("the body's chunks are malformed")
+
+    def _line(self) -> bytes:
+        """One line of the chunked framing, without its end."""
+        while True:
+            stop = self._buffer.find(b"\r\n", self._start, self._end)
+            if stop >= 0:
+                line = bytes(self._view[self._start : stop])
+                self._start = stop + 2
+                return line
+            if self._end - self._start > 1024:
+                raise self._bad_chunk()
+            if self._start:
+                rest = bytes(self._view[self._start : self._end])
+                self._view[: len(rest)] = rest
+                self._start, self._end = 0, len(rest)
+            assert self._socket is not None
+            try:
+                count = self._socket.recv_into(self._view[self._end :])
+            except OSError as error:
+                self.abandon()
+                raise self._broken(_why(error)) from None
+            if not count:
+                self.abandon()
+                raise self._broken("the connection was closed within the body")
+            self._end += count
+
+    def read_all(self, limit: int) -> bytes:
+        """The whole body, which must not be longer than `limit` bytes."""
+        if self.length > limit:
+            self.abandon()
+            raise self._broken(f"an answer of {self.length} bytes where at most {limit} make sense")
+        if self.length >= 0:
+            body = bytearray(self.length)
+            view = memoryview(body)
+            got = 0
+            while got < len(body):
+                got += self.readinto(view[got:])
+            self.finish()
+            return bytes(body)
+        parts: list[bytes] = []
+        total = 0
+        block = memoryview(bytearray(1 << 16))
+        while count := self.readinto(block):
+            total += count
+            if total > limit:
+                self.abandon()
+                raise self._broken(f"an answer of more than {limit} bytes")
+            parts.append(bytes(block[:count]))
+        self.finish()
+        return b"".join(parts)
+
+    def finish(self) -> bool:
+        """End of an answer. True when its body was at its end; else the connection is dropped."""
+        ended = not self._left
+        if not ended or not self._keep or self._start != self._end:
+            self.abandon()
+        return ended
+
+    def ends(self) -> bool:
+        """Whether nothing follows: for a body without a length this asks the connection."""
+        if self._left < 0 and not self._chunked:
+            return self._start == self._end and not self._receive(memoryview(bytearray(1)))
+        return not self._left
+
+    def abandon(self) -> None:
+        """Drop the connection; never raises."""
+        if self._socket is not None:
+            self._socket.close()
+            self._socket = None
+        self._left = 0
+        self._start = self._end = 0
+
+    close = abandon
+
+    # ---- connecting
+
+    def _broken(self, why: str) -> TransientError:
+        return TransientError("the exchange with the server failed", where=self.endpoint.url, why=why)
+
+    def _connect(self) -> None:
+        endpoint = self.endpoint
+        try:
+            opened = socket.create_connection(endpoint.address, timeout=endpoint.timeout)
+        except OSError as error:
+            raise self._broken(f"cannot connect to {endpoint.address[0]}: {_why(error)}") from None
+        try:
+            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            if endpoint.tunnel:
+                self._tunnel(opened)
+            if endpoint.tls:
+                context = tls_context(endpoint.ca_bundle)
+                opened = context.wrap_socket(opened, server_hostname=endpoint.host)
+            else:
+                # The kernel's own timeouts: one system call a block instead of two.
+                whole = int(endpoint.timeout)
+                limit = struct.pack("ll", whole, int((endpoint.timeout - whole) * 1e6))
+                opened.settimeout(None)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+                opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        except ssl.SSLCertVerificationError as error:
+            opened.close()
+            raise FailedError(
+                "the server's certificate is not trusted",
+                where=endpoint.url,
+                why=error.verify_message,
+                hint="name your site's certificate authorities by `ca_bundle` in storage_options",
+            ) from None
+        except OSError as error:
+            opened.close()
+            raise self._broken(_why(error)) from None
+        except BaseException:
+            opened.close()
+            raise
+        self._socket = opened
+        self._plain = not endpoint.tls
+        self._keep = True
+
+    def _tunnel(self, opened: socket.socket) -> None:
+        endpoint = self.endpoint
+        authority = f"{endpoint.host}:{endpoint.port}"
+        lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+        if endpoint.proxy_authorization:
+            lines.append(f"Proxy-Authorization: {endpoint.proxy_authorization}")
+        opened.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
+        answer = b""
+        while b"\r\n\r\n" not in answer:  # byte by byte: what follows belongs to TLS
+            byte = opened.recv(1)
+            if not byte or len(answer) > HEAD_ROOM:
+                raise OSError("the proxy closed the connection")
+            answer += byte
+        status = _STATUS.match(answer)
+        if status is None or status[2] != b"200":
+            line = answer.partition(b"\r\n")[0].decode("latin-1")
+            raise OSError(f"the proxy refused: {line}")
+
+
+def _why(error: OSError) -> str:
+    if isinstance(error, (TimeoutError, BlockingIOError)):
+        text = str(error)
+        return text if text.startswith("only ") else "no byte came within the timeout"
+    return error.strerror or str(error) or type(error).__name__

@@ -1,0 +1,174 @@
+"""Where and how a server is reached: address, TLS, proxy, certificate authorities.
+
+HTTPS_PROXY, HTTP_PROXY, NO_PROXY (lower case too), AWS_CA_BUNDLE, REQUESTS_CA_BUNDLE and
+SSL_CERT_FILE are honoured; what `storage_options` names (`proxy`, `ca_bundle`) goes first.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import ipaddress
+import os
+import ssl
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import SplitResult, unquote, urlsplit
+
+from penstock.errors import ConfigError, PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """One server, with the way to it. Never holds the user info of a URL."""
+
+    host: str
+    port: int
+    tls: bool
+    timeout: float = 60.0
+    ca_bundle: str | None = None
+    proxy: tuple[str, int] | None = None
+    proxy_authorization: str = ""
+
+    @property
+    def url(self) -> str:
+        return f"{'https' if self.tls else 'http'}://{self.authority}"
+
+    @property
+    def authority(self) -> str:
+        """The Host header."""
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
+
+    @property
+    def address(self) -> tuple[str, int]:
+        """What to connect to."""
+        return self.proxy or (self.host, self.port)
+
+    @property
+    def tunnel(self) -> bool:
+        return self.proxy is not None and self.tls
+
+    @property
+    def origin(self) -> str:
+        """What goes before the path in a request line: plain HTTP by a proxy names the server."""
+        return self.url if self.proxy is not None and not self.tls else ""
+
+    @property
+    def proxy_lines(self) -> str:
+        """Header lines that a proxy without a tunnel wants."""
+        if self.proxy_authorization and self.proxy is not None and not self.tls:
+            return f"Proxy-Authorization: {self.proxy_authorization}\r\n"
+        return ""
+
+
+def split(url: str) -> SplitResult:
+    """An http(s) URL's parts. Raises ConfigError when it is none."""
+    parts = urlsplit(url)
+    try:
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        raise ConfigError("not an http(s) URL", where=without_user(url), hint="write https://host[:port]")
+    return parts
+
+
+def without_user(url: str) -> str:
+    """The URL as it may be shown: without user, password and query."""
+    parts = urlsplit(url)
+    return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
+
+
+def endpoint(url: str, options: Mapping[str, object], *, timeout: float = 60.0) -> Endpoint:
+    """The server of a URL, reached as the options and the environment say."""
+    parts = split(url)
+    assert parts.hostname is not None
+    tls = parts.scheme == "https"
+    host, port = parts.hostname, parts.port or (443 if tls else 80)
+    proxy = proxy_for(host, port, parts.scheme, options)
+    address, authorization = None, ""
+    if proxy:
+        way = split(proxy if "://" in proxy else f"http://{proxy}")
+        if way.scheme != "http":
+            raise ConfigError(
+                "a proxy is spoken to by http://",
+                where=without_user(proxy),
+                hint="https:// proxies are not known",
+            )
+        address = (way.hostname or "", way.port or 80)
+        if way.username:
+            user = f"{unquote(way.username)}:{unquote(way.password or '')}"
+            authorization = "Basic " + base64.b64encode(user.encode()).decode("ascii")
+    bundle = ca_bundle(options) if tls else None
+    return Endpoint(host, port, tls, timeout, bundle, address, authorization)
+
+
+def proxy_for(host: str, port: int, scheme: str, options: Mapping[str, object]) -> str:
+    """The proxy's URL, or ""."""
+    if options.get("proxy"):
+        return str(options["proxy"])
+    found = _environment(f"{scheme}_proxy") or _environment("all_proxy")
+    return "" if not found or bypassed(host, port, _environment("no_proxy")) else found
+
+
+def bypassed(host: str, port: int, no_proxy: str) -> bool:
+    """Whether NO_PROXY names this server: `*`, names and their subdomains, addresses, networks."""
+    for item in no_proxy.replace(",", " ").split():
+        name, _, wanted = item.partition(":") if item.count(":") == 1 else (item, "", "")
+        if wanted and wanted != str(port):
+            continue
+        name = name.lstrip("*").lstrip(".").lower()
+        if not name or host.lower() == name or host.lower().endswith("." + name):
+            return True
+        try:
+            if ipaddress.ip_address(host) in ipaddress.ip_network(name, strict=False):
+                return True
+        except ValueError:
+            continue
+    return False
+
+
+def _environment(name: str) -> str:
+    return os.environ.get(name) or os.environ.get(name.upper()) or ""
+
+
+def ca_bundle(options: Mapping[str, object]) -> str | None:
+    """The file or folder of certificate authorities; None: the system's.
+
+    Raises PreflightError when the file named is not there.
+    """
+    for name, value in (
+        ("ca_bundle", options.get("ca_bundle")),
+        ("AWS_CA_BUNDLE", os.environ.get("AWS_CA_BUNDLE")),
+        ("REQUESTS_CA_BUNDLE", os.environ.get("REQUESTS_CA_BUNDLE")),
+    ):
+        if value:
+            path = os.path.expanduser(str(value))
+            if not os.path.exists(path):
+                raise PreflightError(
+                    "the file of certificate authorities is not there", where=path, why=f"named by {name}"
+                )
+            return path
+    return None
+
+
+@functools.lru_cache(maxsize=8)
+def tls_context(bundle: str | None) -> ssl.SSLContext:
+    """Verifies names and certificates, always. One for each bundle and process."""
+    try:
+        if bundle is None:
+            context = ssl.create_default_context()
+        elif os.path.isdir(bundle):
+            context = ssl.create_default_context(capath=bundle)
+        else:
+            context = ssl.create_default_context(cafile=bundle)
+    except (OSError, ssl.SSLError) as error:
+        raise PreflightError(
+            "the certificate authorities cannot be read", where=bundle or "the system's", why=str(error)
+        ) from None
+    context.set_alpn_protocols(["http/1.1"])
+    return context

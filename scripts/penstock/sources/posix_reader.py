@@ -1,0 +1,198 @@
+"""Reads ranges of files of a POSIX source, by descriptors below one root.
+
+Descriptors of the folders used last are kept, so a file costs open, fstat, read, fstat, close.
+Whatever is opened is a regular file with the listed size, times and inode, or is refused; the
+same is asked again when the range was read to its end.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.model import Claim, Entry
+
+ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+# O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
+FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
+FOLDERS_KEPT = 128
+LARGE = 4 << 20
+CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
+REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
+
+
+def token(found: os.stat_result) -> str:
+    """The version token of a file: all four together, or it is another file."""
+    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+
+
+def beneath(root: str, path: str) -> str | None:
+    """Where a link leads, relative to the root; None when it leads out of it."""
+    real_root = os.path.realpath(root)
+    real = os.path.realpath(os.path.join(real_root, path))
+    if os.path.commonpath((real_root, real)) != real_root or real == real_root:
+        return None
+    return os.path.relpath(real, real_root)
+
+
+def failure(error: OSError, key: str) -> PenstockError:
+    """What an operating system's error means for one object."""
+    why = error.strerror or str(error)
+    if error.errno in CHANGED:
+        return SourceChangedError("the file is no longer there as it was listed", where=key, why=why)
+    if error.errno in REFUSED:
+        return ObjectError("the file cannot be read", where=key, why=why)
+    if error.errno in EXHAUSTED:
+        return FailedError("this machine's limits are reached", where=key, why=why, hint="see `ulimit -n`")
+    return TransientError("reading the file failed", where=key, why=why)
+
+
+def changed(key: str, listed: str, found: str) -> SourceChangedError:
+    return SourceChangedError(
+        "the file changed since it was listed",
+        where=key,
+        why=f"size-mtime-ctime-inode {listed} is now {found}",
+    )
+
+
+class PosixBody:
+    """One range of one file."""
+
+    __slots__ = ("_at", "_fd", "_key", "_left", "_token")
+
+    claims: Sequence[Claim] = ()
+
+    def __init__(self, fd: int, key: str, listed: str, offset: int, length: int) -> None:
+        self._fd, self._key, self._token, self._at, self._left = fd, key, listed, offset, length
+
+    def readinto(self, buffer: memoryview) -> int:
+        left = self._left
+        if not left:
+            return 0
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        try:
+            count = os.preadv(self._fd, (buffer,), self._at)
+        except OSError as error:
+            raise failure(error, self._key) from None
+        if not count:
+            raise SourceChangedError("the file is shorter than it was listed", where=self._key)
+        self._at += count
+        self._left = left - count
+        return count
+
+    def close(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd < 0:
+            return
+        try:
+            if not self._left:
+                found = token(os.fstat(fd))
+                if found != self._token:
+                    raise changed(self._key, self._token, found)
+        except OSError as error:
+            raise failure(error, self._key) from None
+        finally:
+            os.close(fd)
+
+    def abandon(self) -> None:
+        fd, self._fd = self._fd, -1
+        if fd >= 0:
+            os.close(fd)
+
+
+class PosixReader:
+    """For one thread. Keeps up to FOLDERS_KEPT descriptors of folders."""
+
+    def __init__(self, root: str, *, follow: bool = False) -> None:
+        self._root, self._follow = root, follow
+        self._folders: dict[str, int] = {}
+        self._parent = ""
+        self._parent_fd = -1
+
+    def open(self, entry: Entry, offset: int, length: int) -> PosixBody:
+        key = entry.key
+        parent, _, name = key.rpartition("/")
+        try:
+            if parent != self._parent or self._parent_fd < 0:
+                self._parent_fd = self._folder(parent)
+                self._parent = parent
+            fd = os.open(name, FILE, dir_fd=self._parent_fd)
+        except OSError as error:
+            fd = self._again(key, error)
+        try:
+            found = os.fstat(fd)
+            if not stat.S_ISREG(found.st_mode):
+                raise SourceChangedError("no longer a regular file", where=key)
+            now = token(found)
+            if now != entry.token:
+                raise changed(key, entry.token, now)
+            if length >= LARGE:
+                os.posix_fadvise(fd, offset, length, os.POSIX_FADV_SEQUENTIAL)
+        except OSError as error:
+            os.close(fd)
+            raise failure(error, key) from None
+        except BaseException:
+            os.close(fd)
+            raise
+        return PosixBody(fd, key, now, offset, length)
+
+    def _again(self, key: str, error: OSError) -> int:
+        """A second try where one may help: a kept folder went stale, or a link is to be followed."""
+        path: str | None = key
+        if error.errno == errno.ELOOP and self._follow:
+            path = beneath(self._root, key)
+        elif error.errno != errno.ESTALE:
+            raise failure(error, key) from None
+        if path is None:
+            raise SourceChangedError("the link leads out of the source's root", where=key)
+        try:
+            if error.errno == errno.ESTALE:
+                self.close()
+            parent, _, name = path.rpartition("/")
+            return os.open(name, FILE, dir_fd=self._folder(parent))
+        except OSError as second:
+            raise failure(second, key) from None
+
+    def _folder(self, path: str) -> int:
+        """A kept descriptor of a folder, opened name by name from the nearest one kept."""
+        if path in self._folders:
+            return self._kept(path)
+        missing: list[str] = []
+        while path and path not in self._folders:
+            missing.append(path)
+            path = path.rpartition("/")[0]
+        fd = self._kept(path) if path in self._folders else self._keep("", os.open(self._root, ROOT))
+        for path in reversed(missing):
+            fd = self._keep(path, os.open(path.rpartition("/")[2], FOLDER, dir_fd=fd))
+        return fd
+
+    def _kept(self, path: str) -> int:
+        fd = self._folders.pop(path)
+        self._folders[path] = fd
+        return fd
+
+    def _keep(self, path: str, fd: int) -> int:
+        """The one used longest ago makes room."""
+        if len(self._folders) >= FOLDERS_KEPT:
+            old = self._folders.pop(next(iter(self._folders)))
+            if old == self._parent_fd:
+                self._parent_fd = -1
+            os.close(old)
+        self._folders[path] = fd
+        return fd
+
+    def close(self) -> None:
+        self._parent_fd = -1
+        for fd in self._folders.values():
+            os.close(fd)
+        self._folders.clear()
