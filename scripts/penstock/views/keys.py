@@ -1,0 +1,125 @@
+"""The result of one dataset's run, as summary and report read it. Every key may be missing.
+
+steps/reporting builds it from the receipts; it is also what `--receipt` and the JSON in the report
+hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
+"""
+
+from __future__ import annotations
+
+from typing import TypedDict
+
+
+class Amount(TypedDict, total=False):
+    """So much, and how long it took (wall time of the step, not the sum over elements)."""
+
+    files: int
+    bytes: int
+    seconds: float
+
+
+class StepResult(TypedDict, total=False):
+    step: str
+    status: str
+    """`done`, `failed`, `skipped` (its receipt was there already)."""
+    started: str
+    ended: str
+    seconds: float
+    files: int
+    bytes: int
+    elements: int
+    why: str
+    """One line: what decided (workers, streams, what limited it), or what failed."""
+
+
+class ElementResult(TypedDict, total=False):
+    """One attempt of one element: a bar in the lanes."""
+
+    step: str
+    index: int
+    attempt: str
+    node: str
+    started: float
+    """Seconds since the epoch, as `ended`."""
+    ended: float
+    files: int
+    bytes: int
+    state: str
+    """`done`, `failed`, `cancelled`, `lost`, `running`."""
+
+
+class Failed(TypedDict, total=False):
+    path: str
+    why: str
+    step: str
+    exit_code: int
+    retry: bool
+
+
+class Evidence(TypedDict, total=False):
+    """Counts by grade, strongest or weakest first does not matter: the views sort them."""
+
+    source: dict[str, Amount]
+    """By core.model.SOURCE_GRADES."""
+    storage: dict[str, Amount]
+    """By core.model.STORAGE_GRADES."""
+    methods: dict[str, Amount]
+    """`direct`, `dropped`, `cached`, `unread`."""
+
+
+class Result(TypedDict, total=False):
+    """Everything about one dataset's run."""
+
+    dataset: str
+    status: str
+    """`PASSED` (published, or already published and unchanged) or `FAILED`."""
+    why: str
+    """One line: why FAILED, or "unchanged since <release>"."""
+    run: str
+    release: str
+    path: str
+    """The release's own data folder: what a training job is given."""
+    current: str
+    """The pointer, `<root>/<dataset>/current`."""
+    report: str
+    sources: list[str]
+    """URLs, without secrets."""
+    target: str
+    file_system: str
+    durability: str
+    started: str
+    ended: str
+    seconds: float
+    files: int
+    bytes: int
+    """Of the release."""
+    scanned: Amount
+    ignored: dict[str, int]
+    unchanged: Amount
+    """Linked from the release before."""
+    copied: Amount
+    verified: Amount
+    resumed: Amount
+    """Of `copied`: taken from journals of earlier attempts, not read again."""
+    giants: int
+    parts: int
+    failed: int
+    bytes_in: int
+    """Read from the source, retries included."""
+    bytes_out: int
+    """Written to the target."""
+    retries: int
+    evidence: Evidence
+    seal: str
+    """`sha256:<hex>` of the canonical records."""
+    listing_digest: str
+    steps: list[StepResult]
+    elements: list[ElementResult]
+    histogram: list[list[int]]
+    """[[upper bound of size, files, bytes], ...], as in RunInfo."""
+    throughput: list[list[float]]
+    """[[seconds since the copy began, bytes so far, files so far], ...], ascending."""
+    failures: list[Failed]
+    """The first hundred at most; `failed` counts all."""
+    warnings: list[str]
+    version: str
+    """Of penstock."""

@@ -1,0 +1,193 @@
+"""Plain lines and JSON lines: for logs, pipes and programs.
+
+A step costs one line at its start, one each INTERVAL seconds in which something moved, one at its
+end. Warnings repeat never; past WARNINGS of them a step's further ones are only counted.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+import time
+from typing import TYPE_CHECKING, Any, TextIO
+
+from penstock.views import units
+from penstock.views.tally import Tally, Task
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.core.events import Event
+
+INTERVAL = 10.0
+JSON_INTERVAL = 1.0
+WARNINGS = 20
+BAD_STATES = ("failed", "cancelled", "lost")
+
+
+class _Writer:
+    """Writes whole lines until the stream fails once; then it is silent."""
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream: TextIO | None = stream
+
+    def write(self, line: str) -> None:
+        if self._stream is None:
+            return
+        try:
+            self._stream.write(line + "\n")
+            self._stream.flush()
+        except (OSError, ValueError):
+            self._stream = None
+
+
+class Warnings:
+    """Which warnings are to be shown: each text once, WARNINGS of them for a step."""
+
+    def __init__(self) -> None:
+        self._seen: dict[tuple[str, str], set[str]] = {}
+        self._more: dict[tuple[str, str], int] = {}
+
+    def show(self, event: Event) -> bool:
+        step = (event.dataset, event.step)
+        seen = self._seen.setdefault(step, set())
+        text = str(event.data.get("text", ""))
+        if text in seen:
+            return False
+        if len(seen) >= WARNINGS:
+            self._more[step] = self._more.get(step, 0) + 1
+            return False
+        seen.add(text)
+        return True
+
+    def more(self, event: Event) -> int:
+        """How many were not shown since this was last asked for the step."""
+        return self._more.pop((event.dataset, event.step), 0)
+
+
+class Lines:
+    """See the module."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._writer, self._clock = _Writer(stream), clock
+        self._lock = threading.Lock()
+        self._tally, self._warnings = Tally(), Warnings()
+        self._shown: dict[tuple[str, str], tuple[float, str]] = {}
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            now = self._clock()
+            task = self._tally.take(event, now)
+            for text in self._texts(event, task, now):
+                stamp = time.strftime("%H:%M:%S")
+                name = " ".join(filter(None, (event.dataset, event.step)))
+                self._writer.write(f"{stamp} {units.printable(name)}: {text}")
+
+    def close(self) -> None:
+        """Nothing is held back, so there is nothing left to write."""
+
+    def _texts(self, event: Event, task: Task, now: float) -> list[str]:
+        key = (event.dataset, event.step)
+        if event.kind == "start":
+            self._shown[key] = (now, "")
+            return [started(task)]
+        if event.kind == "progress":
+            last, before = self._shown.setdefault(key, (now, ""))
+            text = task.amount() + task.elements_text()
+            if now - last < INTERVAL or text == before:
+                return []
+            self._shown[key] = (now, text)
+            return [moving(task, now)]
+        if event.kind == "element":
+            text = element(event.data)
+            return [text] if text else []
+        if event.kind == "end":
+            more = self._warnings.more(event)
+            return [*([f"{more} more warnings were not shown"] if more else []), finished(task)]
+        if event.kind == "warning" and not self._warnings.show(event):
+            return []
+        if event.kind in ("note", "warning"):
+            prefix = "warning: " if event.kind == "warning" else ""
+            return [prefix + units.printable(str(event.data.get("text", "")))]
+        return []
+
+
+class JsonLines:
+    """Every event as one line of JSON, ASCII alone; progress of a step at most each second."""
+
+    def __init__(self, stream: TextIO, clock: Callable[[], float] = time.monotonic) -> None:
+        self._writer, self._clock = _Writer(stream), clock
+        self._lock = threading.Lock()
+        self._shown: dict[tuple[str, str], float] = {}
+
+    def __call__(self, event: Event) -> None:
+        with self._lock:
+            key, now = (event.dataset, event.step), self._clock()
+            if event.kind == "progress":
+                if now - self._shown.get(key, -JSON_INTERVAL) < JSON_INTERVAL:
+                    return
+                self._shown[key] = now
+            line: dict[str, Any] = {"at": round(time.time(), 3), "kind": event.kind}
+            line |= {"dataset": event.dataset, "step": event.step, "data": dict(event.data)}
+            self._writer.write(json.dumps(line, default=str))
+
+    def close(self) -> None:
+        """Nothing is held back."""
+
+
+def started(task: Task) -> str:
+    parts = []
+    if task.total_files:
+        parts.append(units.counted(task.total_files, "file"))
+    if task.total_bytes:
+        parts.append(units.size(task.total_bytes))
+    if task.elements:
+        parts.append(units.counted(task.elements, "element"))
+    return "started" + (": " + ", ".join(parts) if parts else "")
+
+
+def moving(task: Task, now: float) -> str:
+    """`45%, 9,000 of 20,002 files, 1.50 of 3.42 GiB, 153 MiB/s, 13 s left; 2 elements: 2 running`."""
+    parts = []
+    share, left = task.share(), task.seconds_left(now)
+    if share is not None:
+        parts.append(f"{share:.0%}")
+    parts.append(task.amount() or "under way")
+    by_bytes, by_files = task.rates(now)
+    if by_bytes:
+        parts.append(units.rate(by_bytes))
+    elif by_files:
+        parts.append(f"{by_files:.0f} files/s")
+    if left is not None:
+        parts.append(f"{units.duration(left)} left")
+    if task.failed:
+        parts.append(f"{units.count(task.failed)} FAILED")
+    elements = task.elements_text()
+    return ", ".join(parts) + (f"; {elements}" if elements else "")
+
+
+def finished(task: Task) -> str:
+    """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`."""
+    seconds = task.result.get("seconds")
+    taken = seconds if isinstance(seconds, (int, float)) else (task.ended or task.begun) - task.begun
+    parts = []
+    if task.files:
+        parts.append(units.counted(task.files, "file"))
+    if task.bytes:
+        parts.append(units.size(task.bytes))
+    text = f"{', '.join(parts)} in {units.duration(taken)}".strip().removeprefix("in ")
+    if task.bytes and taken >= 0.1:
+        text += f" ({units.speed(task.bytes, taken)})"
+    return f"{units.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
+
+
+def element(data: Mapping[str, Any]) -> str:
+    """One line for an element that ended badly; "" for all the others."""
+    state = str(data.get("state", ""))
+    if state not in BAD_STATES:
+        return ""
+    node, reason = str(data.get("node") or ""), str(data.get("reason") or "")
+    text = f"element {data.get('index', '?')} {state}"
+    text += f" on {node}" if node else ""
+    text += f": {reason}" if reason else ""
+    return units.printable(text)

@@ -1,0 +1,114 @@
+"""The closing summary of a run: what was scanned, unchanged, copied, verified, and the STATUS.
+
+Guarantee: plain text, at most 80 columns but for paths and URLs, every name escaped, no colour.
+A figure that is not known is left out, never shown as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
+from penstock.views import units
+
+WIDTH = 14
+SHOWN_FAILURES = 10
+
+
+def render(result: Mapping[str, Any]) -> str:
+    """The text for one dataset (views/keys.py says what `result` holds); ends in a line feed."""
+    lines = [(units.printable(str(result.get("dataset", "penstock"))), "")]
+    lines += _amounts(result)
+    lines += _evidence(result.get("evidence"))
+    for title, key in (("Release", "release"), ("Path", "path"), ("Report", "report")):
+        if result.get(key):
+            lines.append((title, units.printable(str(result[key]))))
+    lines += [("Warning", units.printable(str(text))) for text in result.get("warnings") or ()]
+    lines += _failures(result)
+    status = str(result.get("status") or "FAILED")
+    why = units.printable(str(result.get("why") or ""))
+    lines.append(("STATUS", f"{status} ({why})" if why else status))
+    text = [lines[0][0], *(f"  {title:<{WIDTH}}{value}".rstrip() for title, value in lines[1:])]
+    return "\n".join(text) + "\n"
+
+
+def amount(value: object, noun: str = "file") -> str:
+    """`18,801 files, 3.30 GiB in 23 s`, of an Amount or a plain count; "" when unknown."""
+    if isinstance(value, int):
+        return units.counted(value, noun)
+    if not isinstance(value, Mapping) or "files" not in value:
+        return ""
+    text = units.counted(int(value["files"]), noun)
+    if value.get("bytes") is not None:
+        text += f", {units.size(value['bytes'])}"
+    if value.get("seconds"):
+        text += f" in {units.duration(value['seconds'])}"
+    return text
+
+
+def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    ignored = result.get("ignored") or {}
+    left_out = ", ".join(f"{units.count(n)} {units.printable(str(why))}" for why, n in ignored.items() if n)
+    giants = result.get("giants")
+    parts = f" in {units.counted(result['parts'], 'part')}" if giants and result.get("parts") else ""
+    rows = [
+        ("Scanned", amount(result.get("scanned"), "object")),
+        ("Left out", left_out),
+        ("Unchanged", amount(result.get("unchanged"))),
+        ("Copied", amount(result.get("copied"))),
+        ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),
+        ("Verified", amount(result.get("verified"))),
+        ("Giants", "" if giants is None else units.count(giants) + parts),
+        ("Failed", "" if result.get("failed") is None else units.counted(result["failed"], "file")),
+        ("Retries", units.count(result["retries"]) if result.get("retries") else ""),
+        ("Speed in", _speed(result.get("bytes_in"), result.get("copied"))),
+        ("Speed out", _speed(result.get("bytes_out"), result.get("copied"))),
+        ("Total time", units.duration(result["seconds"]) if result.get("seconds") is not None else ""),
+    ]
+    return [(title, value) for title, value in rows if value]
+
+
+def _speed(count: object, copied: object) -> str:
+    """In: read from the source. Out: written to the target. Both over the copy's wall time."""
+    seconds = copied.get("seconds") if isinstance(copied, Mapping) else None
+    if not isinstance(count, int) or not seconds:
+        return ""
+    return f"{units.speed(count, seconds)} ({units.size(count)})"
+
+
+def _evidence(evidence: object) -> list[tuple[str, str]]:
+    if not isinstance(evidence, Mapping):
+        return []
+    rows = []
+    for title, key, order in (("Source", "source", SOURCE_GRADES), ("Storage", "storage", STORAGE_GRADES)):
+        grades = graded(evidence.get(key), order)
+        text = ", ".join(f"{grade} {units.count(files)}" for grade, files, _ in grades)
+        if text:
+            rows.append((f"{title} proof", text))
+    return rows
+
+
+def graded(grades: object, order: tuple[str, ...] = ()) -> list[tuple[str, int, int]]:
+    """(grade, files, bytes), strongest first; empty grades are left out."""
+    if not isinstance(grades, Mapping):
+        return []
+    rows = []
+    for grade, value in grades.items():
+        files = value.get("files", 0) if isinstance(value, Mapping) else int(value)
+        size = value.get("bytes", 0) if isinstance(value, Mapping) else 0
+        if files:
+            rows.append((str(grade), int(files), int(size)))
+    return sorted(rows, key=lambda row: -order.index(row[0]) if row[0] in order else 1)
+
+
+def _failures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+    failures = list(result.get("failures") or ())
+    rows = []
+    for failure in failures[:SHOWN_FAILURES]:
+        path, why = (units.printable(str(failure.get(key, ""))) for key in ("path", "why"))
+        rows.append(("", f"{path}: {why}"))
+    more = max(int(result.get("failed") or 0), len(failures)) - len(rows)
+    if more > 0 and rows:
+        rows.append(("", f"and {units.count(more)} more, in the report"))
+    return rows

@@ -1,0 +1,138 @@
+"""What the events say so far, by dataset and step. The views render it; it renders nothing.
+
+Not safe for threads: a view holds its own lock around it.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.core.events import Event
+
+WINDOW_SECONDS = 30.0
+SAMPLES = 120
+STATES = ("running", "pending", "done", "failed", "cancelled", "lost")
+
+
+@dataclass
+class Task:
+    """One step of one dataset."""
+
+    dataset: str
+    step: str
+    begun: float
+    total_files: int = 0
+    total_bytes: int = 0
+    elements: int = 0
+    files: int = 0
+    bytes: int = 0
+    failed: int = 0
+    states: dict[str, int] = field(default_factory=dict)
+    moves: bool = False
+    """Has begun, not only been spoken of in a note."""
+    ended: float | None = None
+    result: dict[str, Any] = field(default_factory=dict)
+    _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
+
+    def take(self, event: Event, now: float) -> None:
+        """Learn from one event. What is missing or no number changes nothing."""
+        data = event.data
+        self.moves |= event.kind in ("start", "progress")
+        if event.kind == "start":
+            self.total_files = whole(data, "files")
+            self.total_bytes = whole(data, "bytes")
+            self.elements = whole(data, "elements")
+        elif event.kind == "progress":
+            self.files = max(self.files, whole(data, "files"))
+            self.bytes = max(self.bytes, whole(data, "bytes"))
+            self.failed = whole(data, "failed", self.failed)
+            states = data.get("states")
+            if isinstance(states, dict):
+                self.states = {str(name): number for name, number in states.items() if number}
+            if not self._samples or now - self._samples[-1][0] >= WINDOW_SECONDS / SAMPLES:
+                self._samples.append((now, self.bytes, self.files))
+        elif event.kind == "end":
+            self.ended = now
+            self.result = dict(data)
+            self.files = whole(data, "files", self.files)
+            self.bytes = whole(data, "bytes", self.bytes)
+            failed = data.get("failed", self.failed)
+            self.failed = len(failed) if isinstance(failed, list) else whole(data, "failed", self.failed)
+
+    def rates(self, now: float) -> tuple[float, float]:
+        """(bytes, files) a second of late; what a resumed step found done is not counted."""
+        while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW_SECONDS:
+            self._samples.popleft()
+        if not self._samples:
+            return 0.0, 0.0
+        begun, first_bytes, first_files = self._samples[0]
+        seconds = now - begun
+        if seconds < 0.2:
+            return 0.0, 0.0
+        return (self.bytes - first_bytes) / seconds, (self.files - first_files) / seconds
+
+    def seconds_left(self, now: float) -> float | None:
+        """The later of bytes and files at their present rates; None while nobody can say."""
+        by_bytes, by_files = self.rates(now)
+        left = []
+        if self.total_bytes > self.bytes and by_bytes > 0:
+            left.append((self.total_bytes - self.bytes) / by_bytes)
+        if self.total_files > self.files and by_files > 0:
+            left.append((self.total_files - self.files) / by_files)
+        return max(left) if left else None
+
+    def share(self) -> float | None:
+        """0 to 1, or None when the totals are not known."""
+        done, total = (self.bytes, self.total_bytes) if self.total_bytes else (self.files, self.total_files)
+        return min(done / total, 1.0) if total else None
+
+    def amount(self) -> str:
+        """`9,000 of 20,002 files, 1.50 of 3.42 GiB`."""
+        parts = []
+        if self.total_files:
+            parts.append(f"{units.count(self.files)} of {units.counted(self.total_files, 'file')}")
+        elif self.files:
+            parts.append(units.counted(self.files, "file"))
+        if self.total_bytes:
+            parts.append(units.size_of(self.bytes, self.total_bytes))
+        elif self.bytes:
+            parts.append(units.size(self.bytes))
+        return ", ".join(parts)
+
+    def elements_text(self) -> str:
+        """`4 elements: 3 running, 1 done`, or "" when nothing is known of them."""
+        known = [name for name in STATES if name in self.states]
+        known += sorted(set(self.states) - set(STATES))
+        states = ", ".join(f"{self.states[name]} {units.printable(name)}" for name in known)
+        total = self.elements or sum(self.states.values())
+        return f"{units.counted(total, 'element')}: {states}" if states else ""
+
+
+class Tally:
+    """All the steps that were heard of, in the order in which they began."""
+
+    def __init__(self) -> None:
+        self.tasks: dict[tuple[str, str], Task] = {}
+
+    def take(self, event: Event, now: float) -> Task:
+        key = (event.dataset, event.step)
+        task = self.tasks.get(key)
+        if task is None or (event.kind == "start" and task.ended is not None):
+            task = self.tasks[key] = Task(event.dataset, event.step, now)
+        task.take(event, now)
+        return task
+
+
+def whole(data: Mapping[str, Any], name: str, default: int = 0) -> int:
+    """A count out of an event, or `default` for what is none."""
+    value = data.get(name)
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
+        return int(value)
+    return default

@@ -1,0 +1,91 @@
+"""Bytes, rates, durations and counts as people read them; and text that is safe on a terminal."""
+
+from __future__ import annotations
+
+import math
+import unicodedata
+
+_PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
+UNKNOWN = "-"
+
+
+def size(count: float) -> str:
+    """`0 B`, `1.50 KiB`, `110 MiB`: three digits, binary prefixes."""
+    value, prefix = _scaled(count)
+    return f"{digits(value) if prefix else f'{value:.0f}'} {_PREFIXES[prefix]}"
+
+
+def size_of(count: float, total: float) -> str:
+    """`1.50 of 3.42 GiB`: both in the total's unit."""
+    _, prefix = _scaled(total)
+    shown = count / 1024**prefix
+    return f"{digits(shown) if prefix else f'{shown:.0f}'} of {size(total)}"
+
+
+def rate(bytes_per_second: float) -> str:
+    return f"{size(bytes_per_second)}/s" if math.isfinite(bytes_per_second) else UNKNOWN
+
+
+def speed(count: float, seconds: float) -> str:
+    """The mean rate, or `-` where no time has passed."""
+    return rate(count / seconds) if seconds > 0 else UNKNOWN
+
+
+def digits(value: float) -> str:
+    """Three significant digits, never in exponents."""
+    if value >= 99.95:
+        return f"{value:.0f}"
+    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
+
+
+def duration(seconds: float) -> str:
+    """`0.42 s`, `13 s`, `2 min 05 s`, `3 h 07 min`, `2 d 04 h`."""
+    if not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    if seconds < 9.95:
+        return f"{seconds:.1f} s" if seconds >= 0.995 else f"{seconds:.2f} s"
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60:02d} s"
+    if whole < 86400:
+        return f"{whole // 3600} h {whole % 3600 // 60:02d} min"
+    return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
+
+
+def count(number: int) -> str:
+    return f"{number:,}"
+
+
+def counted(number: int, noun: str) -> str:
+    """`1 file`, `2,000 files`."""
+    return f"{number:,} {noun}{'' if number == 1 else 's'}"
+
+
+def printable(text: str) -> str:
+    """The text with everything escaped that could steer a terminal or deceive the eye: control
+    and format characters (escape sequences, bidirectional overrides), lone surrogates."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(_shown(character) for character in text)
+
+
+def _shown(character: str) -> str:
+    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
+        return character
+    code = ord(character)
+    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, by os.fsdecode
+        return f"\\x{code - 0xDC00:02x}"
+    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
+    if short:
+        return short
+    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def _scaled(value: float) -> tuple[float, int]:
+    value, prefix = float(value), 0
+    while abs(value) >= 1023.5 and prefix < len(_PREFIXES) - 1:
+        value /= 1024
+        prefix += 1
+    return value, prefix
