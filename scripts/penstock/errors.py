@@ -89,6 +89,10 @@ class TransientError(PenstockError):
         """Seconds that the other side asked to wait (Retry-After), if it did."""
 
 
+class ExpiredCredentialsError(TransientError):
+    """Temporary credentials ran out: renew them (`sources.opening.credentials`), then try again."""
+
+
 class ObjectError(PenstockError):
     """One object cannot be copied, for good: refused, gone, wrong content. The others go on."""
 

@@ -54,23 +54,30 @@ class Claim(NamedTuple):
     `algorithm` is one of crc64nvme crc32c crc32 sha256 sha1 md5 sha512 xxh3_128 xxh64;
     `kind` is `full` (of all the object's bytes), `composite` (a hash over its parts' hashes)
     or `part` (of exactly the bytes of one answered range). `value` is lower-case hex.
-    `parts` is the number of parts of a composite, else 0.
+    `parts` is the number of parts of a composite, else 0; `part_bytes` is the size of all its parts
+    but the last, 0 when that is not known (then it cannot be computed). A composite is the
+    algorithm's hash over the concatenated raw hashes of the parts.
     """
 
     algorithm: str
     kind: str
     value: str
     parts: int = 0
+    part_bytes: int = 0
 
     def __str__(self) -> str:
-        return f"{self.algorithm}:{self.kind}:{self.value}" + (f"-{self.parts}" if self.parts else "")
+        text = f"{self.algorithm}:{self.kind}:{self.value}"
+        if self.parts:
+            text += f"-{self.parts}"
+        return f"{text}/{self.part_bytes}" if self.part_bytes else text
 
     @classmethod
     def parse(cls, text: str) -> Claim:
         """The inverse of `str(claim)`. Raises ValueError."""
         algorithm, kind, value = text.split(":")
+        value, _, part_bytes = value.partition("/")
         value, _, parts = value.partition("-")
-        return cls(algorithm, kind, value, int(parts or 0))
+        return cls(algorithm, kind, value, int(parts or 0), int(part_bytes or 0))
 
 
 # How strongly the source's own statement proved the bytes on their way, weakest first.

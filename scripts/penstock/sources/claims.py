@@ -1,0 +1,129 @@
+"""What an answer's headers state about the object's bytes, as claims.
+
+Stores state checksums in base64 of big-endian bytes; claims carry lower-case hex. A checksum
+is composite by `x-amz-checksum-type`, not by its look alone: GetObjectAttributes leaves the
+`-N` suffix out, and some stores leave the type out.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import re
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Claim
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Cheapest to compute among the strong first: the engine takes the first that it can.
+S3_HEADERS = (
+    (b"x-amz-checksum-crc64nvme", "crc64nvme", 8),
+    (b"x-amz-checksum-crc32c", "crc32c", 4),
+    (b"x-amz-checksum-crc32", "crc32", 4),
+    (b"x-amz-checksum-xxhash128", "xxh3_128", 16),
+    (b"x-amz-checksum-xxhash64", "xxh64", 8),
+    (b"x-amz-checksum-sha256", "sha256", 32),
+    (b"x-amz-checksum-sha1", "sha1", 20),
+    (b"x-amz-checksum-sha512", "sha512", 64),
+    (b"x-amz-checksum-md5", "md5", 16),
+)
+COMBINE = frozenset({"crc64nvme", "crc32c", "crc32"})
+"""Algorithms whose sums of consecutive ranges combine to the sum of the whole."""
+_MD5 = re.compile(r"[0-9a-fA-F]{32}")
+_MULTIPART = re.compile(r"([0-9a-fA-F]{32})-([1-9][0-9]{0,4})")
+_DIGEST_NAMES = {
+    "sha-256": ("sha256", 32),
+    "sha-512": ("sha512", 64),
+    "sha": ("sha1", 20),
+    "md5": ("md5", 16),
+    "crc32c": ("crc32c", 4),
+}
+
+
+def decode(value: str, size: int) -> str | None:
+    """Hex of base64 that must hold `size` bytes; None when it does not."""
+    try:
+        raw = base64.b64decode(value.encode("latin-1"), validate=True)
+    except (ValueError, binascii.Error):
+        return None
+    return raw.hex() if len(raw) == size else None
+
+
+def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 0) -> list[Claim]:
+    """Claims of a GET or HEAD of S3. `whole`: the answer is of the whole object.
+
+    | type header | value ends in -N | the answer | becomes |
+    |---|---|---|---|
+    | FULL_OBJECT | - | whole | full |
+    | FULL_OBJECT | - | a range | full, if sums of ranges combine |
+    | COMPOSITE | - | any | composite |
+    | none | yes | any | composite |
+    | none | no | whole, etag without -N | full |
+    | none | no | else | nothing |
+    """
+    kind = headers.get(b"x-amz-checksum-type", b"").upper()
+    etag = headers.get(b"etag", b"").strip(b'"').decode("latin-1")
+    multipart = _MULTIPART.fullmatch(etag)
+    full: list[Claim] = []
+    composite: list[Claim] = []
+    for name, algorithm, size in S3_HEADERS:
+        stated = headers.get(name)
+        if not stated:
+            continue
+        text, _, suffix = stated.decode("latin-1").partition("-")
+        value = decode(text, size)
+        if value is None:
+            continue
+        if kind == b"COMPOSITE" or (not kind and suffix):
+            parts = _count(suffix) or _count(headers.get(b"x-amz-mp-parts-count", b"").decode("latin-1"))
+            parts = parts or (int(multipart[2]) if multipart else 0)
+            if parts:
+                composite.append(Claim(algorithm, "composite", value, parts, part_bytes))
+        elif kind == b"FULL_OBJECT":
+            if whole or algorithm in COMBINE:
+                full.append(Claim(algorithm, "full", value))
+        elif whole and not kind and not multipart:
+            full.append(Claim(algorithm, "full", value))
+    if _etag_is_md5(headers):
+        if multipart:
+            composite.append(Claim("md5", "composite", multipart[1].lower(), int(multipart[2]), part_bytes))
+        elif whole and _MD5.fullmatch(etag):
+            full.append(Claim("md5", "full", etag.lower()))
+    return full + composite
+
+
+def _count(text: str) -> int:
+    return int(text) if text.isdigit() else 0
+
+
+def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
+    """AWS, "Object": an etag is an MD5 only for plain text and SSE-S3."""
+    encrypted = headers.get(b"x-amz-server-side-encryption", b"AES256")
+    return encrypted == b"AES256" and b"x-amz-server-side-encryption-customer-algorithm" not in headers
+
+
+def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
+    """Claims of any web server: Repr-Digest and Digest (of all the bytes), Content-Digest and
+    Content-MD5 (of an answer that is whole), and Google's x-goog-hash."""
+    found: dict[str, Claim] = {}
+
+    def state(algorithm: str, value: str | None) -> None:
+        if value is not None and (whole or algorithm in COMBINE):
+            found.setdefault(algorithm, Claim(algorithm, "full", value))
+
+    for name in (b"repr-digest", b"digest", *((b"content-digest",) if whole else ())):
+        for item in headers.get(name, b"").decode("latin-1").split(","):
+            label, _, text = item.strip().partition("=")
+            known = _DIGEST_NAMES.get(label.strip().lower())
+            if known:
+                state(known[0], decode(text.strip().strip(":"), known[1]))
+    for item in headers.get(b"x-goog-hash", b"").decode("latin-1").split(","):
+        label, _, text = item.strip().partition("=")
+        if label in ("crc32c", "md5"):
+            state(label, decode(text, 4 if label == "crc32c" else 16))
+    if whole and b"content-md5" in headers:
+        state("md5", decode(headers[b"content-md5"].decode("latin-1"), 16))
+    order = ("crc32c", "sha256", "sha1", "sha512", "md5")
+    return sorted(found.values(), key=lambda claim: order.index(claim.algorithm))

@@ -1,0 +1,246 @@
+"""Signed requests to one bucket: addressing, redirects within the store, errors told apart."""
+
+from __future__ import annotations
+
+import email.utils
+import re
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+from urllib.parse import urljoin, urlsplit
+from xml.sax.saxutils import unescape
+
+from penstock.errors import (
+    ConfigError,
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.sources.http1 import Connection
+from penstock.sources.http_endpoint import Endpoint, endpoint, split
+from penstock.sources.sigv4 import EMPTY_SHA256, Signer, quote_path
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.sources.s3_credentials import S3Credentials
+
+AWS = (".amazonaws.com", ".amazonaws.com.cn")
+REDIRECTS = 4
+ERROR_LIMIT = 1 << 16
+EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
+WRONG_KEYS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})
+PATIENCE = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
+_TAG = re.compile(rb"<(Code|Message|Region|Endpoint)>([^<]*)</")
+
+
+@dataclass(frozen=True)
+class Bucket:
+    """One bucket and prefix, and how it is reached. Without secrets."""
+
+    name: str
+    prefix: str
+    """"" or ending in a slash; `str` by os.fsdecode."""
+    endpoint: str
+    """"" for AWS."""
+    region: str
+    path_style: bool
+    options: Mapping[str, object]
+    timeout: float = 60.0
+
+    @property
+    def url(self) -> str:
+        return f"s3://{self.name}/{self.prefix}"
+
+
+def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
+    """The server of a bucket in a region, and what goes before a key's path there."""
+    if not bucket.endpoint:
+        suffix = "amazonaws.com.cn" if region.startswith("cn-") else "amazonaws.com"
+        base = f"https://s3.{region}.{suffix}"
+    else:
+        base = bucket.endpoint
+    parts = split(base)
+    if parts.username or parts.password:
+        raise ConfigError("a secret in a URL", where="endpoint_url", hint="use a profile or credentials_file")
+    root = parts.path.rstrip("/")
+    if bucket.path_style:
+        return endpoint(
+            base, bucket.options, timeout=bucket.timeout
+        ), f"{root}/{quote_path(bucket.name.encode())}/"
+    virtual = parts._replace(netloc=f"{bucket.name}.{parts.netloc}").geturl()
+    return endpoint(virtual, bucket.options, timeout=bucket.timeout), f"{root}/"
+
+
+class S3Client:
+    """For one thread: one kept connection. Follows a bucket to its region or host, and stays."""
+
+    def __init__(self, bucket: Bucket, credentials: S3Credentials) -> None:
+        self.bucket = bucket
+        self.region = bucket.region
+        self._credentials = credentials
+        self._signer = self._sign_with(credentials)
+        self._payer = "requester" if bucket.options.get("requester_pays") else ""
+        self._go_to(*address(bucket, self.region))
+
+    def _sign_with(self, credentials: S3Credentials) -> Signer | None:
+        return Signer(credentials.keys, self.region) if credentials.keys else None
+
+    def _go_to(self, server: Endpoint, root: str) -> None:
+        self.connection = Connection(server)
+        self.root = root
+        self._host = server.authority
+        self._origin = server.origin
+        self._lines = f" HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: identity\r\n{server.proxy_lines}"
+
+    def renew(self, credentials: S3Credentials) -> None:
+        """Sign with other keys from the next request on."""
+        if credentials is not self._credentials:
+            self._credentials = credentials
+            self._signer = self._sign_with(credentials)
+
+    def close(self) -> None:
+        self.connection.close()
+
+    def _head(self, method: str, path: str, query: str, lines: str) -> bytes:
+        """The request's head. `lines` are further headers that need no signature."""
+        target = f"{path}?{query}" if query else path
+        signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
+        signer = self._signer
+        if signer is not None:
+            signed.append(("x-amz-content-sha256", EMPTY_SHA256))
+            signed.append(("x-amz-date", signer.stamp()))
+        if self._payer:
+            signed.append(("x-amz-request-payer", self._payer))
+        if signer is not None:
+            if signer.keys.session:
+                signed.append(("x-amz-security-token", signer.keys.session))
+            lines += f"Authorization: {signer.authorization(method, path, query, signed)}\r\n"
+        own = "".join([f"{name}: {value}\r\n" for name, value in signed[1:]])
+        return f"{method} {self._origin}{target}{self._lines}{own}{lines}\r\n".encode("latin-1")
+
+    def request(self, method: str, path: str, query: str = "", lines: str = "") -> Connection:
+        """Ask for `path` (quoted, below the bucket); the connection holds the answer's head.
+
+        Any status but a redirect within the store is handed to the caller.
+        """
+        for _ in range(REDIRECTS):
+            connection = self.connection
+            status = connection.request(
+                self._head(method, self.root + path, query, lines), bodyless=method == "HEAD"
+            )
+            if status in (200, 206) or not self._moved(connection):
+                return connection
+        connection.abandon()
+        raise FailedError("the store redirects in a circle", where=self.bucket.url)
+
+    def _moved(self, connection: Connection) -> bool:
+        """Follow the bucket to its region, or a redirect to a host of the same store."""
+        status = connection.status
+        if status not in (301, 302, 307, 308, 400, 403):
+            return False
+        region = connection.headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
+        if region and region != self.region and re.fullmatch(r"[a-z0-9-]{1,32}", region):
+            connection.abandon()
+            self.region = region
+            self._signer = self._sign_with(self._credentials)
+            self._go_to(*address(self.bucket, region))
+            return True
+        if status in (400, 403):
+            return False
+        location = connection.headers.get(b"location", b"").decode("latin-1")
+        connection.abandon()
+        old = connection.endpoint
+        target = urlsplit(urljoin(old.url, location))
+        host = (target.hostname or "").lower()
+        if not location or not same_store(old.host, host) or (old.tls and target.scheme != "https"):
+            raise FailedError(
+                "the store redirects to somewhere else, which is not followed",
+                where=self.bucket.url,
+                why=f"status {status}, to {host or 'no host'}",
+                hint="check endpoint_url and the bucket's name",
+            )
+        if host == old.host and (target.port or (443 if old.tls else 80)) == old.port:
+            return False
+        server = endpoint(
+            f"{target.scheme}://{target.netloc.rpartition('@')[2]}",
+            self.bucket.options,
+            timeout=self.bucket.timeout,
+        )
+        virtual = host.startswith(self.bucket.name.lower() + ".")
+        self._go_to(server, "/" if virtual else f"/{quote_path(self.bucket.name.encode())}/")
+        return True
+
+    def failure(self, connection: Connection, key: str = "") -> PenstockError:
+        """The error that an answer other than the wanted one means. Reads the answer's body."""
+        code = message = ""
+        try:
+            body = connection.read_all(ERROR_LIMIT)
+        except TransientError:
+            body = b""
+        for tag, value in _TAG.findall(body):
+            text = unescape(value.decode("utf-8", "replace"))
+            if tag == b"Code":
+                code = code or text
+            elif tag == b"Message":
+                message = message or text
+        where = f"s3://{self.bucket.name}/{key}" if key else self.bucket.url
+        return failure(connection.status, code, message, connection.headers, where)
+
+
+def same_store(old: str, new: str) -> bool:
+    """Whether a redirect stays in the store: the same host, one below it, or both AWS's own."""
+    old, new = old.lower(), new.lower()
+    if new == old or new.endswith("." + old):
+        return True
+    return any(old.endswith(suffix) and new.endswith(suffix) for suffix in AWS)
+
+
+def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
+    """Seconds that the server asks to wait, at most an hour."""
+    text = headers.get(b"retry-after", b"").decode("latin-1").strip()
+    if text.isdigit():
+        return min(float(text), 3600.0)
+    when = email.utils.parsedate_tz(text) if text else None
+    if when is None:
+        return None
+    return min(max(0.0, email.utils.mktime_tz(when) - time.time()), 3600.0)
+
+
+def failure(
+    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str
+) -> PenstockError:
+    """One table of what statuses and codes of S3 mean.
+
+    | status, code | error |
+    |---|---|
+    | 412; 404 NoSuchKey, NoSuchVersion or bare; 416 | SourceChangedError |
+    | 404 NoSuchBucket | FailedError |
+    | ExpiredToken and its like | ExpiredCredentialsError |
+    | wrong keys; a skewed clock | FailedError |
+    | 408, 429, 5xx, SlowDown and its like | TransientError, with Retry-After |
+    | 403 InvalidObjectState (archived) and all else | ObjectError |
+    """
+    why = " ".join(filter(None, (f"status {status}", code, message[:300])))
+    if code in EXPIRED:
+        return ExpiredCredentialsError("the credentials ran out", where=where, why=why)
+    if code == "RequestTimeTooSkewed":
+        return FailedError("this machine's clock is wrong", where=where, why=why, hint="set it (NTP)")
+    if code in WRONG_KEYS:
+        return FailedError("the store refuses the credentials", where=where, why=why)
+    if code == "NoSuchBucket":
+        return FailedError("there is no such bucket", where=where, why=why)
+    if status in (408, 429) or status >= 500 or code in PATIENCE:
+        return TransientError("the store asks for patience", where=where, why=why, after=retry_after(headers))
+    if status == 412:
+        return SourceChangedError("the object changed since it was listed", where=where, why=why)
+    if status in (404, 410):
+        return SourceChangedError("the object is gone since it was listed", where=where, why=why)
+    if status == 416:
+        return SourceChangedError("the object is shorter than it was listed", where=where, why=why)
+    if code == "InvalidObjectState":
+        return ObjectError("the object is archived", where=where, why=why, hint="restore it first")
+    return ObjectError("the store refuses the object", where=where, why=why)

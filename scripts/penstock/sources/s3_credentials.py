@@ -1,0 +1,182 @@
+"""Which keys, region and endpoint an S3 source uses. Resolved once, in the parent process.
+
+In this order: `anon`, `credentials_file`, then what AWS's own tools would take (`profile`, the
+environment, shared files, SSO, a container's role), by botocore. An instance's metadata service
+is asked only with `instance_metadata: true`.
+"""
+
+from __future__ import annotations
+
+import configparser
+import os
+import stat
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import PreflightError
+from penstock.sources.sigv4 import Keys
+
+if TYPE_CHECKING:
+    from penstock.config.model import SourceConfig
+
+_NAMES = {
+    "aws_access_key_id": "access",
+    "access_key_id": "access",
+    "access_key": "access",
+    "key": "access",
+    "aws_secret_access_key": "secret",
+    "secret_access_key": "secret",
+    "secret_key": "secret",
+    "secret": "secret",
+    "aws_session_token": "session",
+    "session_token": "session",
+    "token": "session",
+}
+HINT = "see `storage_options` in the README: profile, credentials_file or anon"
+SIZE_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True)
+class S3Credentials:
+    """What a worker needs, beside the configuration, to speak to the store. Picklable."""
+
+    keys: Keys | None
+    """None: requests are not signed."""
+    region: str = "us-east-1"
+    endpoint: str = ""
+    """"": AWS's own endpoint of the region."""
+
+    @property
+    def expires(self) -> float | None:
+        return self.keys.expires if self.keys else None
+
+
+def resolve(config: SourceConfig) -> S3Credentials:
+    """Raises PreflightError when there are none, or when they are not kept safely."""
+    options = config.storage_options
+    session = None
+    if not options.get("anon") and not options.get("credentials_file"):
+        session = _session(options)
+    region = (
+        _option(options, "region", "region_name")
+        or os.environ.get("AWS_REGION")
+        or os.environ.get("AWS_DEFAULT_REGION")
+        or (session and session.get_config_variable("region"))
+        or "us-east-1"
+    )
+    endpoint = (
+        _option(options, "endpoint_url")
+        or os.environ.get("AWS_ENDPOINT_URL_S3")
+        or os.environ.get("AWS_ENDPOINT_URL")
+        or (session and _profile_endpoint(session))
+        or ""
+    )
+    if options.get("anon"):
+        keys = None
+    elif options.get("credentials_file"):
+        keys = read_file(
+            os.path.expanduser(str(options["credentials_file"])), str(options.get("profile") or "")
+        )
+    else:
+        keys = _botocore_keys(session, config.url, bool(options.get("instance_metadata")))
+    return S3Credentials(keys, str(region), str(endpoint))
+
+
+def _option(options: Any, *names: str) -> Any:
+    """An option, also where s3fs takes it."""
+    inner = options.get("client_kwargs") or {}
+    for name in names:
+        if value := options.get(name) or inner.get(name):
+            return value
+    return None
+
+
+def read_file(path: str, profile: str = "") -> Keys:
+    """Keys of a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        raise PreflightError(
+            "the credentials file cannot be read", where=path, why=error.strerror or ""
+        ) from None
+    with open(fd, encoding="utf-8") as file:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o077:
+            raise PreflightError(
+                "the credentials file is not kept safely",
+                where=path,
+                why=f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}",
+                hint=f"it must be a file of your own that nobody else can read: chmod 600 {path}",
+            )
+        try:
+            text = file.read(SIZE_LIMIT)
+        except UnicodeDecodeError:
+            raise PreflightError("the credentials file is no text", where=path) from None
+    values = parse(text, profile)
+    if values is None or not values.get("access") or not values.get("secret"):
+        section = f" for profile {profile!r}" if profile else ""
+        raise PreflightError(
+            f"the credentials file has no access key{section}",
+            where=path,
+            hint="it wants aws_access_key_id=... and aws_secret_access_key=...",
+        )
+    return Keys(values["access"], values["secret"], values.get("session", ""))
+
+
+def parse(text: str, profile: str = "") -> dict[str, str] | None:
+    """`access`, `secret`, `session` of an INI's section or of plain lines; None: no such section."""
+    lines = [line.strip().removeprefix("export ") for line in text.splitlines()]
+    if not any(line.startswith("[") for line in lines):
+        lines.insert(0, f"[{profile or 'default'}]")
+    parser = configparser.RawConfigParser(strict=False, delimiters=("=",), inline_comment_prefixes=None)
+    try:
+        parser.read_string("\n".join(lines))
+    except configparser.Error:
+        return None
+    wanted = profile or "default"
+    for section in (wanted, f"profile {wanted}"):
+        if parser.has_section(section):
+            pairs = parser.items(section)
+            return {_NAMES[k.lower()]: v.strip().strip("\"'") for k, v in pairs if k.lower() in _NAMES}
+    return None
+
+
+def _session(options: Any) -> Any:
+    import botocore.exceptions
+    import botocore.session
+
+    profile = options.get("profile")
+    try:
+        session = botocore.session.Session(profile=profile)
+        session.get_scoped_config()
+    except botocore.exceptions.BotoCoreError as error:
+        raise PreflightError("the AWS configuration cannot be used", why=str(error), hint=HINT) from None
+    return session
+
+
+def _profile_endpoint(session: Any) -> str:
+    """`endpoint_url` of the profile, or of the services section that it names."""
+    scoped = session.get_scoped_config()
+    services = session.full_config.get("services", {}).get(scoped.get("services", ""), {})
+    found = services.get("s3", {}) if isinstance(services, dict) else {}
+    if isinstance(found, dict) and found.get("endpoint_url"):
+        return str(found["endpoint_url"])
+    return str(scoped.get("endpoint_url") or "")
+
+
+def _botocore_keys(session: Any, url: str, instance_metadata: bool) -> Keys:
+    import botocore.exceptions
+
+    resolver = session.get_component("credential_provider")
+    if not instance_metadata:
+        resolver.remove("iam-role")
+    try:
+        found = session.get_credentials()
+        frozen = found.get_frozen_credentials() if found else None
+    except botocore.exceptions.BotoCoreError as error:
+        raise PreflightError("the credentials cannot be had", where=url, why=str(error), hint=HINT) from None
+    if frozen is None or not frozen.access_key:
+        raise PreflightError("there are no credentials for the source", where=url, hint=HINT)
+    # botocore keeps the end of temporary keys to itself; it is the only place that knows it.
+    ends = getattr(found, "_expiry_time", None)
+    return Keys(frozen.access_key, frozen.secret_key, frozen.token or "", ends.timestamp() if ends else None)

@@ -1,0 +1,176 @@
+"""Reads ranges of objects of one bucket, pinned to the listed version.
+
+Every GET carries If-Match, and the answer's own etag, range and length are compared with the
+listing, since some servers ignore the condition.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.sources.claims import s3_claims
+from penstock.sources.s3_client import S3Client
+from penstock.sources.sigv4 import quote_path, quote_value
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.model import Claim, Entry
+    from penstock.sources.http1 import Connection
+    from penstock.sources.s3_client import Bucket
+    from penstock.sources.s3_credentials import S3Credentials
+
+_PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
+
+
+def quoted(key: str) -> str:
+    """A key as it stands in a request's path."""
+    return key if _PLAIN.fullmatch(key) else quote_path(key.encode("utf-8", "surrogateescape"))
+
+
+class HttpBody:
+    """One range of one object: exactly `length` bytes, or an error."""
+
+    __slots__ = ("_connection", "_left", "_where", "claims")
+
+    def __init__(self, connection: Connection, length: int, claims: Sequence[Claim], where: str) -> None:
+        self._connection, self._left, self.claims, self._where = connection, length, claims, where
+
+    def readinto(self, buffer: memoryview) -> int:
+        left = self._left
+        if not left:
+            return 0
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        count = self._connection.readinto(buffer)
+        if not count:
+            self._connection.abandon()
+            raise TransientError("the body ended early", where=self._where, why=f"{left} bytes are missing")
+        self._left = left - count
+        return count
+
+    def close(self) -> None:
+        connection = self._connection
+        if self._left:
+            connection.abandon()
+            return
+        if not connection.ends():
+            connection.abandon()
+            raise TransientError("the body is longer than the listed size", where=self._where)
+        connection.finish()
+
+    def abandon(self) -> None:
+        self._connection.abandon()
+
+
+class S3Reader:
+    """For one thread: one connection, and a second one only to ask for part sizes."""
+
+    def __init__(self, bucket: Bucket, credentials: Callable[[], S3Credentials]) -> None:
+        self._bucket = bucket
+        self._credentials = credentials
+        self._client = S3Client(bucket, credentials())
+        self._side: S3Client | None = None
+        self._prefix = quoted(bucket.prefix)
+
+    def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
+        client = self._client
+        client.renew(self._credentials())
+        token = entry.token
+        whole = length == entry.size
+        lines = f'If-Match: "{token}"\r\n' if token and not token.startswith("W/") else ""
+        if not whole:
+            lines += f"Range: bytes={offset}-{offset + length - 1}\r\n"
+        query = f"versionId={quote_value(entry.version.encode())}" if entry.version else ""
+        connection = client.request("GET", self._prefix + quoted(entry.key), query, lines)
+        if connection.status != (200 if whole else 206):
+            raise self._refused(connection, entry)
+        headers = connection.headers
+        where = self._bucket.url + entry.key
+        if token and headers.get(b"etag", b"").strip(b'"') != token.encode("latin-1", "replace"):
+            connection.abandon()
+            raise _other_object(headers, token, where)
+        if connection.length != length and connection.length >= 0:
+            why = f"{connection.length} bytes where {length} were asked for"
+            if encoding := headers.get(b"content-encoding"):
+                why += f", Content-Encoding {encoding.decode('latin-1')}"
+            connection.abandon()
+            raise TransientError("the answer's length is not the listed one", where=where, why=why)
+        if connection.length < 0 and headers.get(b"content-encoding", b"identity") != b"identity":
+            connection.abandon()
+            raise ObjectError("the answer is encoded on the way", where=where, why="Content-Encoding")
+        if not whole:
+            wanted = f"bytes {offset}-{offset + length - 1}/{entry.size}"
+            stated = headers.get(b"content-range", b"").decode("latin-1")
+            if stated != wanted:
+                connection.abandon()
+                raise SourceChangedError("another range came", where=where, why=f"{stated!r}, not {wanted!r}")
+        claims = self._claims(entry, connection, whole)
+        return HttpBody(connection, length, claims, where)
+
+    def _claims(self, entry: Entry, connection: Connection, whole: bool) -> Sequence[Claim]:
+        claims = s3_claims(connection.headers, whole=whole)
+        if not whole or not claims or claims[0].kind == "full":
+            return claims
+        # Only composites: they can be computed when the size of the parts is known.
+        part_bytes = self._part_bytes(entry, claims[0].parts)
+        return s3_claims(connection.headers, whole=True, part_bytes=part_bytes)
+
+    def _part_bytes(self, entry: Entry, parts: int) -> int:
+        if self._side is None:
+            self._side = S3Client(self._bucket, self._credentials())
+        self._side.renew(self._credentials())
+        try:
+            return part_bytes(self._side, self._prefix + quoted(entry.key), entry, parts)
+        except PenstockError:
+            return 0  # a help for proofs, never a reason to fail
+
+    def _refused(self, connection: Connection, entry: Entry) -> PenstockError:
+        where = self._bucket.url + entry.key
+        status = connection.status
+        if status == 200:
+            connection.abandon()
+            return ObjectError("the server ignores ranges", where=where, why="status 200, not 206")
+        if status == 206:
+            connection.abandon()
+            return ObjectError("a range came where all was asked for", where=where)
+        return self._client.failure(connection, self._bucket.prefix + entry.key)
+
+    def close(self) -> None:
+        self._client.close()
+        if self._side is not None:
+            self._side.close()
+
+
+def _other_object(headers: dict[bytes, bytes], token: str, where: str) -> PenstockError:
+    etag = headers.get(b"etag")
+    if etag is None:
+        kind = headers.get(b"content-type", b"no type").decode("latin-1")
+        return ObjectError(
+            "what answered is no object of the store",
+            where=where,
+            why=f"no etag, Content-Type {kind}",
+            hint="a proxy or a login page may stand in between: check endpoint_url",
+        )
+    return SourceChangedError(
+        "the object changed since it was listed",
+        where=where,
+        why=f"etag {token} is now {etag.decode('latin-1')}",
+    )
+
+
+def part_bytes(client: S3Client, path: str, entry: Entry, parts: int) -> int:
+    """The size of a multipart object's parts, 0 when they are not all alike or not known."""
+    query = "partNumber=1"
+    if entry.version:
+        query += f"&versionId={quote_value(entry.version.encode())}"
+    connection = client.request("HEAD", path, query, f'If-Match: "{entry.token}"\r\n')
+    length, status, headers = connection.length, connection.status, connection.headers
+    connection.finish()
+    if status not in (200, 206) or length <= 0:
+        return 0
+    if headers.get(b"etag", b"").strip(b'"') != entry.token.encode("latin-1", "replace"):
+        return 0
+    return length if -(-entry.size // length) == parts else 0
