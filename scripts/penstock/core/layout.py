@@ -116,6 +116,10 @@ class RunLayout:
         name = f"{step}.json" if index is None else f"{step}/{index:05d}.json"
         return self.folder / "receipts" / name
 
+    def outcome(self, step: str, index: int) -> Path:
+        """What went wrong in an element's last attempt: written when it ends without a receipt."""
+        return self.folder / "outcomes" / step / f"{index:05d}.json"
+
     def records(self, index: int) -> Path:
         """What verify saw of a shard, written under this name only when it is whole."""
         return self.folder / "records" / f"{index:05d}.parquet"

@@ -80,11 +80,15 @@ def read_json(path: Path) -> Any:
 
 
 def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
-    """Append one JSON line durably. One writer at a time (the lock's holder)."""
+    """Append one JSON line durably. One writer at a time (the lock's holder). A line that a crash
+    left torn is closed first, so that it spoils itself alone."""
     new = not path.exists()
-    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
     try:
+        size = os.fstat(fd).st_size
+        torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
         line = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
+        line = "\n" + line if torn else line
         view = memoryview(line.encode())
         while view:
             view = view[os.write(fd, view) :]

@@ -1,0 +1,256 @@
+"""Elements as processes of this machine.
+
+Guarantee: at most `slots(step)` elements of an array run at once; each has its own process group
+and log file; all of them die with the process that submitted them (also when that is killed), so
+an array never outlives its controller and `find` never finds one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import select
+import signal
+import subprocess
+import threading
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import State, Status
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.cluster.port import ArraySpec
+    from penstock.config.model import ClusterConfig
+
+GRACE = 20.0
+"""Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""
+
+_PR_SET_PDEATHSIG = 1
+_libc = ctypes.CDLL(None, use_errno=True)
+
+
+@dataclass
+class _Element:
+    status: Status
+    process: subprocess.Popen[bytes] | None = None
+    pidfd: int = -1
+    cancelled: bool = False
+
+
+@dataclass
+class _Array:
+    spec: ArraySpec
+    slots: int
+    waiting: deque[int]
+    elements: dict[int, _Element] = field(default_factory=dict)
+
+    def running(self) -> list[_Element]:
+        return [e for e in self.elements.values() if e.process is not None]
+
+
+class LocalCluster:
+    """The Cluster port on this machine. One thread starts and reaps every element: the kernel
+    ties "dies with its parent" to the THREAD that forked, so that thread lives as long as we."""
+
+    kind = "local"
+
+    def __init__(self, config: ClusterConfig, *, cpus: int | None = None, grace: float = GRACE) -> None:
+        self._config = config
+        self._cpus = cpus or len(os.sched_getaffinity(0))
+        self._grace = grace
+        self._arrays: dict[str, _Array] = {}
+        self._changed = threading.Condition()
+        self._wake_read, self._wake_write = -1, -1
+        self._thread: threading.Thread | None = None
+
+    def check(self, steps: Sequence[str]) -> Sequence[str]:
+        """Nothing can be missing here: the interpreter that runs now runs the elements."""
+        del steps
+        return ()
+
+    def slots(self, step: str) -> int:
+        return min(self._config.of(step).max_elements, max(1, self._cpus // 2))
+
+    def max_array(self) -> int:
+        return 10_000
+
+    def submit(self, spec: ArraySpec) -> str:
+        spec.logs.mkdir(parents=True, exist_ok=True)
+        identity = f"local-{os.getpid()}-{len(self._arrays) + 1}"
+        array = _Array(spec, min(self.slots(spec.step), len(spec.indices)), deque(spec.indices))
+        array.elements = {i: _Element(Status(State.PENDING)) for i in spec.indices}
+        with self._changed:
+            self._arrays[identity] = array
+            if self._thread is None:
+                self._wake_read, self._wake_write = os.pipe2(os.O_CLOEXEC | os.O_NONBLOCK)
+                self._thread = threading.Thread(target=self._supervise, name="elements", daemon=True)
+                self._thread.start()
+        self._wake()
+        return identity
+
+    def find(self, name: str) -> str | None:
+        """None: elements that another controller started ended with it."""
+        del name
+        return None
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        with self._changed:
+            known = self._arrays[array].elements if array in self._arrays else {}
+            lost = Status(State.LOST, "its controller has ended")
+            return {i: known[i].status if i in known else lost for i in indices}
+
+    def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
+        """SIGTERM, then SIGKILL after a grace, to the elements' groups; returns when they ended."""
+        with self._changed:
+            if array not in self._arrays:
+                return
+            found = self._arrays[array]
+            chosen = [
+                found.elements[i]
+                for i in (indices if indices is not None else found.elements)
+                if i in found.elements and not found.elements[i].status.state.ended
+            ]
+            for element in chosen:
+                element.cancelled = True
+                _signal(element, signal.SIGTERM)
+        self._wake()
+        if not self._await(chosen, self._grace):
+            with self._changed:
+                for element in chosen:
+                    _signal(element, signal.SIGKILL)
+            self._await(chosen, None)
+
+    def interval(self, waited: float) -> float:
+        """A twentieth of what was waited, so that the wait for the end stays within 5 %."""
+        return min(0.5, max(0.02, waited / 20))
+
+    def holder_ended(self, job: str) -> bool:
+        """This machine knows no jobs; the lock itself looks at processes of its own host."""
+        del job
+        return False
+
+    def close(self) -> None:
+        """End every element and the supervising thread."""
+        for identity in list(self._arrays):
+            self.cancel(identity)
+        thread, self._thread = self._thread, None
+        if thread is not None:
+            self._wake(b"q")
+            thread.join()
+            os.close(self._wake_read)
+            os.close(self._wake_write)
+
+    def _await(self, elements: Sequence[_Element], seconds: float | None) -> bool:
+        ended: Callable[[], bool] = lambda: all(e.status.state.ended for e in elements)  # noqa: E731
+        with self._changed:
+            return self._changed.wait_for(ended, seconds)
+
+    def _wake(self, word: bytes = b"w") -> None:
+        with contextlib.suppress(BlockingIOError):
+            os.write(self._wake_write, word)
+
+    def _supervise(self) -> None:
+        poll = select.poll()
+        poll.register(self._wake_read, select.POLLIN)
+        while True:
+            with self._changed:
+                for array in self._arrays.values():
+                    self._fill(array, poll)
+                self._changed.notify_all()
+            ready = {fd for fd, _ in poll.poll()}
+            if self._wake_read in ready and b"q" in os.read(self._wake_read, 4096):
+                return
+            with self._changed:
+                for array in self._arrays.values():
+                    for element in array.running():
+                        if element.pidfd in ready:
+                            poll.unregister(element.pidfd)
+                            _reap(element)
+
+    def _fill(self, array: _Array, poll: select.poll) -> None:
+        while array.waiting and (
+            len(array.running()) < array.slots or array.elements[array.waiting[0]].cancelled
+        ):
+            index = array.waiting.popleft()
+            element = array.elements[index]
+            if element.cancelled:
+                element.status = Status(State.CANCELLED)
+                continue
+            try:
+                self._start(array, index, element)
+            except OSError as error:
+                element.status = Status(State.FAILED, f"cannot start: {error}")
+                continue
+            poll.register(element.pidfd, select.POLLIN)
+
+    def _start(self, array: _Array, index: int, element: _Element) -> None:
+        log = array.spec.logs / f"{array.spec.step}-{index}.log"
+        fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
+        try:
+            process = subprocess.Popen(
+                [*array.spec.command, str(index)],
+                stdin=subprocess.DEVNULL,
+                stdout=fd,
+                stderr=fd,
+                process_group=0,
+                env={**os.environ, "PENSTOCK_CPUS": str(max(1, self._cpus // array.slots))},
+                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
+            )
+        finally:
+            os.close(fd)
+        element.process = process
+        element.pidfd = os.pidfd_open(process.pid)
+        element.status = Status(State.RUNNING, node=os.uname().nodename, started=time.time())
+
+
+def _die_with(parent: int) -> Callable[[], None]:
+    """For the forked child: be killed when the parent dies. It calls one C function that was
+    looked up before the fork, and takes no lock."""
+    prctl, kill = _libc.prctl, signal.SIGKILL
+
+    def prepare() -> None:
+        prctl(_PR_SET_PDEATHSIG, kill, 0, 0, 0)
+        if os.getppid() != parent:
+            os.kill(os.getpid(), kill)
+
+    return prepare
+
+
+def _signal(element: _Element, number: int) -> None:
+    if element.process is not None and not element.status.state.ended:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(element.process.pid, number)
+
+
+def _reap(element: _Element) -> None:
+    process = element.process
+    if process is None:
+        raise FailedError("an element ended that never started")
+    # What the element left behind in its group is ended before the group's number is free again.
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(process.pid, signal.SIGKILL)
+    code = process.wait()
+    os.close(element.pidfd)
+    element.process, element.pidfd = None, -1
+    started, node, now = element.status.started, element.status.node, time.time()
+    if code == 0:
+        element.status = Status(State.DONE, "", node, started, now)
+    elif element.cancelled:
+        element.status = Status(State.CANCELLED, _reason(code), node, started, now)
+    else:
+        element.status = Status(State.FAILED, _reason(code), node, started, now)
+
+
+def _reason(code: int) -> str:
+    if code >= 0:
+        return f"exit {code}"
+    try:
+        return f"killed by {signal.Signals(-code).name}"
+    except ValueError:
+        return f"killed by signal {-code}"

@@ -1,0 +1,20 @@
+"""Chooses the cluster that the configuration names."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.cluster.port import Cluster
+    from penstock.config.model import ClusterConfig
+
+
+def open_cluster(config: ClusterConfig) -> Cluster:
+    """The cluster of `config.backend`. It is not asked anything yet."""
+    if config.backend == "slurm":
+        from penstock.cluster.slurm import open_slurm
+
+        return open_slurm(config)
+    from penstock.cluster.local import LocalCluster
+
+    return LocalCluster(config)

@@ -1,0 +1,81 @@
+"""Which arrays a run submitted: written down before and after each submission, durably.
+
+A controller that dies between `sbatch`'s answer and its own note finds the array again by the
+name that it wrote down first, so one element is never given to two live arrays.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import FailedError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Submission:
+    """One array: `array` is its id, "" when only the intent to submit it is known."""
+
+    name: str
+    step: str
+    kind: str
+    indices: Sequence[int]
+    array: str = ""
+
+
+class ArrayBook:
+    """`arrays.jsonl` of a run. One writer: the holder of the dataset's lock."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def intend(self, name: str, step: str, kind: str, indices: Sequence[int]) -> None:
+        self._append({"intent": name, "step": step, "kind": kind, "indices": list(indices)})
+
+    def submitted(self, name: str, array: str) -> None:
+        self._append({"submitted": name, "array": array})
+
+    def ended(self, name: str) -> None:
+        """None of its elements lives any more, or it was never submitted."""
+        self._append({"ended": name})
+
+    def open(self, step: str | None = None) -> list[Submission]:
+        """Arrays (of one step, or of all) that may have live elements."""
+        found: dict[str, Submission] = {}
+        for line in self._lines():
+            if "intent" in line:
+                name = line["intent"]
+                found[name] = Submission(name, line["step"], line["kind"], tuple(line["indices"]))
+            elif "submitted" in line and line["submitted"] in found:
+                old = found[line["submitted"]]
+                found[old.name] = Submission(old.name, old.step, old.kind, old.indices, line["array"])
+            elif "ended" in line:
+                found.pop(line["ended"], None)
+        return [s for s in found.values() if step is None or s.step == step]
+
+    def _append(self, line: dict[str, Any]) -> None:
+        try:
+            durable.append_line(self._path, {**line, "at": time.time()})
+        except OSError as error:
+            raise FailedError("cannot note an array", where=str(self._path), why=str(error)) from error
+
+    def _lines(self) -> Iterator[dict[str, Any]]:
+        try:
+            content = self._path.read_bytes()
+        except FileNotFoundError:
+            return
+        for line in content.splitlines():
+            try:
+                value = json.loads(line)
+            except ValueError:
+                # Torn by a crash while it was appended: what it announced had not begun.
+                continue
+            if isinstance(value, dict):
+                yield value

@@ -1,0 +1,88 @@
+"""An element's small progress file, and the sum over all elements of a step.
+
+A progress file is rewritten about once a second and never made durable: it is for people only.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import secrets
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+
+POINTS = 240
+"""The most samples that are kept of one element."""
+
+
+class Reporter:
+    """Called by the engine with totals so far; writes the file and keeps samples over time."""
+
+    def __init__(self, path: Path, *, every: float = 1.0) -> None:
+        self._path, self._every = path, every
+        self._began = self._told = time.monotonic()
+        self.started = time.time()
+        self.samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
+        """(seconds since the start, files, bytes)."""
+
+    def __call__(self, files: int, size: int, failed: int) -> None:
+        now = time.monotonic()
+        if now - self._told < self._every:
+            return
+        self._told = now
+        self.sample(now, files, size)
+        text = json.dumps({"files": files, "bytes": size, "failed": failed, "at": time.time()})
+        temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")
+        # A view that cannot be updated is no reason to fail a copy.
+        with contextlib.suppress(OSError):
+            temporary.write_text(text)
+            os.replace(temporary, self._path)
+
+    def end(self, files: int, size: int) -> None:
+        self.sample(time.monotonic(), files, size)
+
+    def sample(self, now: float, files: int, size: int) -> None:
+        self.samples.append((round(now - self._began, 2), files, size))
+        if len(self.samples) > POINTS:
+            self.samples = [*self.samples[:-1:2], self.samples[-1]]
+
+
+@dataclass
+class Progress:
+    """Totals over a step's elements: monotonic, from receipts where there are any."""
+
+    _done: dict[int, tuple[int, int]] = field(default_factory=dict)
+    _final: set[int] = field(default_factory=set)
+
+    def total(self, run: RunLayout, step: str, indices: Iterable[int]) -> tuple[int, int, int]:
+        failed = 0
+        for index in indices:
+            if index in self._final:
+                continue
+            found = _read(run.receipt(step, index))
+            if found is not None:
+                self._final.add(index)
+            else:
+                found = _read(run.progress(step, index)) or {}
+                failed += found.get("failed", 0)
+            old = self._done.get(index, (0, 0))
+            self._done[index] = max(old[0], found.get("files", 0)), max(old[1], found.get("bytes", 0))
+        return sum(f for f, _ in self._done.values()), sum(b for _, b in self._done.values()), failed
+
+
+def _read(path: Path) -> dict[str, int] | None:
+    try:
+        value = durable.read_json(path)
+    except (OSError, ValueError):
+        return None
+    return value if isinstance(value, dict) else None
