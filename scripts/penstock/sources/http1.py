@@ -46,7 +46,7 @@ class Connection:
         self.headers: dict[bytes, bytes] = {}
         self.length = -1
         self._socket: socket.socket | None = None
-        self._plain = True
+        self._flags = 0
         self._buffer = bytearray(HEAD_ROOM)
         self._view = memoryview(self._buffer)
         self._start = self._end = 0
@@ -190,14 +190,12 @@ class Connection:
         return count
 
     def _receive(self, buffer: memoryview) -> int:
+        """Fill `buffer` from the socket; less only at the end, or when the timeout passed."""
         assert self._socket is not None
         try:
-            if not self._plain:
-                count = self._socket.recv_into(buffer)
-            else:
-                count = self._socket.recv_into(buffer, 0, socket.MSG_WAITALL)
-                if count < len(buffer) and self._left > 0 and count:
-                    count = self._patient(buffer, count)
+            count = self._socket.recv_into(buffer, 0, self._flags)
+            if count and count < len(buffer):
+                count = self._rest(buffer, count)
         except OSError as error:
             self.abandon()
             raise self._broken(_why(error)) from None
@@ -206,21 +204,18 @@ class Connection:
             raise self._broken("the connection was closed within the body")
         return count
 
-    def _patient(self, buffer: memoryview, count: int) -> int:
-        """The rest of a block that came slowly: a drip is told from a slow line."""
+    def _rest(self, buffer: memoryview, got: int) -> int:
+        """The rest of a block. A line that drips is told from one that is slow."""
         assert self._socket is not None
-        timeout = self.endpoint.timeout
         began = time.monotonic()
-        got = count
         while got < len(buffer):
-            count = self._socket.recv_into(buffer[got:], 0, socket.MSG_WAITALL)
+            count = self._socket.recv_into(buffer[got:], 0, self._flags)
             if not count:
-                raise OSError("the connection was closed within the body")
+                break  # the next call meets the end again
             got += count
-            now = time.monotonic()
-            if got < len(buffer) and now - began >= timeout:
-                if got < SLOW * timeout:
-                    raise TimeoutError(f"only {got} bytes came in {now - began:.0f} s")
+            if time.monotonic() - began >= self.endpoint.timeout:
+                if got < SLOW * self.endpoint.timeout:
+                    raise TimeoutError(f"only {got} bytes came within the timeout")
                 break
         return got
 
@@ -357,7 +352,8 @@ class Connection:
             opened.close()
             raise
         self._socket = opened
-        self._plain = not endpoint.tls
+        # TLS hands out one record a call; the kernel fills the whole block in one.
+        self._flags = 0 if endpoint.tls else socket.MSG_WAITALL
         self._keep = True
 
     def _tunnel(self, opened: socket.socket) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.core.model import Claim, Entry, Listed
 
@@ -55,6 +55,13 @@ class Source(Protocol):
 
     url: str
     """For people and for the seal: never with a secret in it."""
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        """What the last listing left out by policy: {"links": 2, "specials": 1}."""
+
+    def renew(self, credentials: object) -> None:
+        """New credentials (`opening.credentials`) for every reader of this source."""
 
     def check(self) -> None:
         """Reach it once, cheaply. Raises PreflightError that names the URL and what to do."""

@@ -1,0 +1,83 @@
+"""Which source a URL means, and the secrets it needs. Implementations are imported when used."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.config.model import DatasetConfig, SourceConfig
+    from penstock.sources.port import Source
+
+S3 = ("s3", "s3a")
+FOLDER = ("", "file", "local")
+
+
+def scheme(url: str) -> str:
+    """The part before `://`, in lower case; "" for a path. Raises ConfigError for user info."""
+    name, found, rest = url.partition("://")
+    if not found:
+        return ""
+    if "@" in rest.partition("/")[0] and name.lower() not in ("abfs", "abfss"):
+        raise ConfigError(
+            "user info in a source's URL", hint="name a profile or a credentials_file in storage_options"
+        )
+    return name.lower()
+
+
+def folder(url: str) -> str:
+    """The path of a file URL or a plain path, absolute. Nothing in it is decoded."""
+    if not scheme(url):
+        return os.path.abspath(os.path.expanduser(url))
+    path = url.partition("://")[2]
+    if not path.startswith("/"):
+        raise ConfigError("a file URL without an absolute path", where=url, hint="write file:///folder")
+    return os.path.abspath(path)
+
+
+def credentials(config: SourceConfig) -> object | None:
+    """The secrets of a source, resolved here and now; picklable. None when it needs none.
+
+    For the parent process: workers get the result through a pipe, and again by `Source.renew`
+    when temporary ones near their end (`expires`). Raises PreflightError.
+    """
+    if scheme(config.url) in S3:
+        from penstock.sources.s3_credentials import resolve
+
+        return resolve(config)
+    return None
+
+
+def expires(secrets: object | None) -> float | None:
+    """When credentials end, in seconds since the epoch; None: never, or unknown."""
+    found = getattr(secrets, "expires", None)
+    return found if isinstance(found, float) else None
+
+
+def open_source(
+    config: SourceConfig, dataset: DatasetConfig, *, credentials: object | None = None, timeout: float = 60.0
+) -> Source:
+    """The source of a configuration. `timeout` is in seconds without a byte.
+
+    Without `credentials` they are resolved here (the parent); workers hand them in.
+    """
+    kind = scheme(config.url)
+    if kind in FOLDER:
+        from penstock.sources.posix import PosixSource
+
+        return PosixSource(folder(config.url), links=dataset.links, specials=dataset.specials)
+    if kind in S3:
+        from penstock.sources.s3 import S3Source
+        from penstock.sources.s3_credentials import S3Credentials
+
+        assert credentials is None or isinstance(credentials, S3Credentials)
+        return S3Source(config, credentials, timeout=timeout)
+    if kind in ("http", "https"):
+        from penstock.sources.web import WebSource
+
+        return WebSource(config, timeout=timeout)
+    from penstock.sources.fsspec_any import FsspecSource
+
+    return FsspecSource(config, timeout=timeout)
