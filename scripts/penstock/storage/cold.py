@@ -1,0 +1,202 @@
+"""Reading stored bytes back past this machine's caches, and saying truthfully how.
+
+| method  | what was done                                             | what it proves                        |
+|---------|-----------------------------------------------------------|---------------------------------------|
+| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers |
+|         | of the range was in this kernel's page cache afterwards   | during this call                      |
+| dropped | the range was dropped from the page cache, and no page of | the same, by this kernel's cache (a   |
+|         | it was there when the read began                          | FUSE daemon may have its own)         |
+| cached  | neither could be shown                                    | nothing of the disk                   |
+
+No method passes the RAM of a storage server: a client cannot. The kernel tells who neither owns a file
+nor may write it that every page is in memory: such a read counts as `cached`, never as more.
+Data must be durable before (the barrier or fsync): a page that is not written back cannot be dropped.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.errors import IntegrityError
+from penstock.storage import libc
+from penstock.storage.beneath import Folders
+from penstock.storage.failures import printable, storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.storage.facts import StorageFacts
+
+BLOCK = 1 << 20
+_ALIGN = 4096
+_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_WINDOW = 1 << 30
+_CACHED_ONLY = frozenset({"tmpfs", "ramfs"})
+_cachestat_works = True
+
+
+class Seen(NamedTuple):
+    """How a range was read, and the file's fstat from BEFORE the read: a change during the read or after
+    it shows as another ctime in the closing walk."""
+
+    method: str
+    stat: os.stat_result
+
+
+class ColdReader:
+    """Reads files below `data`; for one thread."""
+
+    def __init__(self, data: Path, facts: StorageFacts) -> None:
+        self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._folders = Folders(self._root)
+        self._parent: str | None = None
+        self._parent_fd = -1
+        self._direct = facts.direct
+        self._droppable = facts.kind not in _CACHED_ONLY
+        self._buffer = mmap.mmap(-1, BLOCK)
+        self._view = memoryview(self._buffer)
+
+    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
+        """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
+        that are good only during the call. Raises IntegrityError when the file is missing, is no regular
+        file or ends early, else by `failures.storage_error` (a failed read is transient)."""
+        parent, _, name = path.rpartition("/")
+        fd = -1
+        try:
+            if parent != self._parent:
+                self._parent_fd, self._parent = self._folders.get(parent), parent
+            fd, direct = self._open(name)
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise _broken("it is not a regular file", path)
+            if seen.st_size < offset + length:
+                raise _broken(f"it has {seen.st_size} bytes, not {offset + length}", path)
+            return Seen(self._pull(fd, direct, path, offset, length, consume), seen)
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ELOOP, errno.ENOTDIR):
+                raise _broken("it is not there, or a link stands in its place", path) from None
+            raise storage_error(error, "cannot read back", path) from None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+
+    def close(self) -> None:
+        self._folders.close()
+        self._parent = None
+        if self._root >= 0:
+            fd, self._root = self._root, -1
+            os.close(fd)
+            self._view.release()
+            self._buffer.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _open(self, name: str) -> tuple[int, bool]:
+        if self._direct:
+            try:
+                return os.open(name, _OPEN | os.O_DIRECT, dir_fd=self._parent_fd), True
+            except OSError as error:
+                if error.errno != errno.EINVAL:
+                    raise
+                fd = os.open(name, _OPEN, dir_fd=self._parent_fd)
+                if stat.S_ISREG(os.fstat(fd).st_mode):
+                    self._direct = False
+                return fd, False
+        return os.open(name, _OPEN, dir_fd=self._parent_fd), False
+
+    def _pull(
+        self,
+        fd: int,
+        direct: bool,
+        path: str,
+        offset: int,
+        length: int,
+        consume: Callable[[memoryview], None],
+    ) -> str:
+        if not self._droppable:
+            self._read(fd, path, offset, length, consume)
+            return "cached"
+        if length == 0:
+            return "direct" if direct else "dropped"
+        # Pages that the range covers in part are dropped only when they are named whole.
+        first = offset - offset % _ALIGN
+        whole = -(-(offset + length - first) // _ALIGN) * _ALIGN
+        os.posix_fadvise(fd, first, whole, os.POSIX_FADV_DONTNEED)
+        if direct:
+            try:
+                self._read(fd, path, offset, length, consume)
+            except _NotDirectError as refused:
+                # Another alignment than ours: go on where it stopped, without claiming more.
+                self._direct = False
+                plain = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
+                try:
+                    done = refused.done
+                    self._read(plain, path, offset + done, length - done, consume)
+                finally:
+                    os.close(plain)
+                return "cached"
+            return "direct" if _absent(fd, offset, length) else "cached"
+        absent = _absent(fd, offset, length)
+        self._read(fd, path, offset, length, consume)
+        if length >= BLOCK:
+            # Do not push a training job's pages out for bytes that nobody reads soon.
+            os.posix_fadvise(fd, first, whole, os.POSIX_FADV_DONTNEED)
+        return "dropped" if absent else "cached"
+
+    def _read(
+        self, fd: int, path: str, offset: int, length: int, consume: Callable[[memoryview], None]
+    ) -> None:
+        view, position, end = self._view, offset, offset + length
+        while position < end:
+            start = position - position % _ALIGN
+            wanted = min(BLOCK, -(-(end - start) // _ALIGN) * _ALIGN)
+            try:
+                count = os.preadv(fd, [view[:wanted]], start)
+            except OSError as error:
+                if error.errno == errno.EINVAL and self._direct:
+                    raise _NotDirectError(position - offset) from None
+                raise
+            upto = min(start + count, end)
+            if upto <= position:
+                raise _broken(f"it ended at byte {position} while it was read", path)
+            consume(view[position - start : upto - start])
+            position = upto
+
+
+class _NotDirectError(Exception):
+    """The file system refuses direct reads with this alignment; `done` bytes were read before."""
+
+    def __init__(self, done: int) -> None:
+        super().__init__(done)
+        self.done = done
+
+
+def _absent(fd: int, offset: int, length: int) -> bool:
+    """Whether no page of the range is in this kernel's page cache, as far as it tells this user."""
+    global _cachestat_works
+    if _cachestat_works:
+        try:
+            return libc.cached_pages(fd, offset, length) == 0
+        except OSError as error:
+            if error.errno == errno.ENOSYS:
+                _cachestat_works = False
+            elif error.errno not in (errno.EPERM, errno.EACCES, errno.EOPNOTSUPP):
+                raise
+    end = offset + length
+    return all(
+        libc.resident_pages(fd, start, min(_WINDOW, end - start)) == 0
+        for start in range(offset, end, _WINDOW)
+    )
+
+
+def _broken(why: str, path: str) -> IntegrityError:
+    return IntegrityError("a stored file is not as it was written", where=printable(path), why=why)

@@ -1,0 +1,127 @@
+"""Who holds a lock: what the lock file says, and whether that process still lives.
+
+| the holder is on                | its process            | verdict                                       |
+|---------------------------------|------------------------|-----------------------------------------------|
+| this host, this boot, this      | dead, a zombie, or its | dead: taken over at once                      |
+| PID namespace                   | number is another's    |                                               |
+| the same                        | there                  | alive                                         |
+| anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat tell |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import socket
+from dataclasses import asdict, dataclass, fields
+from datetime import UTC, datetime
+from pathlib import Path
+
+
+@dataclass(frozen=True)
+class Holder:
+    """The content of a lock file."""
+
+    run: str
+    command: str
+    user: str
+    host: str
+    boot: str
+    namespace: str
+    """Of the process numbers: containers of one host can hide processes from each other."""
+    pid: int
+    start: str
+    """The process's start time in the kernel's own ticks: a number used again has another."""
+    job: str
+    """SLURM's job id, or ""."""
+    restart: str
+    nonce: str
+    since: str
+    """UTC, ISO 8601."""
+
+    def to_json(self) -> bytes:
+        return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
+
+    def describe(self) -> str:
+        job = f", SLURM job {self.job}" if self.job else ""
+        return (
+            f"{self.user} runs `penstock {self.command}` on {self.host}, process {self.pid}{job}, "
+            f"run {self.run}, since {self.since}"
+        )
+
+
+def this_process(run: str, command: str) -> Holder:
+    """A holder with a new nonce."""
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = f"uid {os.geteuid()}"
+    return Holder(
+        run=run,
+        command=command,
+        user=user,
+        host=socket.gethostname(),
+        boot=boot_id(),
+        namespace=pid_namespace(),
+        pid=os.getpid(),
+        start=start_time(os.getpid()) or "",
+        job=os.environ.get("SLURM_JOB_ID", ""),
+        restart=os.environ.get("SLURM_RESTART_COUNT", "0"),
+        nonce=secrets.token_hex(16),
+        since=datetime.now(UTC).isoformat(timespec="seconds"),
+    )
+
+
+def parse(content: bytes) -> Holder | None:
+    """None for anything but a whole lock file (one that is just being written, a foreign one)."""
+    try:
+        raw = json.loads(content)
+        return Holder(**{f.name: raw[f.name] for f in fields(Holder)})
+    except (ValueError, KeyError, TypeError):
+        return None
+
+
+def lives(holder: Holder) -> bool | None:
+    """By the table above: True alive, False dead for certain, None unknown."""
+    here = (socket.gethostname(), boot_id(), pid_namespace())
+    if (holder.host, holder.boot, holder.namespace) != here or not holder.boot or not holder.namespace:
+        return None
+    started = start_time(holder.pid)
+    if started is None:
+        # /proc may hide the processes of other users (hidepid).
+        try:
+            os.kill(holder.pid, 0)
+        except ProcessLookupError:
+            return False
+        except PermissionError:
+            return True
+        started = start_time(holder.pid)
+        return None if started is None else started == holder.start
+    return started == holder.start
+
+
+def boot_id() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def pid_namespace() -> str:
+    try:
+        return os.readlink("/proc/self/ns/pid")
+    except OSError:
+        return ""
+
+
+def start_time(pid: int) -> str | None:
+    """Field 22 of /proc/<pid>/stat; "dead" for a zombie; None when it cannot be read."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
+    except OSError:
+        return None
+    # The second field is the program's name in brackets and may hold anything.
+    rest = text.rpartition(")")[2].split()
+    return "dead" if rest[0] in "ZX" else rest[19]

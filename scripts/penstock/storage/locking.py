@@ -1,0 +1,296 @@
+"""One run at a time changes a dataset: a lock file on the target, held by whoever could create it.
+
+Creating it is atomic on every file system there is (link, or O_EXCL), across nodes; flock is not: BeeGFS
+keeps it on the node. The holder touches the file every 10 s. It is taken over only by these rules:
+
+| holder's process (holder.lives) | scheduler says | heartbeat seen unchanged | then                    |
+|---------------------------------|----------------|--------------------------|-------------------------|
+| dead                            | not asked      | not awaited              | taken over at once      |
+| alive                           | not asked      | not awaited              | LockedError             |
+| unknown                         | ended (True)   | not awaited              | taken over at once      |
+| unknown                         | alive (False)  | not awaited              | LockedError             |
+| unknown                         | unknown (None) | it moved                 | LockedError             |
+| unknown                         | unknown (None) | for 120 s                | taken over              |
+
+Time is this process's monotonic clock: the file's times are compared with each other, never with a clock.
+A holder that was taken over nevertheless (a node that froze) finds out by `assert_held`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import stat
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+from penstock.errors import FailedError, LockedError
+from penstock.storage import holder as holders
+from penstock.storage.failures import storage_error
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+    from types import TracebackType
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.storage.holder import Holder
+
+HEARTBEAT = 10.0
+"""Seconds between two touches of the lock file."""
+PATIENCE = 120.0
+"""Seconds that a heartbeat must be seen unchanged."""
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
+
+
+class _Seen(NamedTuple):
+    """A lock file at one moment: while nobody touches or replaces it, all of it stays the same."""
+
+    device: int
+    inode: int
+    mtime_ns: int
+    content: bytes
+
+
+def _pause(seconds: float) -> None:
+    threading.Event().wait(seconds)
+
+
+class DatasetLock:
+    """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
+
+    `holder_ended(job)`: True the scheduler knows the job as ended, False it is alive, None it cannot say.
+    `pause(seconds)` waits between two looks and may raise to give up. Not reentrant; for one thread.
+    """
+
+    def __init__(
+        self,
+        layout: DatasetLayout,
+        *,
+        run: str,
+        command: str,
+        holder_ended: Callable[[str], bool | None],
+        pause: Callable[[float], None] = _pause,
+        patience: float = PATIENCE,
+        heartbeat: float = HEARTBEAT,
+    ) -> None:
+        self._path = layout.lock
+        self._dataset = layout.dataset
+        self._run, self._command = run, command
+        self._holder_ended = holder_ended
+        self._pause = pause
+        self._patience = patience
+        self._heartbeat = heartbeat
+        self._fd = -1
+        self._nonce = ""
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def __enter__(self) -> Self:
+        me = holders.this_process(self._run, self._command)
+        try:
+            while not self._create(me):
+                self._wait_or_refuse(me)
+        except OSError as error:
+            raise storage_error(error, "cannot take the dataset's lock", str(self._path)) from None
+        self._nonce = me.nonce
+        self._ended.clear()
+        self._thread = threading.Thread(target=self._beat, name="lock heartbeat", daemon=True)
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        value: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join()
+            self._thread = None
+        try:
+            # A lock that is no longer ours is left to whoever has it.
+            with contextlib.suppress(OSError):
+                if self._ours():
+                    self._remove(lambda content: _nonce(content) == self._nonce, self._nonce)
+        finally:
+            fd, self._fd = self._fd, -1
+            if fd >= 0:
+                os.close(fd)
+
+    def assert_held(self) -> None:
+        """Raises FailedError unless the lock on the target is this one: to be called right before each
+        step that readers can see."""
+        for last in (False, False, True):
+            try:
+                if self._fd >= 0 and self._ours():
+                    return
+            except OSError as error:
+                raise storage_error(error, "cannot read the dataset's lock", str(self._path)) from None
+            if not last:
+                # A taker that judged an older lock puts ours back within moments.
+                self._ended.wait(0.2)
+        seen = self._look()
+        other = holders.parse(seen.content) if seen else None
+        raise FailedError(
+            f"the lock of dataset {self._dataset} was lost",
+            where=str(self._path),
+            why=other.describe() if other else "it is gone",
+            hint="nothing more was changed; the same command goes on when the other run has ended",
+        )
+
+    def _create(self, me: Holder) -> bool:
+        """False: another one is there. The lock appears with all its content or not at all; without
+        hard links (some file systems) it is empty for a moment."""
+        temporary = self._path.with_name(f".lock.{me.nonce}")
+        fd = os.open(temporary, _NEW, 0o600)
+        try:
+            _write(fd, me.to_json())
+            outcome = self._link(temporary, fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        finally:
+            with contextlib.suppress(FileNotFoundError):
+                os.unlink(temporary)
+        if outcome == "made":
+            self._fd = fd
+            return True
+        os.close(fd)
+        return outcome == "impossible" and self._create_in_place(me)
+
+    def _create_in_place(self, me: Holder) -> bool:
+        try:
+            fd = os.open(self._path, _NEW, 0o600)
+        except FileExistsError:
+            return False
+        try:
+            _write(fd, me.to_json())
+        except BaseException:
+            os.close(fd)
+            os.unlink(self._path)
+            raise
+        self._fd = fd
+        return True
+
+    def _link(self, temporary: Path, fd: int) -> str:
+        """`made`, `taken`, or `impossible` on a file system without hard links."""
+        try:
+            os.link(temporary, self._path, follow_symlinks=False)
+        except FileExistsError:
+            pass  # which NFS also answers when its first answer was lost: look
+        except OSError as error:
+            if error.errno in _NO_LINKS:
+                return "impossible"
+            raise
+        try:
+            seen, mine = os.lstat(self._path), os.fstat(fd)
+        except FileNotFoundError:
+            return "taken"
+        if (seen.st_dev, seen.st_ino) == (mine.st_dev, mine.st_ino):
+            return "made"
+        if stat.S_ISLNK(seen.st_mode) and os.readlink(self._path) == str(temporary):
+            os.unlink(self._path)  # BeeGFS with sysCreateHardlinksAsSymlinks
+            return "impossible"
+        return "taken"
+
+    def _wait_or_refuse(self, me: Holder) -> None:
+        """Returns when the lock may have become free; else raises LockedError."""
+        first = self._look()
+        if first is None:
+            return
+        holder = holders.parse(first.content)
+        alive = holders.lives(holder) if holder else None
+        if alive is None and holder is not None and holder.job and self._before(holder, me):
+            alive = False
+        elif alive is None and holder is not None and holder.job:
+            ended = self._holder_ended(holder.job)
+            alive = None if ended is None else not ended
+        if alive:
+            raise self._locked(holder)
+        if alive is None:
+            deadline = time.monotonic() + self._patience
+            while time.monotonic() < deadline:
+                self._pause(min(self._heartbeat / 2, self._patience / 4))
+                seen = self._look()
+                if seen is None:
+                    return
+                if seen != first:
+                    raise self._locked(holders.parse(seen.content))
+        if self._look() == first:
+            self._remove(lambda content: content == first.content, me.nonce)
+
+    @staticmethod
+    def _before(holder: Holder, me: Holder) -> bool:
+        """SLURM starts a job again only when it holds the run before for ended."""
+        numbers = holder.restart.isdecimal() and me.restart.isdecimal()
+        return holder.job == me.job and numbers and int(holder.restart) < int(me.restart)
+
+    def _locked(self, holder: Holder | None) -> LockedError:
+        return LockedError(
+            f"another run holds dataset {self._dataset}",
+            where=str(self._path),
+            why=holder.describe() if holder else "it does not say who",
+            hint="wait for it, or stop it; a lock whose holder is dead is taken over by itself",
+        )
+
+    def _look(self) -> _Seen | None:
+        try:
+            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+        except FileNotFoundError:
+            return None
+        try:
+            seen = os.fstat(fd)
+            return _Seen(seen.st_dev, seen.st_ino, seen.st_mtime_ns, os.read(fd, 65536))
+        finally:
+            os.close(fd)
+
+    def _ours(self) -> bool:
+        seen, mine = self._look(), os.fstat(self._fd)
+        return (
+            seen is not None
+            and (seen.device, seen.inode) == (mine.st_dev, mine.st_ino)
+            and _nonce(seen.content) == self._nonce
+        )
+
+    def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> None:
+        """Take the lock away if it is still the one that was judged. Of several who try one succeeds;
+        one who caught a newer lock by it gives that back."""
+        dead = self._path.with_name(f".dead.{nonce}")
+        try:
+            os.rename(self._path, dead)
+        except FileNotFoundError:
+            return
+        if not is_the_one(dead.read_bytes()):
+            # When yet another one holds it already, the owner of this one finds out by assert_held.
+            with contextlib.suppress(FileExistsError):
+                try:
+                    os.link(dead, self._path, follow_symlinks=False)
+                except OSError as error:
+                    if error.errno not in _NO_LINKS:
+                        raise
+                    os.rename(dead, self._path)
+                    return
+        os.unlink(dead)
+
+    def _beat(self) -> None:
+        while not self._ended.wait(self._heartbeat):
+            # A missed beat is no harm: others wait for twelve of them; a lost lock shows in assert_held.
+            with contextlib.suppress(OSError):
+                os.utime(self._fd)
+
+
+def _write(fd: int, content: bytes) -> None:
+    view = memoryview(content)
+    while view:
+        view = view[os.write(fd, view) :]
+    os.fsync(fd)
+
+
+def _nonce(content: bytes) -> str:
+    holder = holders.parse(content)
+    return holder.nonce if holder else ""

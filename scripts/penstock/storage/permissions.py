@@ -1,0 +1,173 @@
+"""Final modes and group of a release, set where the creation could not, and checked.
+
+Files come with their final mode and group already (staging.Writer); what is left are giants, folders,
+and what a file system changed on its own. Folders lose their write bit from the deepest up, which also
+keeps late attempts out (of accounts other than root).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import os
+import stat
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.layout import DATA
+from penstock.errors import FailedError, PreflightError
+from penstock.storage.barrier import Barrier
+from penstock.storage.beneath import Folders
+from penstock.storage.failures import printable
+from penstock.storage.walk import walk
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.config.model import PermissionsConfig
+    from penstock.storage.walk import Found
+
+
+def file_mode(policy: PermissionsConfig) -> int:
+    """The mode that files get: never for all to write, never setuid, setgid or sticky."""
+    return policy.file_mode & 0o775
+
+
+def dir_mode(policy: PermissionsConfig) -> int:
+    """The mode that folders get: never for all to write, never setuid or sticky."""
+    return policy.dir_mode & 0o2775
+
+
+def group_id(policy: PermissionsConfig) -> int | None:
+    """The configured group's number; None when none is configured. Raises PreflightError."""
+    if policy.group is None:
+        return None
+    try:
+        return grp.getgrnam(policy.group).gr_gid
+    except KeyError:
+        if policy.group.isascii() and policy.group.isdecimal():
+            return int(policy.group)
+        raise PreflightError(
+            f"there is no group {policy.group!r} on this machine",
+            where="permissions.group",
+            hint="name a group that every node knows, or its number",
+        ) from None
+
+
+def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str, Any]:
+    """Give everything in a staging's `data`, and `data` itself, its final mode and group, the deepest
+    first; then look at all of it again. Only what differs is touched. Returns counts.
+
+    Idempotent. Raises FailedError that names the first thing that cannot be set, or that is neither a
+    file nor a folder, or a file with further links that would have to be changed.
+    """
+    data = staging / DATA
+    wanted = {"file": file_mode(policy), "dir": dir_mode(policy)}
+    counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0}
+    with Barrier(data) as barrier, _opened(data) as folders:
+        above: list[Found] = []
+        for found in walk(data):
+            while above and not found.path.startswith(above[-1].path + "/"):
+                counts["changed_folders"] += _mend(folders, above.pop(), wanted, gid)
+            if found.kind == "dir":
+                counts["folders"] += 1
+                above.append(found)
+            else:
+                counts["files"] += 1
+                counts["changed_files"] += _mend(folders, found, wanted, gid)
+        while above:
+            counts["changed_folders"] += _mend(folders, above.pop(), wanted, gid)
+        counts["changed_folders"] += _set(folders, "", wanted["dir"], gid)
+        barrier.wait()
+    _check(data, wanted, gid)
+    return {
+        **counts,
+        "file_mode": f"{wanted['file']:04o}",
+        "dir_mode": f"{wanted['dir']:04o}",
+        "gid": gid,
+    }
+
+
+def _differs(mode: int, group: int, wanted: int, gid: int | None) -> bool:
+    return mode != wanted or (gid is not None and group != gid)
+
+
+@contextlib.contextmanager
+def _opened(data: Path) -> Iterator[Folders]:
+    root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    folders = Folders(root, 64)
+    try:
+        yield folders
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def _mend(folders: Folders, found: Found, wanted: dict[str, int], gid: int | None) -> bool:
+    mode = wanted.get(found.kind)
+    where = printable(found.path)
+    if mode is None:
+        raise FailedError("staging holds something that is neither a file nor a folder", where=where)
+    if not _differs(found.mode, found.gid, mode, gid):
+        return False
+    if found.kind == "file" and found.links != 1:
+        raise FailedError(
+            "a file that is shared with another release has other permissions",
+            where=where,
+            why=f"mode {found.mode:04o}, group {found.gid}, {found.links} links",
+            hint="stage under another release name with `plan.reuse: false`",
+        )
+    return _set(folders, found.path, mode, gid)
+
+
+def _set(folders: Folders, path: str, mode: int, gid: int | None) -> bool:
+    """Set what differs, group first (a chown can clear mode bits). The thing is held by a descriptor
+    that needs no right to read it and follows no link."""
+    try:
+        parent, _, name = path.rpartition("/")
+        fd = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders.get(parent))
+        try:
+            seen = os.fstat(fd)
+            if stat.S_ISLNK(seen.st_mode):
+                raise FailedError("a file was replaced by a link", where=printable(path))
+            held, changed = f"/proc/self/fd/{fd}", False
+            if gid is not None and seen.st_gid != gid:
+                os.chown(held, -1, gid)
+                seen, changed = os.fstat(fd), True
+            if stat.S_IMODE(seen.st_mode) != mode:
+                os.chmod(held, mode)
+                changed = True
+            return changed
+        finally:
+            os.close(fd)
+    except OSError as error:
+        raise FailedError(
+            f"cannot set mode {mode:04o}" + ("" if gid is None else f" and group {gid}"),
+            where=printable(path or "."),
+            why=str(error.strerror),
+            hint="only a member of the group can give it; only the owner can set modes",
+        ) from None
+
+
+def _check(data: Path, wanted: dict[str, int], gid: int | None) -> None:
+    top = os.stat(data)
+    wrong = (
+        [(".", stat.S_IMODE(top.st_mode), top.st_gid)]
+        if _differs(stat.S_IMODE(top.st_mode), top.st_gid, wanted["dir"], gid)
+        else []
+    )
+    count = len(wrong)
+    for found in walk(data):
+        mode = wanted.get(found.kind)
+        if mode is None or _differs(found.mode, found.gid, mode, gid):
+            count += 1
+            if len(wrong) < 5:
+                wrong.append((found.path, found.mode, found.gid))
+    if count:
+        listed = ", ".join(f"{printable(path)} ({mode:04o}, group {group})" for path, mode, group in wrong)
+        raise FailedError(
+            f"{count} files or folders do not keep the permissions that were set",
+            where=str(data),
+            why=listed,
+            hint="the file system forces modes or groups: look at its mount options",
+        )

@@ -1,0 +1,132 @@
+"""Revealing a release and moving the pointer: the only two steps that a reader can see.
+
+Both are durable on return and idempotent: after a crash at any point the same call ends the same way.
+A reader that resolves `current` meets a complete release before, between and after.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import secrets
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
+from penstock.errors import FailedError
+from penstock.storage import target
+from penstock.storage.beneath import set_owner_mode
+from penstock.storage.durable import fsync_dir, rename
+from penstock.storage.failures import printable, storage_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+
+_TEMPORARY = re.compile(r"\.current\.[0-9a-f]{16}")
+_UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
+
+
+def reveal(layout: DatasetLayout, release: str) -> None:
+    """Give a complete staging its release's name, by one rename within `releases/`.
+
+    Its top folder takes the mode and group of its `data` (already final), the manifests and the seal
+    beside it the same group and that mode's read bits. Never replaces anything: rename(2) would silently
+    replace an empty folder, so the name must be free. Raises FailedError.
+    """
+    staging, final = layout.staging(release), layout.release(release)
+    try:
+        if _is_folder(final):
+            if os.path.lexists(staging):
+                raise FailedError(
+                    "both a release and its staging are there",
+                    where=str(final),
+                    hint=f"a published release is never replaced: remove {staging}, or name another release",
+                )
+            fsync_dir(layout.releases)
+            return
+        if not _is_folder(staging):
+            raise FailedError("there is no staging to publish", where=str(staging))
+        _sealed(staging)
+        _open_to_readers(staging)
+        rename(staging, final)
+    except OSError as error:
+        raise storage_error(error, "cannot publish", str(final)) from None
+
+
+def point(layout: DatasetLayout, release: str) -> None:
+    """Make `current` a relative link to the release, replacing the old one in one step.
+
+    Temporary links of dead attempts are swept. The caller holds the dataset's lock. Raises FailedError
+    when there is no such release, or when something that is not a link stands in the way.
+    """
+    try:
+        if not _is_folder(layout.release(release)):
+            raise FailedError("there is no such release", where=str(layout.release(release)))
+        _sealed(layout.release(release))
+        if target.current(layout) != release:
+            temporary = layout.folder / f".{CURRENT}.{secrets.token_hex(8)}"
+            os.symlink(f"{layout.releases.name}/{release}", temporary)
+            rename(temporary, layout.current)
+        else:
+            fsync_dir(layout.folder)
+        _sweep(layout.folder)
+    except OSError as error:
+        raise storage_error(error, "cannot move the pointer", str(layout.current)) from None
+
+
+def _is_folder(path: Path) -> bool:
+    """Raises FailedError for anything else that has this name."""
+    try:
+        mode = os.lstat(path).st_mode
+    except FileNotFoundError:
+        return False
+    if not stat.S_ISDIR(mode):
+        raise FailedError("a folder's name is taken by something else", where=printable(str(path)))
+    return True
+
+
+def _sealed(folder: Path) -> None:
+    """What has no seal is not complete, whoever asks."""
+    for name in (SEAL, MANIFEST):
+        try:
+            if stat.S_ISREG(os.lstat(folder / name).st_mode):
+                continue
+        except FileNotFoundError:
+            pass
+        raise FailedError("the release is not sealed", where=str(folder), why=f"it holds no {name}")
+
+
+def _open_to_readers(staging: Path) -> None:
+    seen = os.lstat(staging / DATA)
+    if not stat.S_ISDIR(seen.st_mode):
+        raise FailedError("the staging holds no data folder", where=str(staging))
+    mode = stat.S_IMODE(seen.st_mode)
+    with os.scandir(staging) as entries:
+        names = sorted(e.name for e in entries if e.name != DATA)
+    for name in names:
+        if _UNFINISHED.fullmatch(name):  # of a durable write that was killed
+            os.unlink(staging / name)
+            continue
+        fd = os.open(staging / name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISREG(os.fstat(fd).st_mode):
+                raise FailedError("the staging holds something unknown", where=printable(str(staging / name)))
+            set_owner_mode(fd, mode & 0o444, seen.st_gid)
+            os.fsync(fd)
+        finally:
+            os.close(fd)
+    fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+    try:
+        set_owner_mode(fd, mode, seen.st_gid)
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _sweep(folder: Path) -> None:
+    with os.scandir(folder) as entries:
+        old = [e.path for e in entries if _TEMPORARY.fullmatch(e.name) and e.is_symlink()]
+    for path in old:
+        os.unlink(path)

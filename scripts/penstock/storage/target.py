@@ -1,0 +1,256 @@
+"""A dataset's folders on the target: made with their modes, owned by one account, swept, removed.
+
+Whoever owns `<root>/<dataset>` is the one account that stages the dataset; everybody else is refused
+before anything changes. The root itself is the operator's: it may be a link and may be anybody's.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import re
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.core.layout import DATA
+from penstock.errors import FailedError, PreflightError
+from penstock.storage.beneath import Folders, set_owner_mode
+from penstock.storage.durable import fsync_dir
+from penstock.storage.failures import printable, storage_error
+from penstock.storage.staging import TEMPORARY
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+
+_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+_POINTER = re.compile(r"releases/([^/]+)")
+
+
+def check_root(root: Path) -> None:
+    """Changes nothing. Raises PreflightError unless `root` is a folder that this account may write, or
+    can be made in a parent that is one."""
+    where = root if os.path.lexists(root) else root.parent
+    if not where.is_dir():
+        why = "it is not a folder" if os.path.lexists(where) else f"neither it nor {where} exists"
+        raise PreflightError(
+            "the target cannot be used",
+            where=str(root),
+            why=why,
+            hint="create the folder, or correct `target.root`",
+        )
+    if not os.access(where, os.W_OK | os.X_OK, effective_ids=True):
+        raise PreflightError(
+            "the target cannot be used",
+            where=str(root),
+            why=f"{_account(os.geteuid())} may not write in {where}",
+            hint="ask its owner for write permission, or correct `target.root`",
+        )
+
+
+def check_owner(layout: DatasetLayout) -> None:
+    """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
+    account, or could be changed by everybody."""
+    for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
+        try:
+            seen = os.lstat(path)
+        except FileNotFoundError:
+            continue
+        except OSError as error:
+            raise PreflightError(
+                "the target cannot be used", where=str(path), why=str(error.strerror)
+            ) from None
+        _check_own(path, seen)
+
+
+def prepare(layout: DatasetLayout) -> None:
+    """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
+    0700, durably and whatever the umask. Raises PreflightError by `check_root` and `check_owner`."""
+    check_root(layout.root)
+    if layout.state_root is not None:
+        check_root(layout.state_root)
+    check_owner(layout)
+    for path, mode in (
+        (layout.root, 0o755),
+        (layout.folder, 0o755),
+        (layout.releases, 0o755),
+        (layout.state.parent.parent, 0o755),
+        (layout.state.parent, 0o755),
+        (layout.state, 0o700),
+    ):
+        _make(path, mode)
+    for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
+        _check_own(path, os.lstat(path))
+    _with_mode(layout.state, 0o700, None)
+
+
+def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | None) -> Path:
+    """The `data` folder of a release's staging, made where it is missing.
+
+    Staging itself is closed (0700) until it is revealed; `data` carries the setgid bit and the group, so
+    that everything made below it has them. Raises FailedError when the release is published already.
+    """
+    if os.path.lexists(layout.release(release)):
+        raise FailedError(
+            "this release is published already", where=str(layout.release(release)), hint="name another one"
+        )
+    staging = layout.staging(release)
+    _make(staging, 0o700)
+    _check_own(staging, os.lstat(staging))
+    _with_mode(staging, 0o700, None)
+    data = staging / DATA
+    _make(data, 0o700)
+    _check_own(data, os.lstat(data))
+    _with_mode(data, (dir_mode & 0o2775) | (0o700 if gid is None else 0o2700), gid)
+    return data
+
+
+def releases(layout: DatasetLayout) -> list[str]:
+    """The names of the published releases, sorted; [] when there are none."""
+    try:
+        with os.scandir(layout.releases) as entries:
+            return sorted(
+                e.name for e in entries if not e.name.startswith(".") and e.is_dir(follow_symlinks=False)
+            )
+    except FileNotFoundError:
+        return []
+
+
+def current(layout: DatasetLayout) -> str | None:
+    """The release that `current` names, or None before the first. Raises FailedError when `current` is
+    anything but a link into `releases/`."""
+    try:
+        text = os.readlink(layout.current)
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise FailedError(
+            "the pointer is not a symbolic link", where=str(layout.current), why=str(error.strerror)
+        ) from None
+    match = _POINTER.fullmatch(text)
+    if match is None or match[1].startswith("."):
+        raise FailedError(
+            "the pointer leads elsewhere", where=str(layout.current), why=f"it names {printable(text)}"
+        )
+    return match[1]
+
+
+def sweep_temporaries(data: Path) -> int:
+    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many.
+
+    Every attempt of copy must be over, and the folders must still have their owner's write bit."""
+    swept = 0
+    root = _open(data)
+    folders = Folders(root, 64)
+    try:
+        for folder, files, _ in _depth_first(folders):
+            for name in files:
+                if TEMPORARY.fullmatch(name):
+                    os.unlink(name, dir_fd=folders.get(folder))
+                    swept += 1
+    except OSError as error:
+        raise storage_error(error, "cannot remove temporary files", str(data)) from None
+    finally:
+        folders.close()
+        os.close(root)
+    return swept
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all below it, by descriptors, never through a link; folders without a write
+    bit are opened to their owner first. A tree that is not there is removed. Durable on return."""
+    try:
+        root = _open(path)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path)) from None
+    folders = Folders(root, 64)
+    try:
+        for folder, files, lower in _depth_first(folders, opening=True):
+            fd = folders.get(folder)
+            for name in files:
+                os.unlink(name, dir_fd=fd)
+            for name in lower:
+                os.rmdir(name, dir_fd=fd)
+        os.rmdir(path)
+        fsync_dir(path.parent)
+    except OSError as error:
+        raise storage_error(error, "cannot remove", error.filename or str(path)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def _depth_first(folders: Folders, *, opening: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(folder, names of other things, names of folders), the deepest first; `opening` gives the owner
+    the write bit of each folder on the way down."""
+    stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
+    while stack:
+        folder, files, lower = stack.pop()
+        if files is not None:
+            yield folder, files, lower
+            continue
+        fd = folders.get(folder)
+        if opening:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            if mode & 0o700 != 0o700:
+                os.fchmod(fd, mode | 0o700)
+        files, lower = [], []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                (lower if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+        stack.append((folder, files, lower))
+        stack.extend((f"{folder}/{name}" if folder else name, None, []) for name in lower)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, _FOLDER)
+
+
+def _make(path: Path, mode: int) -> None:
+    """One folder, durably, with `mode`; a setgid bit that it inherits stays."""
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(path, mode & 0o777)
+            _with_mode(path, mode | (os.lstat(path).st_mode & stat.S_ISGID), None)
+            fsync_dir(path.parent)
+    except OSError as error:
+        raise PreflightError("cannot create a folder", where=str(path), why=str(error.strerror)) from None
+
+
+def _with_mode(path: Path, mode: int, gid: int | None) -> None:
+    fd = _open(path)
+    try:
+        set_owner_mode(fd, mode, gid)
+    except OSError as error:
+        raise storage_error(error, f"cannot set mode {mode:04o} or group {gid}", str(path)) from None
+    finally:
+        os.close(fd)
+
+
+def _check_own(path: Path, seen: os.stat_result) -> None:
+    why = ""
+    if not stat.S_ISDIR(seen.st_mode):
+        why = "it is not a folder (links are not followed below the root)"
+    elif seen.st_uid != os.geteuid():
+        why = f"it belongs to {_account(seen.st_uid)}, and this is {_account(os.geteuid())}"
+    elif seen.st_mode & stat.S_IWOTH:
+        why = "everybody may write in it"
+    if why:
+        raise PreflightError(
+            "the dataset's folder cannot be used",
+            where=str(path),
+            why=why,
+            hint="one account stages a dataset: run as its owner, or choose another name or root",
+        )
+
+
+def _account(uid: int) -> str:
+    try:
+        return pwd.getpwuid(uid).pw_name
+    except KeyError:
+        return f"uid {uid}"
