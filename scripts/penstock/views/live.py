@@ -131,10 +131,9 @@ class Live:
         clock = f"{units.duration(left)} left" if left is not None else units.duration(now - task.begun)
         percent = f"{share:.0%}" if share is not None else ""
         grid.add_row(Text(name, style="bold", overflow="ellipsis"), bar, percent, Text(speed, "cyan"), clock)
-        second = Text("  " + (task.amount() or "under way"), style="dim", no_wrap=True, overflow="ellipsis")
-        elements = task.elements_text()
-        if elements:
-            second.append(f"; {elements}")
+        second = Text("  ", no_wrap=True, overflow="ellipsis")
         if task.failed:
-            second.append(f"; {units.count(task.failed)} FAILED", style="bold red")
+            second.append(f"{units.count(task.failed)} FAILED; ", style="bold red")
+        parts = [task.amount() or "under way", task.elements_text()]
+        second.append("; ".join(filter(None, parts)), style="dim")
         return Group(grid, second)
