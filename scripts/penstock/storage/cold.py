@@ -1,12 +1,12 @@
 """Reading stored bytes back past this machine's caches, and saying truthfully how.
 
-| method  | what was done                                             | what it proves                        |
-|---------|-----------------------------------------------------------|---------------------------------------|
-| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers |
-|         | of the range was in this kernel's page cache afterwards   | during this call                      |
-| dropped | the range was dropped from the page cache, and no page of | the same, by this kernel's cache (a   |
-|         | it was there when the read began                          | FUSE daemon may have its own)         |
-| cached  | neither could be shown                                    | nothing of the disk                   |
+| method  | what was done                                             | what it proves                       |
+|---------|-----------------------------------------------------------|--------------------------------------|
+| direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers|
+|         | of the range was in this kernel's page cache afterwards   | during this call                     |
+| dropped | the range was dropped from the page cache, and no page of | the same, by this kernel's cache (a  |
+|         | it was there when the read began                          | FUSE daemon may have its own)        |
+| cached  | neither could be shown                                    | nothing of the disk                  |
 
 No method passes the RAM of a storage server: a client cannot. The kernel tells who neither owns a file
 nor may write it that every page is in memory: such a read counts as `cached`, never as more.
