@@ -1,1 +1,2 @@
-"""The command line: the only place that prints, exits and sets up logging."""
+"""The command line: one entry of the table a command. The only place that prints, exits and
+sets up logging."""

@@ -1,0 +1,80 @@
+"""The processes above a step, named so that a reused process id is never mistaken for one.
+
+A name is `<pid>.<start time in clock ticks since boot>`; several are separated by blanks.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import select
+import threading
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+
+def name(pid: int) -> str:
+    """The name of a live process. Raises ProcessLookupError."""
+    try:
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except OSError as error:
+        raise ProcessLookupError(pid) from error
+    # The second field is the program's name in brackets and may hold anything.
+    return f"{pid}.{stat.rpartition(')')[2].split()[19]}"
+
+
+def alive(named: str) -> bool:
+    """Whether the process of this name still exists (a zombie counts as ended)."""
+    try:
+        pid = int(named.partition(".")[0])
+        if name(pid) != named:
+            return False
+        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
+    except (ValueError, OSError):
+        return False
+    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+
+
+@contextlib.contextmanager
+def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
+    """Call `ended` once, from a thread, as soon as one of these processes is no more."""
+    descriptors = []
+    gone = False
+    for named in names.split():
+        pid = named.partition(".")[0]
+        try:
+            descriptors.append(os.pidfd_open(int(pid)))
+        except (ValueError, OSError):
+            gone = True
+        # Opened first, compared second: between the two the id cannot pass to another process.
+        gone = gone or not alive(named)
+    wake, woken = os.pipe2(os.O_CLOEXEC)
+    thread = None
+    if gone:
+        ended()
+    elif descriptors:
+        thread = threading.Thread(
+            target=_watch, args=(descriptors, wake, ended), name="watch-above", daemon=True
+        )
+        thread.start()
+    try:
+        yield
+    finally:
+        os.close(woken)
+        if thread is not None:
+            thread.join()
+        for fd in (wake, *descriptors):
+            os.close(fd)
+
+
+def _watch(descriptors: list[int], wake: int, ended: Callable[[], None]) -> None:
+    poll = select.poll()
+    for fd in descriptors:
+        poll.register(fd, select.POLLIN)
+    poll.register(wake, select.POLLIN)
+    ready = {fd for fd, _ in poll.poll()}
+    if wake not in ready:
+        ended()

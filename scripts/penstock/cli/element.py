@@ -1,0 +1,17 @@
+"""`penstock element`: imports nothing but what an element needs."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.cli.session import Session
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Do the work of one element from the state on the target alone."""
+    from penstock.steps.element import run_element
+
+    return run_element(parsed.run, parsed.step, parsed.index, parsed.attempt, session.stop)

@@ -1,0 +1,146 @@
+"""From arguments to an exit status. Guarantees: the status is by the table (README, "Exit
+status"), no traceback reaches a terminal, a signal stops tidily."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import logging
+import os
+import signal
+import sys
+import tempfile
+import traceback
+from typing import TYPE_CHECKING
+
+from penstock.errors import NoSpaceError, PenstockError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+    from types import FrameType
+
+    from penstock.cli.session import Session
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; returns the exit status."""
+    from penstock.cli import parser as parsers
+
+    parser = parsers.build()
+    try:
+        parsed = parser.parse_args(arguments)
+        if parsed.command is None:
+            parser.print_help()
+            return _flushed(0)
+    except SystemExit as leaving:
+        return _flushed(leaving.code if isinstance(leaving.code, int) else 2)
+    return _run(parsed)
+
+
+def _run(parsed: argparse.Namespace) -> int:
+    from penstock.cli import commands
+    from penstock.cli.session import Session
+
+    session = Session(parsed)
+    previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+
+    def stop(number: int, _: FrameType | None) -> None:
+        session.stop.set(number)
+        if session.on_stop is not None:
+            session.on_stop(number)
+        # The second one does not wait any more.
+        signal.signal(number, previous[signal.Signals(number)] or signal.SIG_DFL)
+
+    for number in previous:
+        signal.signal(number, stop)
+    try:
+        with session:
+            try:
+                code = commands.find(parsed.command).load()(parsed, session)
+            except PenstockError as error:
+                code = _told(error, session)
+            except KeyboardInterrupt:
+                code = 128 + signal.SIGINT
+            except BrokenPipeError as error:
+                # Our own output was closed (`penstock status | head`), or else it is an error.
+                code = 1 if _stdout_is_closed() else _unexpected(error, session)
+            except OSError as error:
+                code = _system(error, session)
+            except Exception as error:  # noqa: BLE001  the one place where nothing may pass
+                code = _unexpected(error, session)
+            session.leave_exit(code)
+    finally:
+        for number, handler in previous.items():
+            signal.signal(number, handler or signal.SIG_DFL)
+    return _flushed(code)
+
+
+def _told(error: PenstockError, session: Session) -> int:
+    _say(str(error))
+    logging.getLogger("penstock").error("%s", error)
+    return 128 + session.stop.signal_number if session.stop.event.is_set() else error.exit_code
+
+
+def _system(error: OSError, session: Session) -> int:
+    if error.errno in (errno.ENOSPC, errno.EDQUOT):
+        full = NoSpaceError(
+            "no space or quota is left",
+            where=str(error.filename or ""),
+            hint="free some and run the same command: it goes on where it stopped",
+        )
+        return _told(full, session)
+    return _unexpected(error, session)
+
+
+def _unexpected(error: BaseException, session: Session) -> int:
+    if session.stop.event.is_set():
+        logging.getLogger("penstock").warning("while stopping", exc_info=error)
+        return 128 + session.stop.signal_number
+    text = "".join(traceback.format_exception(error))
+    where = session.parsed.log
+    if where is None:
+        handle, where = tempfile.mkstemp(prefix="penstock-", suffix=".traceback")
+        with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+            file.write(text)
+    logging.getLogger("penstock").critical("unexpected\n%s", text)
+    line = " ".join(str(error).split()) or "no message"
+    _say(
+        f"unexpected {type(error).__name__}: {line}\n  this is a bug in penstock; the traceback is in {where}"
+    )
+    return 1
+
+
+def _say(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):
+        printable = f"penstock: {text}\n".encode("utf-8", "backslashreplace").decode()
+        sys.stderr.write(printable)
+        sys.stderr.flush()
+
+
+def _stdout_is_closed() -> bool:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _mute()
+        return True
+    return False
+
+
+def _mute() -> None:
+    """The interpreter flushes at its end once more: let that go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)
+
+
+def _flushed(code: int) -> int:
+    try:
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _mute()
+        return code or 1
+    except OSError as error:
+        _say(f"standard output cannot be written: {error.strerror}")
+        return code or 1
+    return code

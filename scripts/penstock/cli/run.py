@@ -1,0 +1,163 @@
+"""`penstock run`: all steps through Snakemake, with a summary and the exit statuses of the table."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import above
+from penstock.cli.session import ABOVE, EXITS, PROGRESS
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Iterator, Mapping
+
+    from penstock.cli.session import Session
+
+RESULTS = Path("results")
+STATE = RESULTS / ".workflow"
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Stage the datasets. Returns 0 when all are published; else the status of the first step
+    that failed, 130 or 143 after a signal."""
+    config = session.config()
+    names = session.names(config, parsed.dataset)
+    invocation = f"{time.time_ns():020d}"
+    STATE.mkdir(parents=True, exist_ok=True)
+    exits = Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
+    try:
+        status = _snakemake(_command(parsed, names), invocation, exits.resolve(), session)
+        code = _exit_status(status, exits, session)
+    finally:
+        shutil.rmtree(exits, ignore_errors=True)
+    if not parsed.dry_run:
+        _summaries(names, invocation)
+    return code
+
+
+def home() -> Path:
+    """The folder of the Snakefile: the working directory's own, or that of this checkout.
+    Raises ConfigError when there is none."""
+    for folder in (Path.cwd(), Path(__file__).resolve().parents[3]):
+        if (folder / "Snakefile").is_file() and (folder / "workflow" / "rules").is_dir():
+            return folder
+    raise ConfigError(
+        "the workflow is not here", where=str(Path.cwd()), hint="run it in a checkout of penstock"
+    )
+
+
+def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
+    folder = home()
+    words = [sys.executable, "-m", "snakemake", "--snakefile", str(folder / "Snakefile")]
+    words += ["--workflow-profile", str(folder / "profiles" / "default")]
+    if parsed.backend == "slurm":
+        words += ["--profile", str(folder / "profiles" / "slurm")]
+    elif parsed.backend:
+        words += ["--default-resources", f"backend={parsed.backend}"]
+    words += ["--configfile", str(parsed.config.absolute())]
+    if parsed.cores is not None:
+        words += ["--cores", str(parsed.cores)]
+    if parsed.dry_run:
+        words += ["--dry-run"]
+    if parsed.dataset:
+        # JSON, so that a dataset called `1e5` stays a name.
+        words += ["--config", f"dataset={json.dumps(names)}"]
+    return words
+
+
+def _snakemake(command: list[str], invocation: str, exits: Path, session: Session) -> int:
+    """Its exit status. Signals that reach this process are passed on to all below it."""
+    names = [*os.environ.get(ABOVE, "").split(), above.name(os.getpid())]
+    surroundings = {
+        **os.environ,
+        ABOVE: " ".join(names),
+        EXITS: str(exits),
+        "PENSTOCK_INVOCATION": invocation,
+        PROGRESS: session.parsed.progress,
+    }
+    # A group of its own: Ctrl-C reaches this process alone, which passes it on once.
+    with subprocess.Popen(command, env=surroundings, process_group=0) as process:
+        try:
+            with _told_of_stop(process, session):
+                return process.wait()
+        except BaseException:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGTERM)
+            raise
+
+
+@contextlib.contextmanager
+def _told_of_stop(process: subprocess.Popen[bytes], session: Session) -> Iterator[None]:
+    """While inside, a signal to this process goes to the group: SIGINT is what Snakemake and the
+    steps both take as a tidy stop."""
+
+    def tell(_: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGINT)
+
+    session.on_stop = tell
+    try:
+        if session.stop.event.is_set():
+            tell(session.stop.signal_number)
+        yield
+    finally:
+        session.on_stop = None
+
+
+def _exit_status(status: int, exits: Path, session: Session) -> int:
+    if session.stop.event.is_set():
+        return 128 + session.stop.signal_number
+    if status == 0:
+        return 0
+    for path in sorted(exits.iterdir()):
+        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+            return int(json.loads(path.read_text(encoding="utf-8"))["exit"])
+    return 1
+
+
+def _summaries(names: list[str], invocation: str) -> None:
+    from penstock.views import summary
+
+    for name in names:
+        listed = _read(RESULTS / name / "list" / f"{invocation}.json")
+        if listed is None:
+            continue
+        reported = _read(RESULTS / name / str(listed["run"]) / "report.json")
+        if reported is None:
+            continue
+        if listed.get("published"):
+            reported = _unchanged(reported, listed)
+        print(summary.render(reported), end="")
+
+
+def _unchanged(reported: Mapping[str, Any], listed: Mapping[str, Any]) -> dict[str, Any]:
+    """The summary of a run that found everything published: what was done before is not told as
+    if it had been done now."""
+    kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
+    nothing = {"files": 0, "bytes": 0}
+    return {
+        **{key: reported[key] for key in kept if key in reported},
+        "scanned": {"files": listed["scanned"]},
+        "unchanged": {"files": listed["files"], "bytes": listed["bytes"]},
+        "copied": nothing,
+        "why": f"everything is published already, in {listed['release']}; nothing was copied",
+    }
+
+
+def _read(path: Path) -> dict[str, Any] | None:
+    try:
+        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return None
+    return found

@@ -1,0 +1,206 @@
+"""What one command lives in: log file, stop flag, display, the ties to a workflow above it.
+
+A step that Snakemake started must not outlive it: an orphan would hold the dataset against the
+rerun. So the workflow hands down, by environment, the processes above (`PENSTOCK_ABOVE`) and a
+folder of its own (`PENSTOCK_WORKFLOW`); a step stops when one of those processes has ended, and
+holds a shared lock on `steps` in that folder so that the next workflow can wait for its end.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import json
+import logging
+import os
+import signal
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Protocol, Self
+
+from penstock.cli import above
+from penstock.errors import ConfigError
+from penstock.steps.context import Context, Stop
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from types import TracebackType
+
+    from penstock.config.model import Config
+    from penstock.core.events import Event
+
+ABOVE = "PENSTOCK_ABOVE"
+WORKFLOW = "PENSTOCK_WORKFLOW"
+EXITS = "PENSTOCK_EXITS"
+PROGRESS = "PENSTOCK_PROGRESS"
+
+
+class View(Protocol):
+    """A sink that owns the terminal until it is closed."""
+
+    def __call__(self, event: Event) -> None: ...
+
+    def close(self) -> None: ...
+
+
+class Session:
+    """A context manager: log, watch and locks end with it."""
+
+    def __init__(self, parsed: argparse.Namespace) -> None:
+        self.parsed = parsed
+        self.stop = Stop()
+        self._cleanup = contextlib.ExitStack()
+        self.on_stop: Callable[[int], None] | None = None
+        """Called by the signal handler; `run` passes the signal on by it."""
+
+    def __enter__(self) -> Self:
+        self._cleanup.callback(_close_log, _open_log(self.parsed.log))
+        self._cleanup.enter_context(above.watched(os.environ.get(ABOVE, ""), self._orphaned))
+        self._share_workflow()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._cleanup.close()
+
+    def _orphaned(self) -> None:
+        logging.getLogger("penstock").warning("the workflow above has ended: stopping")
+        self.stop.set(signal.SIGTERM)
+
+    def _share_workflow(self) -> None:
+        folder = os.environ.get(WORKFLOW)
+        if folder and os.path.isdir(folder):
+            fd = os.open(f"{folder}/steps", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+            self._cleanup.callback(os.close, fd)
+            fcntl.flock(fd, fcntl.LOCK_SH)
+
+    # What commands need ----------------------------------------------------------------------
+
+    def config(self) -> Config:
+        """The configuration of --config, with --backend laid over. Raises ConfigError."""
+        from penstock.config.loading import load
+
+        return load(self.parsed.config, self.parsed.backend)
+
+    def names(self, config: Config, given: Sequence[str]) -> list[str]:
+        """The datasets that the command is about, each once. Raises ConfigError for unknown ones."""
+        unknown = [name for name in given if name not in config.datasets]
+        if unknown:
+            raise ConfigError(
+                f"no dataset is named {', '.join(repr(n) for n in unknown)}",
+                where=f"{self.parsed.config}: datasets",
+                hint=f"the configuration has: {', '.join(config.datasets)}",
+            )
+        return list(dict.fromkeys(given)) or list(config.datasets)
+
+    def only(self, config: Config, given: str | None) -> str:
+        """The one dataset that the command is about."""
+        names = self.names(config, [given] if given else [])
+        if len(names) != 1:
+            raise ConfigError("which dataset?", hint=f"the configuration has: {', '.join(names)}")
+        return names[0]
+
+    @contextlib.contextmanager
+    def context(self, config: Config) -> Iterator[Context]:
+        """The steps' context, with the display open."""
+        from penstock.cluster.opening import open_cluster
+
+        with self.display() as view:
+            yield Context(config, open_cluster(config.cluster), _logged(view), self.stop)
+
+    @contextlib.contextmanager
+    def display(self) -> Iterator[View]:
+        """One view on standard error. Of several steps of one workflow, one at a time owns the
+        terminal; the others write lines."""
+        from penstock.views.progress import open_view
+
+        kind = self.parsed.progress
+        if kind == "auto":
+            kind = os.environ.get(PROGRESS) or kind
+        if kind == "auto" and sys.stderr.isatty():
+            kind = "rich" if self._owns_terminal() else "lines"
+        view: View = open_view(kind, sys.stderr)
+        try:
+            yield view
+        finally:
+            view.close()
+
+    def _owns_terminal(self) -> bool:
+        folder = os.environ.get(WORKFLOW)
+        if not folder or not os.path.isdir(folder):
+            return True
+        fd = os.open(f"{folder}/display", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        self._cleanup.callback(os.close, fd)
+        try:
+            fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return False
+        return True
+
+    def receipt(self, result: Mapping[str, Any]) -> None:
+        """Write the result where --receipt says, durably and whole."""
+        from penstock.storage import durable
+
+        path: Path | None = self.parsed.receipt
+        if path is not None:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            durable.write_json(path, result, mode=0o644)
+
+    def leave_exit(self, code: int) -> None:
+        """Tell `penstock run`, which only sees Snakemake's 0 or 1, how this step ended."""
+        folder = os.environ.get(EXITS)
+        if folder and code and self.parsed.command != "run" and os.path.isdir(folder):
+            said = {"command": self.parsed.command, "exit": code, "when": time.time()}
+            name = f"{time.time_ns():020d}-{os.getpid()}.json"
+            Path(folder, name).write_text(json.dumps(said), encoding="utf-8")
+
+
+def _logged(view: View) -> View:
+    """Events that people look for afterwards go to the log too."""
+    log = logging.getLogger("penstock")
+    levels = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
+    lock = threading.Lock()
+
+    class Both:
+        def __call__(self, event: Event) -> None:
+            level = levels.get(event.kind)
+            if level is not None and log.isEnabledFor(level):
+                with lock:
+                    text = event.data.get("text") or json.dumps(dict(event.data), default=str)
+                    log.log(level, "%s %s %s: %s", event.dataset, event.step, event.kind, text)
+            view(event)
+
+        def close(self) -> None:
+            view.close()
+
+    return Both()
+
+
+def _open_log(path: Path | None) -> logging.Handler:
+    log = logging.getLogger("penstock")
+    log.propagate = False
+    if path is None:
+        handler: logging.Handler = logging.NullHandler()
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise ConfigError(
+                "the log cannot be written", where=str(path), why=error.strerror or ""
+            ) from None
+        formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
+        formatter.converter = time.gmtime
+        handler.setFormatter(formatter)
+        log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    return handler
+
+
+def _close_log(handler: logging.Handler) -> None:
+    logging.getLogger("penstock").removeHandler(handler)
+    handler.close()

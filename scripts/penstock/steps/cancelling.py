@@ -1,0 +1,27 @@
+"""cancel: end what still runs of a dataset's arrays. What was copied stays and is resumed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.steps.arraybook import ArrayBook
+
+if TYPE_CHECKING:
+    from penstock.steps.context import Context
+
+
+def run(context: Context, dataset: str) -> list[str]:
+    """Ids of the arrays that were told to end: of every run of the dataset, not of the last one
+    alone. Takes no lock: the controller that holds it may be the one that hangs. Elements of the
+    local backend end with their controller and have no array to cancel."""
+    cluster, layout = context.cluster, context.layout(dataset)
+    told = []
+    for folder in sorted(layout.runs.glob("*/")):
+        for submission in ArrayBook(layout.run(folder.name).arrays).open():
+            if submission.kind != cluster.kind:
+                continue
+            array = submission.array or cluster.find(submission.name)
+            if array:
+                cluster.cancel(array)
+                told.append(array)
+    return told

@@ -1,0 +1,16 @@
+# Which file goes into which shard, and is there room for all of them?
+
+
+rule plan_shards:
+    output:
+        receipt="results/{dataset}/{run}/plan.json",
+    log:
+        "results/{dataset}/{run}/logs/plan.log",
+    benchmark:
+        "results/{dataset}/{run}/benchmarks/plan.tsv"
+    conda:
+        "../../envs/penstock.yaml"
+    params:
+        penstock=penstock,
+    shell:
+        "{params.penstock:q} plan {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"

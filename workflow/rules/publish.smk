@@ -1,0 +1,18 @@
+# The closing walk, the seal, the one rename, the pointer.
+
+
+rule publish_release:
+    input:
+        verified=rules.verify_shards.output.receipt,
+    output:
+        receipt="results/{dataset}/{run}/publish.json",
+    log:
+        "results/{dataset}/{run}/logs/publish.log",
+    benchmark:
+        "results/{dataset}/{run}/benchmarks/publish.tsv"
+    conda:
+        "../../envs/penstock.yaml"
+    params:
+        penstock=penstock,
+    shell:
+        "{params.penstock:q} publish {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"

@@ -1,0 +1,57 @@
+# Copy, set permissions, read back. `engine` keeps local engines from running side by side: each takes
+# the machine. profiles/slurm sets it to 0, since there an engine runs on a node.
+
+
+rule copy_shards:
+    input:
+        plan=rules.plan_shards.output.receipt,
+    output:
+        receipt="results/{dataset}/{run}/copy.json",
+    log:
+        "results/{dataset}/{run}/logs/copy.log",
+    benchmark:
+        "results/{dataset}/{run}/benchmarks/copy.tsv"
+    conda:
+        "../../envs/penstock.yaml"
+    resources:
+        engine=1,
+    params:
+        penstock=penstock,
+    shell:
+        "{params.penstock:q} copy {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+
+
+rule set_permissions:
+    input:
+        copied=rules.copy_shards.output.receipt,
+    output:
+        receipt="results/{dataset}/{run}/permissions.json",
+    log:
+        "results/{dataset}/{run}/logs/permissions.log",
+    benchmark:
+        "results/{dataset}/{run}/benchmarks/permissions.tsv"
+    conda:
+        "../../envs/penstock.yaml"
+    params:
+        penstock=penstock,
+    shell:
+        "{params.penstock:q} permissions {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+
+
+rule verify_shards:
+    input:
+        permissions=rules.set_permissions.output.receipt,
+    output:
+        receipt="results/{dataset}/{run}/verify.json",
+    log:
+        "results/{dataset}/{run}/logs/verify.log",
+    benchmark:
+        "results/{dataset}/{run}/benchmarks/verify.tsv"
+    conda:
+        "../../envs/penstock.yaml"
+    resources:
+        engine=1,
+    params:
+        penstock=penstock,
+    shell:
+        "{params.penstock:q} verify {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
