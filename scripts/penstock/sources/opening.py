@@ -12,6 +12,7 @@ if TYPE_CHECKING:
     from penstock.sources.port import Source
 
 S3 = ("s3", "s3a")
+WEB = ("http", "https")
 FOLDER = ("", "file", "local")
 
 
@@ -43,10 +44,15 @@ def credentials(config: SourceConfig) -> object | None:
     For the parent process: workers get the result through a pipe, and again by `Source.renew`
     when temporary ones near their end (`expires`). Raises PreflightError.
     """
-    if scheme(config.url) in S3:
+    kind = scheme(config.url)
+    if kind in S3:
         from penstock.sources.s3_credentials import resolve
 
         return resolve(config)
+    if kind not in (*FOLDER, *WEB):
+        from penstock.sources import fsspec_any
+
+        return fsspec_any.resolve(config)
     return None
 
 
@@ -74,10 +80,11 @@ def open_source(
 
         assert credentials is None or isinstance(credentials, S3Credentials)
         return S3Source(config, credentials, timeout=timeout)
-    if kind in ("http", "https"):
+    if kind in WEB:
         from penstock.sources.web import WebSource
 
         return WebSource(config, timeout=timeout)
-    from penstock.sources.fsspec_any import FsspecSource
+    from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
 
-    return FsspecSource(config, timeout=timeout)
+    assert credentials is None or isinstance(credentials, FsspecCredentials)
+    return FsspecSource(config, credentials)

@@ -34,7 +34,7 @@ class _Name(NamedTuple):
     kind: str
 
 
-class _Offenders:
+class Offenders:
     """What the policy refuses: all are counted, the first few are kept."""
 
     def __init__(self) -> None:
@@ -91,7 +91,7 @@ class PosixSource:
         Raises PreflightError at the end, naming what the policies refuse.
         """
         self._ignored = {"links": 0, "specials": 0}
-        offenders = _Offenders()
+        offenders = Offenders()
         batch: list[Listed] = []
         for listed in self._walk(offenders):
             batch.append(listed)
@@ -103,7 +103,7 @@ class PosixSource:
         if offenders.count:
             raise offenders.error(self.url)
 
-    def _walk(self, offenders: _Offenders) -> Iterator[Listed]:
+    def _walk(self, offenders: Offenders) -> Iterator[Listed]:
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         except OSError as error:
@@ -133,7 +133,7 @@ class PosixSource:
             for fd, _, _ in levels:
                 os.close(fd)
 
-    def _enter(self, parent: int, name: str, path: str, offenders: _Offenders) -> int:
+    def _enter(self, parent: int, name: str, path: str, offenders: Offenders) -> int:
         try:
             return os.open(name, FOLDER, dir_fd=parent)
         except OSError as error:
@@ -141,7 +141,7 @@ class PosixSource:
                 offenders.add(path, f"folder cannot be opened: {error.strerror}")
             return -1
 
-    def _names(self, fd: int, path: str, offenders: _Offenders) -> Iterator[_Name]:
+    def _names(self, fd: int, path: str, offenders: Offenders) -> Iterator[_Name]:
         found: list[_Name] = []
         try:
             with os.scandir(fd) as items:
@@ -158,7 +158,7 @@ class PosixSource:
         found.sort()
         return iter(found)
 
-    def _look(self, fd: int, name: _Name, path: str, offenders: _Offenders) -> Listed | None:
+    def _look(self, fd: int, name: _Name, path: str, offenders: Offenders) -> Listed | None:
         if name.kind == "link":
             if self.links == "skip":
                 self._ignored["links"] += 1
@@ -181,7 +181,7 @@ class PosixSource:
             return None
         return Listed(path, found.st_size, token(found), found.st_mtime_ns)
 
-    def _follow(self, path: str, offenders: _Offenders) -> Listed | None:
+    def _follow(self, path: str, offenders: Offenders) -> Listed | None:
         inside = beneath(self.root, path)
         if inside is None:
             offenders.add(path, "link that leaves the source's root")

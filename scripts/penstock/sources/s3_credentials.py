@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import configparser
 import os
-import stat
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PreflightError
+from penstock.sources.secret_file import read_secret
 from penstock.sources.sigv4 import Keys
 
 if TYPE_CHECKING:
@@ -33,7 +33,6 @@ _NAMES = {
     "token": "session",
 }
 HINT = "see `storage_options` in the README: profile, credentials_file or anon"
-SIZE_LIMIT = 1 << 16
 
 
 @dataclass(frozen=True)
@@ -93,25 +92,7 @@ def _option(options: Any, *names: str) -> Any:
 
 def read_file(path: str, profile: str = "") -> Keys:
     """Keys of a file of mode 0600 of this user: KEY=VALUE lines, or INI with sections."""
-    try:
-        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
-    except OSError as error:
-        raise PreflightError(
-            "the credentials file cannot be read", where=path, why=error.strerror or ""
-        ) from None
-    with open(fd, encoding="utf-8") as file:
-        found = os.fstat(fd)
-        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o077:
-            raise PreflightError(
-                "the credentials file is not kept safely",
-                where=path,
-                why=f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}",
-                hint=f"it must be a file of your own that nobody else can read: chmod 600 {path}",
-            )
-        try:
-            text = file.read(SIZE_LIMIT)
-        except UnicodeDecodeError:
-            raise PreflightError("the credentials file is no text", where=path) from None
+    text = read_secret(path)
     values = parse(text, profile)
     if values is None or not values.get("access") or not values.get("secret"):
         section = f" for profile {profile!r}" if profile else ""

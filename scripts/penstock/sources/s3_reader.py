@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.claims import s3_claims
+from penstock.sources.http_body import HttpBody
 from penstock.sources.s3_client import S3Client
 from penstock.sources.sigv4 import quote_path, quote_value
 
@@ -28,41 +29,6 @@ _PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
 def quoted(key: str) -> str:
     """A key as it stands in a request's path."""
     return key if _PLAIN.fullmatch(key) else quote_path(key.encode("utf-8", "surrogateescape"))
-
-
-class HttpBody:
-    """One range of one object: exactly `length` bytes, or an error."""
-
-    __slots__ = ("_connection", "_left", "_where", "claims")
-
-    def __init__(self, connection: Connection, length: int, claims: Sequence[Claim], where: str) -> None:
-        self._connection, self._left, self.claims, self._where = connection, length, claims, where
-
-    def readinto(self, buffer: memoryview) -> int:
-        left = self._left
-        if not left:
-            return 0
-        if len(buffer) > left:
-            buffer = buffer[:left]
-        count = self._connection.readinto(buffer)
-        if not count:
-            self._connection.abandon()
-            raise TransientError("the body ended early", where=self._where, why=f"{left} bytes are missing")
-        self._left = left - count
-        return count
-
-    def close(self) -> None:
-        connection = self._connection
-        if self._left:
-            connection.abandon()
-            return
-        if not connection.ends():
-            connection.abandon()
-            raise TransientError("the body is longer than the listed size", where=self._where)
-        connection.finish()
-
-    def abandon(self) -> None:
-        self._connection.abandon()
 
 
 class S3Reader:

@@ -1,0 +1,91 @@
+"""Checksum files beside the data, as coreutils and BSD write them: what they state of each key."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Claim
+from penstock.errors import ObjectError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_BY_LENGTH = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
+_NAMED = {
+    "md5": "md5",
+    "sha1": "sha1",
+    "sha256": "sha256",
+    "sha512": "sha512",
+    "xxh128": "xxh3_128",
+    "xxh3_128": "xxh3_128",
+    "xxh64": "xxh64",
+    "crc32c": "crc32c",
+}
+_GNU = re.compile(r"(\\?)([0-9a-fA-F]{8,128})(?: [ *]|\t)(.+)", re.DOTALL)
+_BSD = re.compile(r"(\\?)([A-Za-z0-9_]+) ?\((.+)\) = ([0-9a-fA-F]{8,128})", re.DOTALL)
+_BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
+
+
+def parse(text: str, key: str) -> dict[str, Claim]:
+    """What the checksum file at `key` states: {key of an object: claim}.
+
+    Names are relative to the file's own folder. A file that holds one bare sum is of the object
+    whose name is its own without the last suffix (`a.tar.sha256`). Raises ObjectError for a line
+    that is none.
+    """
+    folder = key.rpartition("/")[0]
+    hint = _algorithm_hint(key)
+    found: dict[str, Claim] = {}
+    bare = _BARE.fullmatch(text)
+    if bare and "." in key.rpartition("/")[2]:
+        return {key.rpartition(".")[0]: _claim(bare[1], hint, key)}
+    # Not splitlines: names may hold every separator but the line feed.
+    for line in text.split("\n"):
+        line = line.removesuffix("\r")
+        if not line or line.startswith(("#", ";")):
+            continue
+        if match := _BSD.fullmatch(line):
+            escaped, name, value, algorithm = match[1], match[3], match[4], _NAMED.get(match[2].lower(), "")
+        elif match := _GNU.fullmatch(line):
+            escaped, name, value, algorithm = match[1], match[3], match[2], hint
+        else:
+            raise ObjectError("not a line of a checksum file", where=key, why=repr(line[:120]))
+        if escaped:
+            name = unescape(name)
+        found[_joined(folder, name)] = _claim(value, algorithm, key)
+    return found
+
+
+def _claim(value: str, algorithm: str, key: str) -> Claim:
+    lengths = {"xxh3_128": 32, "xxh64": 16, "crc32c": 8} | {v: k for k, v in _BY_LENGTH.items()}
+    if not algorithm or lengths.get(algorithm) != len(value):
+        algorithm = _BY_LENGTH.get(len(value), "")
+    if not algorithm:
+        raise ObjectError("a checksum of an unknown kind", where=key, why=repr(value))
+    return Claim(algorithm, "full", value.lower())
+
+
+def _algorithm_hint(key: str) -> str:
+    """From names such as SHA256SUMS, md5sums.txt, a.tar.xxh128."""
+    name = key.rpartition("/")[2].lower()
+    return next((known for label, known in _NAMED.items() if label in name), "")
+
+
+def unescape(name: str) -> str:
+    """coreutils' escaping undone: backslash, line feed, carriage return."""
+    return re.sub(r"\\([\\nr])", lambda m: {"\\": "\\", "n": "\n", "r": "\r"}[m[1]], name)
+
+
+def _joined(folder: str, name: str) -> str:
+    while name.startswith("./"):
+        name = name[2:]
+    return f"{folder}/{name}" if folder and not name.startswith("/") else name
+
+
+def joined(files: Iterable[tuple[str, str]]) -> dict[str, Claim]:
+    """The claims of several checksum files (key, text); the later file wins."""
+    claims: dict[str, Claim] = {}
+    for key, text in files:
+        claims.update(parse(text, key))
+    return claims

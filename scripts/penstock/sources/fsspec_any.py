@@ -1,0 +1,246 @@
+"""Any other protocol that fsspec opens: Azure, GCS, FTP, SFTP, memory, ...
+
+Listed folder by folder, in order. An object is pinned by what its protocol tells of a version
+(etag, generation, time of change): asked before and after the bytes, compared with the listing.
+"""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.model import Listed
+from penstock.errors import ConfigError, ObjectError, PreflightError, SourceChangedError, TransientError
+from penstock.sources.claims import COMBINE
+from penstock.sources.fsspec_info import claims_of, failure, modified, protocol_errors, token_of
+from penstock.sources.posix import Offenders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.config.model import SourceConfig
+    from penstock.core.model import Claim, Entry
+
+    Names = list[tuple[bytes, str, Mapping[str, Any]]]
+
+BATCH = 2048
+BLOCK = 8 << 20
+OURS = frozenset({"ca_bundle", "proxy", "credentials_file", "instance_metadata", "profile"})
+
+
+@dataclass(frozen=True)
+class FsspecCredentials:
+    """Options that a `credentials_file` holds, for one protocol. Shows nothing of itself."""
+
+    options: Mapping[str, str] = field(repr=False)
+
+
+def resolve(config: SourceConfig) -> FsspecCredentials | None:
+    """The KEY=VALUE lines of `credentials_file`, as options of the protocol. Raises PreflightError."""
+    from penstock.sources.secret_file import pairs, read_secret
+
+    path = config.storage_options.get("credentials_file")
+    return FsspecCredentials(pairs(read_secret(os.path.expanduser(str(path))))) if path else None
+
+
+class FsspecBody:
+    """One range: by ranged requests where the protocol has them, else through a file object."""
+
+    def __init__(
+        self, reader: FsspecReader, entry: Entry, offset: int, length: int, claims: list[Claim]
+    ) -> None:
+        self.claims: Sequence[Claim] = claims
+        self._reader, self._entry = reader, entry
+        self._at, self._end = offset, offset + length
+        self._ready = memoryview(b"")
+        self._file: Any = None
+
+    def readinto(self, buffer: memoryview) -> int:
+        if not self._ready and self._at < self._end:
+            self._ready = memoryview(self._next())
+        count = min(len(buffer), len(self._ready))
+        buffer[:count] = self._ready[:count]
+        self._ready = self._ready[count:]
+        return count
+
+    def _next(self) -> bytes:
+        size = min(BLOCK, self._end - self._at)
+        fs, path = self._reader.fs, self._reader.path(self._entry.key)
+        try:
+            if fs.async_impl:
+                block = bytes(fs.cat_file(path, start=self._at, end=self._at + size))
+            else:
+                if self._file is None:
+                    self._file = fs.open(path, "rb")
+                    self._file.seek(self._at)
+                block = self._file.read(size)
+        except protocol_errors() as error:
+            raise failure(error, self._entry.key) from None
+        if not block:
+            raise TransientError("the body ended early", where=self._entry.key)
+        if len(block) > size:
+            raise ObjectError("the server ignores ranges", where=self._entry.key)
+        self._at += len(block)
+        return block
+
+    def close(self) -> None:
+        self.abandon()
+        if self._at == self._end and not self._ready:
+            self._reader.look(self._entry)
+
+    def abandon(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+
+class FsspecReader:
+    """For one thread: a file system object of its own."""
+
+    def __init__(self, source: FsspecSource) -> None:
+        self._source = source
+        self._fs: Any = None
+
+    @property
+    def fs(self) -> Any:
+        if self._fs is None:
+            self._fs = self._source.connect()
+        return self._fs
+
+    def path(self, key: str) -> str:
+        return self._source.path(self.fs, key)
+
+    def look(self, entry: Entry) -> Mapping[str, Any]:
+        """The protocol's description of the object, which must be of the listed version."""
+        try:
+            self.fs.invalidate_cache()
+            info: Mapping[str, Any] = self.fs.info(self.path(entry.key))
+        except protocol_errors() as error:
+            raise failure(error, entry.key) from None
+        token = token_of(info)
+        if info.get("size") != entry.size or (entry.token and token != entry.token):
+            raise SourceChangedError(
+                "the object changed since it was listed", where=entry.key, why=f"{entry.token} is now {token}"
+            )
+        return info
+
+    def open(self, entry: Entry, offset: int, length: int) -> FsspecBody:
+        whole = length == entry.size
+        claims = [c for c in claims_of(self.look(entry)) if whole or c.algorithm in COMBINE]
+        return FsspecBody(self, entry, offset, length, claims)
+
+    def close(self) -> None:
+        self._fs = None
+
+
+class FsspecSource:
+    """`storage_options` go to the protocol as they are, but for penstock's own."""
+
+    def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None = None) -> None:
+        self.url = config.url
+        self._config = config
+        self._secrets = credentials if credentials is not None else resolve(config)
+        self._root = ""
+        self._single: bool | None = None
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        return {}
+
+    def renew(self, credentials: object) -> None:
+        assert isinstance(credentials, FsspecCredentials)
+        self._secrets = credentials
+
+    def connect(self) -> Any:
+        """A file system object of the protocol. Raises ConfigError, PreflightError."""
+        import fsspec
+
+        options = {k: v for k, v in self._config.storage_options.items() if k not in OURS}
+        options |= dict(self._secrets.options) if self._secrets else {}
+        try:
+            fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
+        except (ValueError, TypeError, ImportError) as error:
+            raise ConfigError(
+                "fsspec cannot open the source",
+                where=self.url,
+                why=str(error),
+                hint="check url and storage_options",
+            ) from None
+        except protocol_errors() as error:
+            raise self._unreachable(error) from None
+        self._root = root.rstrip("/")
+        return fs
+
+    def _unreachable(self, error: BaseException) -> PreflightError:
+        return PreflightError("the source cannot be listed", where=self.url, why=str(error)[:300])
+
+    def path(self, fs: Any, key: str) -> str:
+        if self._single is None:
+            self._single = bool(fs.isfile(self._root)) if self._root else False
+        return self._root if self._single else f"{self._root}/{key}"
+
+    def check(self) -> None:
+        fs = self.connect()
+        try:
+            fs.info(self._root) if self._root else fs.ls(self._root, detail=True)
+        except protocol_errors() as error:
+            raise self._unreachable(error) from None
+
+    def list(self) -> Iterator[Sequence[Listed]]:
+        """Memory grows with the largest single folder, as far as the protocol allows."""
+        fs = self.connect()
+        fs.invalidate_cache()
+        offenders = Offenders()
+        batch: list[Listed] = []
+        try:
+            for listed in self._walk(fs, offenders):
+                batch.append(listed)
+                if len(batch) >= BATCH:
+                    yield batch
+                    batch = []
+        except protocol_errors() as error:
+            raise self._unreachable(error) from None
+        if batch:
+            yield batch
+        if offenders.count:
+            raise offenders.error(self.url)
+
+    def _walk(self, fs: Any, offenders: Offenders) -> Iterator[Listed]:
+        if self._root and fs.isfile(self._root):
+            info = fs.info(self._root)
+            name = self._root.rpartition("/")[2]
+            yield Listed(name, info["size"], token_of(info), modified(info))
+            return
+        levels = [iter(self._names(fs, ""))]
+        while levels:
+            for order, key, info in levels[-1]:
+                if order.endswith(b"/"):
+                    levels.append(iter(self._names(fs, key)))
+                    break
+                if info["type"] != "file" or info.get("islink"):
+                    offenders.add(key, f"neither a file nor a folder ({info['type']})")
+                elif not isinstance(info.get("size"), int):
+                    offenders.add(key, "its size is not stated")
+                else:
+                    yield Listed(key, info["size"], token_of(info), modified(info))
+            else:
+                levels.pop()
+
+    def _names(self, fs: Any, folder: str) -> Names:
+        path = f"{self._root}/{folder}" if folder else self._root
+        found: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
+        for info in fs.ls(path, detail=True):
+            name = info["name"].rstrip("/").rpartition("/")[2]
+            if info["name"].strip("/") == path.strip("/") or not name:
+                continue  # a folder's own marker
+            key = f"{folder}/{name}" if folder else name
+            order = key.encode("utf-8", "surrogateescape") + (b"/" if info["type"] == "directory" else b"")
+            found[order] = (key, info)
+        return [(order, *found[order]) for order in sorted(found)]
+
+    def reader(self) -> FsspecReader:
+        return FsspecReader(self)
+
+    def checksum(self, entry: Entry) -> Sequence[Claim]:
+        return claims_of(FsspecReader(self).look(entry))

@@ -1,0 +1,95 @@
+"""What a protocol of fsspec tells of an object: its version, its time, its checksums, its errors."""
+
+from __future__ import annotations
+
+import base64
+import datetime as dt
+import ftplib
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.model import Claim
+from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.sources.claims import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+# Where protocols say what version they speak of; the first that is there counts.
+VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
+TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
+
+
+def protocol_errors() -> tuple[type[BaseException], ...]:
+    """What the protocols in use raise when the other side or the network fails."""
+    found: list[type[BaseException]] = [OSError, EOFError, ftplib.Error]
+    for module, name in (
+        ("azure.core.exceptions", "AzureError"),
+        ("aiohttp", "ClientError"),
+        ("gcsfs.retry", "HttpError"),
+        ("paramiko", "SSHException"),
+        ("fsspec.exceptions", "FSTimeoutError"),
+    ):
+        kind = getattr(sys.modules.get(module), name, None)
+        if isinstance(kind, type) and issubclass(kind, Exception):
+            found.append(kind)
+    return tuple(found)
+
+
+def nanoseconds(value: object) -> int:
+    """A time as protocols write it: datetime, seconds, ISO 8601, or FTP's YYYYMMDDHHMMSS."""
+    if isinstance(value, dt.datetime):
+        aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
+        return int(aware.timestamp()) * 1_000_000_000 + aware.microsecond * 1000
+    if isinstance(value, (int, float)):
+        return int(value * 1_000_000_000)
+    if isinstance(value, str):
+        try:
+            if value.isdigit() and len(value) == 14:
+                return nanoseconds(dt.datetime.strptime(value, "%Y%m%d%H%M%S").replace(tzinfo=dt.UTC))
+            return nanoseconds(dt.datetime.fromisoformat(value))
+        except ValueError:
+            return 0
+    return 0
+
+
+def modified(info: Mapping[str, Any]) -> int:
+    return next((nanoseconds(info[name]) for name in TIMES if info.get(name)), 0)
+
+
+def token_of(info: Mapping[str, Any]) -> str:
+    """The version by etag or generation; else size and time together; else ""."""
+    for name in VERSIONS:
+        if info.get(name):
+            return str(info[name]).strip('"')
+    changed = modified(info)
+    return f"{info.get('size')}-{changed}" if changed else ""
+
+
+def claims_of(info: Mapping[str, Any]) -> list[Claim]:
+    """Checksums that a protocol's own description carries: Google's and Azure's."""
+    claims: list[Claim] = []
+    if value := decode(str(info.get("crc32c") or ""), 4):
+        claims.append(Claim("crc32c", "full", value))
+    stated = info.get("md5Hash")
+    settings = info.get("content_settings")
+    if not stated and settings is not None:
+        raw = (
+            settings.get("content_md5")
+            if hasattr(settings, "get")
+            else getattr(settings, "content_md5", None)
+        )
+        stated = base64.b64encode(bytes(raw)).decode("ascii") if isinstance(raw, (bytes, bytearray)) else raw
+    if value := decode(str(stated or ""), 16):
+        claims.append(Claim("md5", "full", value))
+    return claims
+
+
+def failure(error: BaseException, key: str) -> PenstockError:
+    """What an error of a protocol means for one object."""
+    why = str(error)[:300] or type(error).__name__
+    if isinstance(error, FileNotFoundError):
+        return SourceChangedError("the object is gone since it was listed", where=key, why=why)
+    if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
+        return ObjectError("the object cannot be read", where=key, why=why)
+    return TransientError("reading the object failed", where=key, why=why)

@@ -1,0 +1,48 @@
+"""The body of one HTTP answer as the bytes of one range: exactly as long as asked, or an error."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.model import Claim
+    from penstock.sources.http1 import Connection
+
+
+class HttpBody:
+    """One range of one object: exactly `length` bytes, or an error."""
+
+    __slots__ = ("_connection", "_left", "_where", "claims")
+
+    def __init__(self, connection: Connection, length: int, claims: Sequence[Claim], where: str) -> None:
+        self._connection, self._left, self.claims, self._where = connection, length, claims, where
+
+    def readinto(self, buffer: memoryview) -> int:
+        left = self._left
+        if not left:
+            return 0
+        if len(buffer) > left:
+            buffer = buffer[:left]
+        count = self._connection.readinto(buffer)
+        if not count:
+            self._connection.abandon()
+            raise TransientError("the body ended early", where=self._where, why=f"{left} bytes are missing")
+        self._left = left - count
+        return count
+
+    def close(self) -> None:
+        connection = self._connection
+        if self._left:
+            connection.abandon()
+            return
+        if not connection.ends():
+            connection.abandon()
+            raise TransientError("the body is longer than the listed size", where=self._where)
+        connection.finish()
+
+    def abandon(self) -> None:
+        self._connection.abandon()

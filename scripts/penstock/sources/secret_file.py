@@ -1,0 +1,49 @@
+"""Files that hold secrets: read only when nobody else can."""
+
+from __future__ import annotations
+
+import os
+import stat
+
+from penstock.errors import PreflightError
+
+SIZE_LIMIT = 1 << 16
+
+
+def read_secret(path: str) -> str:
+    """The text of a regular file of mode 0600 or less, owned by this user (or root).
+
+    Raises PreflightError otherwise; never shows what is in it.
+    """
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK | os.O_NOCTTY)
+    except OSError as error:
+        raise PreflightError(
+            "the credentials file cannot be read", where=path, why=error.strerror or str(error)
+        ) from None
+    try:
+        found = os.fstat(fd)
+        if not stat.S_ISREG(found.st_mode) or found.st_uid not in (os.geteuid(), 0) or found.st_mode & 0o077:
+            raise PreflightError(
+                "the credentials file is not kept safely",
+                where=path,
+                why=f"mode {stat.S_IMODE(found.st_mode):04o}, owner {found.st_uid}",
+                hint=f"it must be a file of your own that nobody else can read: chmod 600 {path}",
+            )
+        if found.st_size > SIZE_LIMIT:
+            raise PreflightError("the credentials file is too long to be one", where=path)
+        return os.read(fd, SIZE_LIMIT).decode("utf-8")
+    except UnicodeDecodeError:
+        raise PreflightError("the credentials file is no text", where=path) from None
+    finally:
+        os.close(fd)
+
+
+def pairs(text: str) -> dict[str, str]:
+    """KEY=VALUE lines; blank lines, comments and INI's section lines are passed over."""
+    found: dict[str, str] = {}
+    for line in text.splitlines():
+        name, equals, value = line.strip().removeprefix("export ").partition("=")
+        if equals and not name.startswith(("#", ";", "[")):
+            found[name.strip()] = value.strip().strip("\"'")
+    return found
