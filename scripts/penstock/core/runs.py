@@ -16,7 +16,8 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class RunInfo:
-    """`run.json`, by list."""
+    """`run.json`, by list. What decides the release's content never changes; `config`'s engine and
+    verify parts follow the configuration that the run was last met with."""
 
     run: str
     """16 hex: of the listing, the filter and everything else that decides the release's
@@ -41,6 +42,8 @@ class RunInfo:
     """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
     ignored: Mapping[str, int] = field(default_factory=dict)
     """What list left out by policy, and how many: filtered, markers, links, specials."""
+    sources: Sequence[str] = ()
+    """The sources' URLs as they name themselves, in the configuration's order. Never a secret."""
     format: int = FORMAT
 
 

@@ -7,7 +7,6 @@ file says in its metadata what it holds, so that a wrong or older file is a clea
 from __future__ import annotations
 
 import contextlib
-import errno
 import hashlib
 import os
 import secrets
@@ -16,8 +15,9 @@ from typing import IO, TYPE_CHECKING, Any, Self
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.errors import FailedError, NoSpaceError
+from penstock.errors import FailedError
 from penstock.storage import durable
+from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -128,10 +128,7 @@ class TableWriter:
             os.unlink(self._temporary)
 
     def _told(self, error: OSError) -> Exception:
-        where, why = str(self._path), error.strerror or str(error)
-        if error.errno in (errno.ENOSPC, errno.EDQUOT):
-            return NoSpaceError("no room for the run's own files", where=where, why=why)
-        return FailedError("a file of the run cannot be written", where=where, why=why)
+        return storage_error(error, "a file of the run cannot be written", str(self._path))
 
     def __enter__(self) -> Self:
         return self

@@ -5,15 +5,19 @@ A run's folder is the truth; this module only finds it and reads its two documen
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from penstock.config.model import known
 from penstock.core.runs import PlanInfo, RunInfo, plan_info, run_info
 from penstock.errors import FailedError, PreflightError
-from penstock.storage import durable
+from penstock.storage import durable, target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
+
+
+_KEPT = frozenset({"run.json", "listing.parquet"})
 
 
 def point(layout: DatasetLayout, run: str) -> None:
@@ -68,3 +72,45 @@ def read_plan(folder: RunLayout) -> PlanInfo:
             why=str(error),
             hint="remove this file and plan again",
         ) from error
+
+
+def sealed_run(layout: DatasetLayout, release: str) -> str | None:
+    """The run that published `release`; "" when its seal cannot tell, None when it is not there."""
+    folder = layout.release(release)
+    if not os.path.lexists(folder):
+        return None
+    try:
+        return str(durable.read_json(folder / "release.json")["run"])
+    except (OSError, ValueError, KeyError, TypeError):
+        return ""
+
+
+def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
+    """Whether nothing is left to do.
+
+    | sealed release of this run | publish's receipt | planned here | answer                           |
+    |----------------------------|-------------------|--------------|----------------------------------|
+    | no                         |                   |              | False                            |
+    | yes                        | yes               |              | True, also after a rollback      |
+    | yes                        | no                | yes          | False: stopped before `current`  |
+    | yes                        | no                | no           | True: its state was removed      |
+    """
+    if sealed_run(layout, info.release) != info.run:
+        return False
+    return folder.receipt("publish").exists() or not folder.plan.exists()
+
+
+def drop_stale(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
+    """Receipts and journals speak of a tree; where that tree is gone they would lie. Removes them
+    (the plan last) and tells whether there was anything to remove."""
+    if os.path.lexists(layout.staging(info.release)) or os.path.lexists(layout.release(info.release)):
+        return False
+    derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
+    for name in sorted(derived, key=lambda name: name == folder.plan.name):
+        path = folder.folder / name
+        if path.is_dir() and not path.is_symlink():
+            target.remove_tree(path)
+        else:
+            path.unlink()
+    durable.fsync_dir(folder.folder)
+    return bool(derived)

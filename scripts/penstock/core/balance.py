@@ -1,0 +1,127 @@
+"""How many shards, and which rows belong to which: pure decisions, streamed.
+
+A row costs its bytes and a fixed amount for being a file. The rows keep their order: shards are
+contiguous cuts at equal cost, so that their records, put one after another, are the manifest.
+Guarantee: no row is lost or doubled, and the dearest shard costs less than the mean and one row.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.core.model import Entry
+
+MIB = 1 << 20
+GIB = 1 << 30
+
+FILE_COST = MIB
+"""What opening, creating, syncing, renaming and reading back a file costs, in bytes moved in the
+same time: a node that moves 1 to 2 GB/s makes one to two thousand files a second."""
+REUSED_SHARE = 2
+"""A linked file is not copied but read back all the same: half of the work of its bytes."""
+ELEMENT_COST = 32 * GIB
+"""The least that is worth an element of its own: some tens of seconds of a node, many times the
+half second that an element takes to begin locally, and more than the prolog of a node does."""
+PER_SLOT = 4
+"""Elements for each slot when there is enough to do: a slow node takes fewer of them, and what a
+dead node held is small."""
+
+
+def cost(entry: Entry) -> int:
+    """The cost of one row, in bytes."""
+    if entry.reuse:
+        return FILE_COST + entry.length // REUSED_SHARE
+    return FILE_COST + entry.length
+
+
+def parts(entry: Entry, giant_bytes: int, part_bytes: int) -> Iterator[Entry]:
+    """The rows of one planned copy: itself, or a giant's parts (`size >= giant_bytes`) in order."""
+    size = entry.size
+    if size < giant_bytes or size <= part_bytes or entry.reuse:
+        yield entry
+        return
+    for number, offset in enumerate(range(0, size, part_bytes)):
+        yield entry._replace(part=number, offset=offset, length=min(part_bytes, size - offset))
+
+
+@dataclass(frozen=True)
+class Load:
+    """What is to be placed."""
+
+    cost: int
+    bytes: int
+    rows: int
+
+
+@dataclass(frozen=True)
+class Decision:
+    shards: int
+    why: str
+
+
+def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_array: int) -> Decision:
+    """How many shards, and why. Never more than there are rows; at least one.
+
+    | the rows                          | shards                                        |
+    |-----------------------------------|-----------------------------------------------|
+    | less than two elements are worth  | 1                                             |
+    | enough for every slot             | PER_SLOT for each slot                        |
+    | in between                        | one for each ELEMENT_COST, full rounds        |
+    | more than shard_bytes/files allow | as many as these ask, full rounds             |
+    | more than one array holds         | as many as the array holds                    |
+    """
+    slots, max_array = max(1, slots), max(1, max_array)
+    worth = load.cost // ELEMENT_COST
+    wanted = max(1, min(worth, slots * PER_SLOT))
+    if wanted == 1:
+        why = f"less work than two elements are worth ({_gib(2 * ELEMENT_COST)} of bytes and file costs)"
+    elif wanted < slots * PER_SLOT:
+        why = f"one for each {_gib(ELEMENT_COST)} of bytes and file costs"
+    else:
+        why = f"{PER_SLOT} for each of {slots} slots, so that a slow node takes fewer"
+    by_bytes, by_files = math.ceil(load.bytes / shard_bytes), math.ceil(load.rows / shard_files)
+    if by_bytes > wanted and by_bytes >= by_files:
+        wanted, why = by_bytes, "plan.shard_bytes allows no fewer"
+    elif by_files > wanted:
+        wanted, why = by_files, "plan.shard_files allows no fewer"
+    if wanted > slots and wanted % slots:
+        wanted += slots - wanted % slots
+        why += f", in full rounds of {slots}"
+    if wanted > max_array:
+        wanted, why = max_array, f"an array of the cluster holds no more than {max_array}"
+    if wanted > max(1, load.rows):
+        wanted, why = max(1, load.rows), "one for each row"
+    return Decision(wanted, why)
+
+
+class Cut:
+    """Tells the shard of each row, in order: shard `k` takes the rows whose cost begins within
+    the `k`-th of `shards` equal ranges of the total. A shard that no row begins in is not made:
+    numbers run on without a gap."""
+
+    def __init__(self, total: int, shards: int) -> None:
+        self._total, self._shards = max(1, total), max(1, shards)
+        self._before = 0
+        self._range = -1
+        self._index = -1
+        self._limit = 0
+
+    def place(self, cost: int) -> int:
+        """The shard of the next row, which costs `cost`."""
+        if self._before >= self._limit or self._index < 0:
+            self._range = min(self._shards - 1, self._before * self._shards // self._total)
+            # the first cost that lies in the next range; the last range has no end
+            last = self._range == self._shards - 1
+            self._limit = 1 << 200 if last else -(-(self._range + 1) * self._total // self._shards)
+            self._index += 1
+        self._before += cost
+        return self._index
+
+
+def _gib(value: int) -> str:
+    return f"{value // GIB} GiB"

@@ -1,0 +1,97 @@
+"""The release that a run can link unchanged files from: the current one, where it is comparable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.delta import compare
+from penstock.errors import FailedError
+from penstock.formats.listing import read_listing
+from penstock.formats.manifest import read_manifest
+from penstock.steps import runbook
+from penstock.storage import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Entry, Record
+    from penstock.core.runs import RunInfo
+
+
+class UnreadableError(FailedError):
+    """The release's manifest cannot be read: everything is copied instead."""
+
+
+@dataclass(frozen=True)
+class Base:
+    release: str | None
+    """None: everything is copied."""
+    why: str
+    """In words, when nothing is linked."""
+    manifest: Path | None = None
+    sources: dict[int, int] | None = None
+    """Index of the release's sources to the index of the same source now."""
+
+    def rows(self, listing: Path, *, giant_bytes: int, keep_mtime: bool) -> Iterator[list[Entry]]:
+        """The listing, with `reuse` where this release has the same file. Raises UnreadableError."""
+        if self.manifest is None or self.sources is None:
+            return read_listing(listing)
+        return compare(
+            read_listing(listing),
+            _records(self.manifest),
+            sources=self.sources,
+            giant_bytes=giant_bytes,
+            keep_mtime=keep_mtime,
+        )
+
+
+def none(why: str) -> Base:
+    return Base(None, why)
+
+
+def find(layout: DatasetLayout, info: RunInfo) -> Base:
+    """What `current` names, unless its files would differ in anything but their bytes.
+
+    | what                                           | linked |
+    |------------------------------------------------|--------|
+    | plan.reuse is off, or nothing was published    | no     |
+    | its run's description or manifest is not there | no     |
+    | other permissions, or other digests asked for  | no     |
+    | no source in common                            | no     |
+    | else                                           | yes    |
+    """
+    if not info.config["plan"]["reuse"]:
+        return none("plan.reuse is off")
+    current = target.current(layout)
+    if current is None:
+        return none("there is no release yet")
+    manifest = layout.release(current) / "manifest.parquet"
+    sealed = runbook.sealed_run(layout, current)
+    if not sealed or not manifest.is_file():
+        return none(f"release {current} has no seal or manifest that can be read")
+    try:
+        theirs = runbook.read_run(layout.run(sealed))
+    except FailedError:
+        return none(f"the description of release {current}'s run is not there")
+    if _policy(theirs) != _policy(info):
+        return none(f"release {current} has other permissions or digests")
+    now = {url: index for index, url in enumerate(info.sources)}
+    sources = {index: now[url] for index, url in enumerate(theirs.sources) if url in now}
+    if not sources:
+        return none(f"release {current} came from other sources")
+    return Base(current, "", manifest, sources)
+
+
+def _policy(info: RunInfo) -> list[Any]:
+    verify = info.config["verify"]
+    return [info.config["dataset"]["permissions"], verify["digests"]]
+
+
+def _records(manifest: Path) -> Iterator[list[Record]]:
+    try:
+        yield from read_manifest(manifest)
+    except (OSError, ValueError) as error:
+        raise UnreadableError("a manifest cannot be read", where=str(manifest), why=str(error)) from error

@@ -1,0 +1,88 @@
+"""What a plan asks of the target and of everybody's patience: room, inodes, time, in figures."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.estimate import rates, seconds
+from penstock.errors import NoSpaceError
+from penstock.storage.facts import facts
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.core.layout import DatasetLayout
+
+BLOCK = 4096
+"""A file takes whole blocks of so many bytes, as common file systems do."""
+
+
+@dataclass
+class Totals:
+    """What the first pass counts."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    cost: int = 0
+    giants: int = 0
+    unchanged: int = 0
+    unchanged_bytes: int = 0
+    folders: int = 0
+    blocks: int = 0
+    """Bytes that the files to be copied take on the target."""
+
+    @property
+    def to_copy(self) -> tuple[int, int]:
+        return self.files - self.unchanged, self.bytes - self.unchanged_bytes
+
+
+def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
+    """One sentence on the room there is, when `keep` bytes must stay free. Raises NoSpaceError
+    when it does not suffice."""
+    seen = facts(layout.root)
+    files = totals.to_copy[0] + totals.folders
+    if totals.blocks + keep > seen.free_bytes:
+        raise NoSpaceError(
+            "the target has too little space for this run",
+            where=str(layout.root),
+            why=f"it needs {units.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
+            f"{units.size(keep)} (target.keep_free); {units.size(seen.free_bytes)} "
+            f"({seen.free_bytes:,} bytes) are free on {seen.kind}",
+            hint="make room, lower target.keep_free, or stage less; nothing was copied",
+        )
+    if seen.free_inodes is not None and files > seen.free_inodes:
+        raise NoSpaceError(
+            "the target has too few inodes for this run",
+            where=str(layout.root),
+            why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on {seen.kind}",
+            hint="make room, or stage less; nothing was copied",
+        )
+    return f"takes {units.size(totals.blocks)} of {units.size(seen.free_bytes)} free on {seen.kind}"
+
+
+def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
+    """One sentence on how long the copy will take with `slots` elements at once, and why."""
+    basis = rates(_history(layout))
+    took = units.duration(max(1.0, seconds(*totals.to_copy, slots, basis)))
+    at_once = "1 element" if slots == 1 else f"{slots} elements at once"
+    each = f"{units.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
+    known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
+    return f"copy takes about {took} with {at_once}, {each} ({known}); verify reads it all once more"
+
+
+def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
+    try:
+        lines = layout.history.read_bytes().splitlines()
+    except OSError:
+        return
+    for line in lines:
+        try:
+            value = json.loads(line)
+        except ValueError:  # a line that a power cut left unfinished
+            continue
+        if isinstance(value, dict):
+            yield value

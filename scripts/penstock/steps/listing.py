@@ -1,0 +1,199 @@
+"""list: the sources' listings, frozen in the paths' byte order, and the run that they make.
+
+Guarantees: every key that cannot be a path is refused before a byte moves, all of them at once,
+and then nothing was created on the target. The same sources and configuration meet the same run,
+whose name and listing never change. Memory is bounded, whatever the number of objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.model import to_json
+from penstock.core import runs
+from penstock.core.events import Event
+from penstock.errors import PreflightError
+from penstock.steps import runbook
+from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
+from penstock.steps.holding import holding
+from penstock.storage import durable, target
+from penstock.storage.failures import storage_error
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.config.model import Config, DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.sources.port import Source
+    from penstock.steps.context import Context
+
+STEP = "list"
+_NEW = ".new-"
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """List the sources and meet or make their run. Returns the receipt:
+    {dataset, run, release, files, bytes, scanned, listing_digest, ignored, published, current}.
+
+    `published`: the run's release stands sealed, so nothing is left to do; an unchanged source
+    does not move `current` forward again after a rollback. Raises PreflightError for what
+    cannot be staged, LockedError, NoSpaceError.
+    """
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    target.check_root(layout.root)
+    sources = open_sources(config, context.config.engine.timeout)
+    apart(layout, sources)
+    for source in sources:
+        source.check()
+    made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
+    context.emit("start", dataset, STEP)
+    try:
+        target.prepare(layout)
+        with holding(context, dataset, "", STEP):
+            receipt = _list(context, config, layout, sources)
+    except BaseException:
+        _undo(made)
+        raise
+    context.sink(Event("end", dataset, STEP, receipt))
+    return receipt
+
+
+def _list(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source]
+) -> dict[str, Any]:
+    durable.make_dirs(layout.runs)
+    for name in os.listdir(layout.runs):
+        if name.startswith(_NEW):
+            target.remove_tree(layout.runs / name)
+    spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
+    try:
+        os.mkdir(spool, 0o700)
+        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+        urls = [source.url for source in sources]
+        run_id = identity(context.config, config, urls, gathered.digest)
+        info = _meet(context.config, config, layout, run_id, urls, gathered, spool)
+    except OSError as error:
+        raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
+    finally:
+        if spool.exists():
+            target.remove_tree(spool)
+    folder = layout.run(info.run)
+    published = runbook.published(layout, info, folder)
+    if not published and runbook.drop_stale(layout, info, folder):
+        text = f"the tree of release {info.release} is gone: it is made anew"
+        context.emit("note", info.dataset, STEP, text=text)
+    runbook.point(layout, info.run)
+    return {
+        "dataset": info.dataset,
+        "run": info.run,
+        "release": info.release,
+        "files": info.files,
+        "bytes": info.bytes,
+        "scanned": info.scanned,
+        "listing_digest": info.listing_digest,
+        "ignored": dict(info.ignored),
+        "published": published,
+        "current": target.current(layout),
+    }
+
+
+def identity(config: Config, dataset: DatasetConfig, urls: list[str], listing_digest: str) -> str:
+    """The run's id: 16 hex of what decides the release's content, and of nothing else (not how
+    many workers copy it, not where it is run from, not by which endpoint the source is reached)."""
+    decides = {
+        "format": runs.FORMAT,
+        "dataset": dataset.name,
+        "listing": listing_digest,
+        "sources": [[url, source.into] for url, source in zip(urls, dataset.sources, strict=True)],
+        "include": list(dataset.include),
+        "exclude": list(dataset.exclude),
+        "links": dataset.links,
+        "specials": dataset.specials,
+        "checksums": list(dataset.checksums),
+        "release": dataset.release,
+        "permissions": to_json(dataset.permissions),
+        "giant_bytes": config.plan.giant_bytes,
+        "part_bytes": config.plan.part_bytes,
+        "digests": list(config.verify.digests),
+        "whole_file_digest": config.verify.whole_file_digest,
+    }
+    text = json.dumps(decides, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _meet(
+    config: Config,
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    run_id: str,
+    urls: list[str],
+    gathered: Gathered,
+    spool: Path,
+) -> runs.RunInfo:
+    """The run's description: the one that stands, or a new one with the listing just made."""
+    folder = layout.run(run_id)
+    frozen = {
+        "dataset": to_json(dataset),
+        "plan": to_json(config.plan),
+        "engine": to_json(config.engine),
+        "verify": to_json(config.verify),
+    }
+    if folder.run_file.exists() and folder.listing.exists():
+        info = runbook.read_run(folder)
+        if info.config != frozen:
+            # What decides the content is part of the id and so the same; how to do it may change.
+            info = runs.RunInfo(**{**runs.to_json(info), "config": frozen})
+            durable.write_json(folder.run_file, runs.to_json(info))
+        return info
+    now = datetime.now(UTC)
+    release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
+    sealed = runbook.sealed_run(layout, release)
+    if sealed is not None and sealed != run_id:
+        raise PreflightError(
+            f"release {release!r} exists already, with other content",
+            where=str(layout.release(release)),
+            hint="a release never changes: choose another name, or `release: auto`",
+        )
+    info = runs.RunInfo(
+        run=run_id,
+        dataset=dataset.name,
+        release=release,
+        created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        listing_digest=gathered.digest,
+        files=gathered.files,
+        bytes=gathered.bytes,
+        scanned=gathered.scanned,
+        root=str(layout.root),
+        state_root=None if layout.state_root is None else str(layout.state_root),
+        config=frozen,
+        histogram=gathered.histogram,
+        ignored=gathered.ignored,
+        sources=urls,
+    )
+    durable.write_json(spool / "run.json", runs.to_json(info))
+    if folder.folder.exists():
+        target.remove_tree(folder.folder)
+    durable.rename(spool, folder.folder)
+    return info
+
+
+def _folders(layout: DatasetLayout) -> list[Path]:
+    """What this step may create, innermost first."""
+    folders = [layout.runs, layout.state, layout.releases, layout.folder, layout.root]
+    if layout.state_root is not None:
+        folders[2:2] = [layout.state.parent, layout.state_root]
+    return folders
+
+
+def _undo(made: list[Path]) -> None:
+    """Take back the folders that this call created, as far as they are empty."""
+    for folder in made:
+        try:
+            folder.rmdir()
+        except OSError:
+            continue

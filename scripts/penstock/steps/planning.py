@@ -1,0 +1,252 @@
+"""plan: the listing becomes shards, balanced and durable, after everything that could stop the run
+for lack of room was looked at.
+
+Guarantees: `plan.json` is written last, and its presence means that the shards and the staging
+are there. Nothing is created in `releases/` when the target has no room. Two passes over the
+listing, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.model import PlanConfig, dataset_config, known
+from penstock.core import runs
+from penstock.core.balance import Cut, Load, cost, decide, parts
+from penstock.core.events import Event
+from penstock.formats.shards import ShardWriter
+from penstock.steps import base as bases
+from penstock.steps import forecast, runbook
+from penstock.steps.forecast import BLOCK, Totals
+from penstock.steps.holding import holding
+from penstock.storage import durable, permissions, target
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.config.model import DatasetConfig
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.model import Entry
+    from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
+    from penstock.steps.context import Context
+
+STEP = "plan"
+SHOWN_EVERY = 0.2
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Plan the run that list made or met. Returns the receipt:
+    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, shards
+    (their number), base, folders, why}. Raises NoSpaceError with the figures, before anything moves.
+    """
+    layout = context.layout(dataset)
+    info, folder = runbook.open_run(layout)
+    context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
+    if runbook.published(layout, info, folder):
+        receipt = _receipt(info, _published_plan(info, folder), published=True)
+    else:
+        with holding(context, dataset, info.run, STEP):
+            runbook.drop_stale(layout, info, folder)
+            if not folder.plan.exists():
+                _plan(context, layout, info, folder)
+        receipt = _receipt(info, runbook.read_plan(folder), published=False)
+    context.sink(Event("end", dataset, STEP, receipt))
+    return receipt
+
+
+def _receipt(info: RunInfo, plan: PlanInfo, *, published: bool) -> dict[str, Any]:
+    return {
+        "dataset": info.dataset,
+        "run": info.run,
+        "release": info.release,
+        "published": published,
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "giants": plan.giants,
+        "unchanged": plan.unchanged,
+        "unchanged_bytes": plan.unchanged_bytes,
+        "shards": len(plan.shards),
+        "base": plan.base,
+        "folders": plan.folders,
+        "why": list(plan.why),
+    }
+
+
+def _published_plan(info: RunInfo, folder: RunLayout) -> PlanInfo:
+    """The plan that was carried out; where its state was removed, what the run itself tells."""
+    if folder.plan.exists():
+        return runbook.read_plan(folder)
+    why = (f"release {info.release} is published already",)
+    return runs.PlanInfo(info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why)
+
+
+class _Planner:
+    def __init__(self, context: Context, info: RunInfo, folder: RunLayout) -> None:
+        self.context, self.info, self.folder = context, info, folder
+        self.dataset: DatasetConfig = dataset_config(info.config["dataset"])
+        self.plan = PlanConfig(**known(PlanConfig, info.config["plan"]))
+        self.base = bases.none("")
+
+    def batches(self) -> Iterator[list[Entry]]:
+        shown, files, size = 0.0, 0, 0
+        rows = self.base.rows(
+            self.folder.listing,
+            giant_bytes=self.plan.giant_bytes,
+            keep_mtime=self.dataset.permissions.mtime == "keep",
+        )
+        for batch in rows:
+            self.context.stop.check()
+            yield batch
+            files += len(batch)
+            size += sum(entry.size for entry in batch)
+            if time.monotonic() - shown >= SHOWN_EVERY:
+                shown = time.monotonic()
+                self.context.emit("progress", self.info.dataset, STEP, files=files, bytes=size)
+
+    def count(self) -> Totals:
+        totals = Totals()
+        giant, part = self.plan.giant_bytes, self.plan.part_bytes
+        before = ""
+        for batch in self.batches():
+            for entry in batch:
+                size, path = entry.size, entry.path
+                totals.files += 1
+                totals.bytes += size
+                folder = path.rpartition("/")[0]
+                if folder != before:
+                    totals.folders += _new_folders(before, folder)
+                    before = folder
+                if entry.reuse:
+                    totals.unchanged += 1
+                    totals.unchanged_bytes += size
+                    totals.rows += 1
+                    totals.cost += cost(entry)
+                    continue
+                totals.blocks += -(-size // BLOCK) * BLOCK
+                if size >= giant and size > part:
+                    totals.giants += 1
+                    for row in parts(entry, giant, part):
+                        totals.rows += 1
+                        totals.cost += cost(row)
+                else:
+                    totals.rows += 1
+                    totals.cost += cost(entry)
+        return totals
+
+    def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
+        if self.folder.shard(0).parent.exists():
+            target.remove_tree(self.folder.shard(0).parent)
+        cut = Cut(totals.cost, wanted)
+        made: list[ShardInfo] = []
+        rows: list[Entry] = []
+        writer, index = ShardWriter(self.folder.shard(0), 0), 0
+        try:
+            for row in self._rows():
+                place = cut.place(cost(row))
+                if place != index:
+                    writer.add(rows)
+                    rows.clear()
+                    made.append(writer.close())
+                    writer, index = ShardWriter(self.folder.shard(place), place), place
+                rows.append(row)
+                if len(rows) >= 8192:
+                    writer.add(rows)
+                    rows.clear()
+            writer.add(rows)
+            made.append(writer.close())
+        finally:
+            writer.abandon()
+        return made
+
+    def _rows(self) -> Iterator[Entry]:
+        giant, part = self.plan.giant_bytes, self.plan.part_bytes
+        for batch in self.batches():
+            for entry in batch:
+                if entry.size < giant:
+                    yield entry
+                else:
+                    yield from parts(entry, giant, part)
+
+
+def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:
+    planner = _Planner(context, info, folder)
+    gid = permissions.group_id(planner.dataset.permissions)
+    planner.base = bases.find(layout, info)
+    try:
+        totals = planner.count()
+    except bases.UnreadableError as error:
+        planner.base = bases.none(str(error))
+        totals = planner.count()
+    enough = forecast.room(layout, totals, context.config.target.keep_free)
+    slots = context.cluster.slots("copy")
+    decision = decide(
+        Load(totals.cost, totals.to_copy[1], totals.rows),
+        shard_bytes=planner.plan.shard_bytes,
+        shard_files=planner.plan.shard_files,
+        slots=slots,
+        max_array=context.cluster.max_array(),
+    )
+    _clear_leftovers(layout, info)
+    target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    shards = planner.shards(totals, decision.shards)
+    plan = runs.PlanInfo(
+        run=info.run,
+        release=info.release,
+        base=planner.base.release if totals.unchanged else None,
+        files=totals.files,
+        bytes=totals.bytes,
+        giants=totals.giants,
+        unchanged=totals.unchanged,
+        unchanged_bytes=totals.unchanged_bytes,
+        shards=tuple(shards),
+        part_bytes=planner.plan.part_bytes,
+        folders=totals.folders,
+        why=(
+            f"{units.counted(len(shards), 'shard')}: {decision.why}",
+            _reuse_sentence(planner.base, totals),
+            forecast.time(layout, totals, min(slots, len(shards))),
+            enough,
+        ),
+    )
+    durable.write_json(folder.plan, runs.to_json(plan))
+
+
+def _clear_leftovers(layout: DatasetLayout, info: RunInfo) -> None:
+    """A staging under this release's name that no plan of THIS run stands for is an earlier
+    attempt's, or another run's of the same configured name. That run's own journals would
+    then speak of files that are gone, so its state goes first."""
+    if not layout.staging(info.release).exists():
+        return
+    for other in layout.runs.iterdir():
+        if other.name != info.run and not other.name.startswith("."):
+            try:
+                release = durable.read_json(other / "run.json")["release"]
+            except (OSError, ValueError, KeyError, TypeError):
+                continue
+            if release == info.release:
+                target.remove_tree(other)
+    target.remove_tree(layout.staging(info.release))
+
+
+def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
+    if base.release is None:
+        return f"everything is copied: {base.why}"
+    return (
+        f"{totals.unchanged:,} of {units.counted(totals.files, 'file')} are unchanged since release "
+        f"{base.release} and are linked"
+    )
+
+
+def _new_folders(before: str, folder: str) -> int:
+    """How many folders `folder` adds to those above and at `before`, in byte order."""
+    if not folder:
+        return 0
+    mine, theirs = folder.split("/"), before.split("/") if before else []
+    shared = 0
+    for one, two in zip(mine, theirs, strict=False):
+        if one != two:
+            break
+        shared += 1
+    return len(mine) - shared
