@@ -90,7 +90,7 @@ class Outcome:
     """The most that were active at once."""
     durability: str = ""
     grades: dict[str, int] = field(default_factory=dict)
-    """Rows by source grade (copy) or storage grade (reread)."""
+    """Rows by storage grade (reread)."""
     methods: dict[str, int] = field(default_factory=dict)
     """Rows by how the caches were passed (reread)."""
     why: str = ""

@@ -1,0 +1,73 @@
+"""Cuts a shard's rows into batches: what goes to a worker at once and is reported at once.
+
+Small rows go together, up to BATCH_ROWS rows or BATCH_BYTES; fewer as the end comes near, so that
+no worker is left with a long rest. A large row, and a giant's part, goes alone.
+"""
+
+from __future__ import annotations
+
+import marshal
+from typing import TYPE_CHECKING
+
+from penstock.engine import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Iterator, Sequence
+
+    from penstock.core.model import Entry
+
+BATCH_ROWS = 256
+BATCH_BYTES = 8 << 20
+LARGE = 4 << 20
+FEWEST = 8
+# Batches that each worker should still get until the end.
+SHARES = 4
+
+
+class Job:
+    """One batch as the parent keeps it while a worker has it: its frame, to send it again."""
+
+    __slots__ = ("bytes", "count", "deaths", "frame", "large", "number", "rows")
+
+    def __init__(
+        self, number: int, rows: list[int], entries: Sequence[Entry], total: int, large: bool
+    ) -> None:
+        self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
+        self.deaths = 0
+        payload = marshal.dumps((number, rows, list(map(tuple, entries))))
+        self.frame = wire.head(wire.BATCH, payload) + payload
+
+
+def batches(shard: Iterable[Sequence[Entry]], done: Container[int], left: int, workers: int) -> Iterator[Job]:
+    """The rows that are not `done`, in order, as batches. `left`: how many those are."""
+    number = row = 0
+    rows: list[int] = []
+    entries: list[Entry] = []
+    total = 0
+    room = _room(left, workers)
+    for group in shard:
+        for entry in group:
+            row += 1
+            if row - 1 in done:
+                continue
+            length = entry[10] if entry[8] >= 0 else entry[2]
+            large = length >= LARGE or entry[8] >= 0
+            if rows and (large or total + length > BATCH_BYTES or len(rows) >= room):
+                yield Job(number, rows, entries, total, False)
+                number += 1
+                left -= len(rows)
+                rows, entries, total, room = [], [], 0, _room(left, workers)
+            if large:
+                yield Job(number, [row - 1], [entry], length, True)
+                number += 1
+                left -= 1
+            else:
+                rows.append(row - 1)
+                entries.append(entry)
+                total += length
+    if rows:
+        yield Job(number, rows, entries, total, False)
+
+
+def _room(left: int, workers: int) -> int:
+    return max(FEWEST, min(BATCH_ROWS, left // (workers * SHARES)))

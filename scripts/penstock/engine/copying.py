@@ -1,0 +1,187 @@
+"""Copies one shard into staging: every row whole and checked, or named with the reason.
+
+A row is in the journal only when its bytes are durable, so any end of this process (kill -9, a
+power cut) costs at most the rows of the last seconds, and the next attempt goes on from there.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import ExitStack
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine import journal
+from penstock.engine.running import Run
+from penstock.engine.task import Outcome
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Iterable, Sequence
+
+    from penstock.config.model import DatasetConfig
+    from penstock.core.model import Entry
+    from penstock.engine.batches import Job
+    from penstock.engine.task import CopyTask, Report, StopCheck
+
+# Temporary credentials are made anew this many seconds before they end.
+RENEW_BEFORE = 300.0
+RENEW_PAUSE = 15.0
+
+
+def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
+    """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`;
+    the others are done.
+
+    Raises NoSpaceError at once when the target is full, InterruptedRunError after a tidy stop,
+    FailedError for what concerns more than a row (fenced, a failed barrier, dying workers); what
+    was done until then is durable and recorded.
+    """
+    outcome = Outcome()
+    run = Run(outcome, task.engine, task.shard.rows, report)
+    try:
+        _copy(task, run, stop)
+    finally:
+        run.close()
+    return outcome
+
+
+def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
+    outcome = run.outcome
+    with ExitStack() as stack:
+        # Imported and opened while the workers start.
+        from penstock.engine.keeper import Keeper
+        from penstock.storage.barrier import Barrier
+        from penstock.storage.facts import facts
+
+        seen = facts(task.data)
+        outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
+        barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
+        done = journal.replay(task.journals, task.shard.digest)
+        credentials = Credentials(task.dataset)
+        setup = _setup(task, outcome.durability, credentials.current)
+        from penstock.engine.batches import batches
+        from penstock.formats.shards import read_shard
+
+        rows, total = task.shard.rows, task.shard.bytes
+        if done:
+            _count_done(read_shard(task.rows), done, outcome)
+            rows, total = rows - outcome.resumed_files, total - outcome.resumed_bytes
+        if not rows:
+            outcome.why = "nothing is left to do"
+            run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
+            return
+        local = _local(task, seen.kind)
+        run.start(setup, rows=rows, total=total, local=local)
+        book = journal.Journal(
+            task.journals,
+            shard_digest=task.shard.digest,
+            run=task.run,
+            attempt=task.attempt,
+            host=task.host,
+        )
+        stack.callback(book.close)
+        keeper = stack.enter_context(Keeper(book, barrier))
+
+        def take(_: Job, answer: tuple[Any, ...]) -> None:
+            _, count, lines, failures, size, retries, linked = answer
+            if count:
+                keeper.add(lines)
+            run.fail(failures)
+            outcome.files += count
+            outcome.bytes += size
+            outcome.retries += retries
+            outcome.linked += linked
+
+        def idle() -> None:
+            keeper.check()
+            if credentials.renew(run.pool.expired):
+                run.pool.expired = False
+                run.pool.renew(credentials.current)
+
+        try:
+            jobs = batches(read_shard(task.rows), done, rows, outcome.workers)
+            run.go(jobs, take, idle, stop)
+        finally:
+            # Also on the way out with an error: what was done is made durable and recorded.
+            keeper.close()
+    missing = rows - outcome.files - len(outcome.failures)
+    if missing:
+        raise FailedError(
+            "rows are missing at the end of a shard", where=str(task.rows), why=f"{missing} rows"
+        )
+
+
+def _count_done(shard: Iterable[Sequence[Entry]], done: Container[int], outcome: Outcome) -> None:
+    row = 0
+    for group in shard:
+        for entry in group:
+            if row in done:
+                outcome.resumed_files += 1
+                outcome.resumed_bytes += entry.length if entry.part >= 0 else entry.size
+            row += 1
+
+
+def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str, Any]:
+    permissions = task.dataset.permissions
+    return {
+        "job": "copy",
+        "data": task.data,
+        "base": task.base,
+        "dataset": task.dataset,
+        "credentials": credentials,
+        "timeout": task.engine.timeout,
+        "writer": {
+            "file_mode": permissions.file_mode,
+            "dir_mode": permissions.dir_mode,
+            "gid": task.gid,
+            "durability": durability,
+            "attempt": task.attempt,
+            "keep_mtime": permissions.mtime == "keep",
+        },
+    }
+
+
+def _local(task: CopyTask, target_kind: str) -> bool:
+    """Whether neither side leaves this machine: then more streams than CPUs only get in the way."""
+    from penstock.engine.sizing import LOCAL_KINDS
+    from penstock.storage.facts import facts
+
+    if target_kind not in LOCAL_KINDS:
+        return False
+    for source in task.dataset.sources:
+        scheme, mark, rest = source.url.partition("://")
+        if mark and scheme != "file":
+            return False
+        from pathlib import Path
+
+        if facts(Path(rest if mark else source.url)).kind not in LOCAL_KINDS:
+            return False
+    return True
+
+
+class Credentials:
+    """Resolved once here for all workers; temporary ones again before they end, or when the
+    store says that they did."""
+
+    def __init__(self, dataset: DatasetConfig) -> None:
+        self._dataset = dataset
+        self._tried = time.monotonic()
+        self.current = self._resolve()
+
+    def _resolve(self) -> list[Any]:
+        from penstock.sources.opening import credentials
+
+        return [credentials(source) for source in self._dataset.sources]
+
+    def renew(self, expired: bool) -> bool:
+        """Resolve again when it is time. True when there are new ones."""
+        from penstock.sources.opening import expires
+
+        ends = [end for end in map(expires, self.current) if end is not None]
+        if not expired and (not ends or min(ends) - time.time() > RENEW_BEFORE):
+            return False
+        if time.monotonic() - self._tried < RENEW_PAUSE:
+            return False
+        self._tried = time.monotonic()
+        before, self.current = self.current, self._resolve()
+        return self.current != before

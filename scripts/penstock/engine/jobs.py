@@ -1,0 +1,91 @@
+"""The kinds of work a worker does: from the set-up that the parent sent to streams that do rows.
+
+Each function gives a maker of streams (called in the stream's own thread) and what takes new
+credentials. Nothing that is not needed for that kind is imported.
+"""
+
+from __future__ import annotations
+
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.config.model import DatasetConfig
+    from penstock.core.model import Claim, Entry
+    from penstock.engine.stream import Stream
+    from penstock.sources.port import Source
+
+    Maker = Callable[..., Stream]
+    Renew = Callable[[Any], None]
+
+
+class Sources:
+    """The dataset's sources of one worker, made when first used, shared by its streams."""
+
+    def __init__(self, dataset: DatasetConfig, credentials: Sequence[Any], timeout: float) -> None:
+        self._dataset, self._credentials, self._timeout = dataset, credentials, timeout
+        self._lock = Lock()
+        self._open: dict[int, Source] = {}
+        self._claims: dict[tuple[int, str], Sequence[Claim]] = {}
+
+    def get(self, index: int) -> Source:
+        from penstock.sources.opening import open_source
+
+        with self._lock:
+            if index not in self._open:
+                self._open[index] = open_source(
+                    self._dataset.sources[index],
+                    self._dataset,
+                    credentials=self._credentials[index],
+                    timeout=self._timeout,
+                )
+            return self._open[index]
+
+    def claims(self, entry: Entry) -> Sequence[Claim]:
+        """A giant's own checksums, asked for once for all its parts here."""
+        place = (entry.source, entry.key)
+        found = self._claims.get(place)
+        if found is None:
+            found = self._claims[place] = tuple(self.get(entry.source).checksum(entry))
+        return found
+
+    def renew(self, credentials: Sequence[Any]) -> None:
+        """Also for every reader that is open now."""
+        with self._lock:
+            self._credentials = credentials
+            for index, source in self._open.items():
+                if credentials[index] is not None:
+                    source.renew(credentials[index])
+
+
+def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
+    from penstock.engine.copier import Copier
+    from penstock.storage.staging import Writer, prepare_process
+
+    prepare_process()
+    sources = Sources(given["dataset"], given["credentials"], given["timeout"])
+
+    def make(**common: Any) -> Stream:
+        writer = Writer(given["data"], **given["writer"])
+        return Copier(sources=sources, writer=writer, base=given["base"], **common)
+
+    return make, sources.renew
+
+
+def reread(given: dict[str, Any]) -> tuple[Maker, Renew]:
+    from penstock.engine.rereader import Rereader
+    from penstock.storage.cold import ColdReader
+    from penstock.storage.facts import facts
+
+    data = given["data"]
+    seen = facts(data)
+
+    def make(**common: Any) -> Stream:
+        return Rereader(cold=ColdReader(data, seen), digests=given["digests"], **common)
+
+    def renew(_: Any) -> None:
+        """Nothing here needs credentials."""
+
+    return make, renew

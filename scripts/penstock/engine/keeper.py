@@ -1,0 +1,84 @@
+"""Keeps journal lines back until their bytes are durable, in a thread of its own.
+
+`syncfs`: lines are held; every few seconds one barrier, whose descriptor was opened before the
+first write, makes all bytes durable that were written before it; only then the lines that were
+held when it began are appended and synced. `fsync`: the bytes were durable when the lines came;
+they are appended at once and synced every second. After a failed barrier nothing that was held
+is ever recorded: the next attempt writes it anew.
+"""
+
+from __future__ import annotations
+
+from threading import Condition, Thread
+from typing import TYPE_CHECKING, Self
+
+from penstock.errors import FailedError, NoSpaceError, PenstockError
+from penstock.storage.failures import storage_error
+
+if TYPE_CHECKING:
+    from penstock.engine.journal import Journal
+    from penstock.storage.barrier import Barrier
+
+EVERY = {"syncfs": 3.0, "fsync": 1.0}
+
+
+class Keeper:
+    """`add` what is done; `close` makes all of it durable, or raises what went wrong."""
+
+    def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
+        self._journal, self._barrier = journal, barrier
+        self._every = EVERY["syncfs" if barrier else "fsync"]
+        self._held: list[bytes] = []
+        self._ending = False
+        self._error: PenstockError | None = None
+        self._change = Condition()
+        self._thread = Thread(target=self._run, name="keeper", daemon=True)
+        self._thread.start()
+
+    def add(self, lines: bytes) -> None:
+        with self._change:
+            self._held.append(lines)
+
+    def check(self) -> None:
+        """Raises the error that stopped the keeping, if there was one."""
+        if self._error is not None:
+            raise self._error
+
+    def close(self) -> None:
+        """All that was added is durable and recorded, or the error is raised."""
+        with self._change:
+            self._ending = True
+            self._change.notify()
+        self._thread.join()
+        self.check()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if not self._ending:
+            with self._change:
+                self._ending = True
+                self._change.notify()
+            self._thread.join()
+
+    def _run(self) -> None:
+        ending = False
+        while not ending and self._error is None:
+            with self._change:
+                self._change.wait_for(lambda: self._ending, self._every)
+                ending = self._ending
+                lines, self._held = self._held, []
+            if lines:
+                try:
+                    self._keep(b"".join(lines))
+                except (FailedError, NoSpaceError) as error:
+                    self._error = error
+                except OSError as error:
+                    self._error = storage_error(error, "cannot write the journal", str(self._journal.path))
+
+    def _keep(self, lines: bytes) -> None:
+        if self._barrier is not None:
+            self._barrier.wait()
+        self._journal.append(lines)
+        self._journal.sync()

@@ -1,0 +1,296 @@
+"""The parent's side of the workers: start, feed on demand, listen, tune, stop.
+
+Workers start before anything heavy is imported here and wait for their set-up. Batches go out one
+by one as workers have room, so a slow object holds nobody up. A worker that dies gets a
+successor and its batches are done again; a batch that ends two workers ends the run, clearly.
+"""
+
+from __future__ import annotations
+
+import os
+import selectors
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections import deque
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine import wire
+from penstock.engine.shared import SLOTS, Shared
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.engine.batches import Job
+    from penstock.engine.task import StopCheck
+    from penstock.engine.tuning import Tuner
+    from penstock.errors import PenstockError
+
+GRACE = 8.0
+"""Seconds that workers get for what is in flight when the engine stops."""
+TICK = 0.1
+MOST_DEATHS = 3
+_QUIET = {signal.SIGINT, signal.SIGTERM}
+
+
+@dataclass
+class Member:
+    """One worker process as the parent sees it."""
+
+    process: subprocess.Popen[bytes]
+    channel: wire.Channel
+    slots: range
+    jobs: dict[int, Job] = field(default_factory=dict)
+    rows: int = 0
+    set_up: bool = False
+    gone: bool = False
+    """It said goodbye, or it died."""
+
+
+class Pool:
+    """Some workers. `start` at once, `set_up` when it is known what to do, `run`, `close`."""
+
+    def __init__(self, workers: int) -> None:
+        self.shared = Shared()
+        self.members: list[Member] = []
+        self.selector = selectors.DefaultSelector()
+        self.deaths = 0
+        self.cpu_seconds = 0.0
+        self.pressed = False
+        self.expired = False
+        """A store said that the credentials ended."""
+        self.fatal: PenstockError | None = None
+        self.streams = workers
+        self._setup: dict[str, Any] = {}
+        self._again: deque[Job] = deque()
+        for _ in range(workers):
+            self._spawn()
+
+    def _spawn(self) -> Member:
+        ours, theirs = socket.socketpair()
+        share = SLOTS // 64
+        start = (len(self.members) % 64) * share
+        # The signals of a terminal or of SLURM go to the parent alone, which decides; a worker
+        # inherits that they are blocked. (SIGKILL to the group ends all.)
+        before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)
+        try:
+            process = subprocess.Popen(
+                [sys.executable, "-m", "penstock.engine.worker", str(theirs.fileno()), str(self.shared.fd)],
+                stdin=subprocess.DEVNULL,
+                pass_fds=(theirs.fileno(), self.shared.fd),
+            )
+        except OSError as error:
+            ours.close()
+            raise FailedError("cannot start a worker process", why=error.strerror or str(error)) from None
+        finally:
+            theirs.close()
+            signal.pthread_sigmask(signal.SIG_SETMASK, before)
+        member = Member(process, wire.Channel(ours), range(start, start + share))
+        self.members.append(member)
+        self.selector.register(ours, selectors.EVENT_READ, member)
+        return member
+
+    @property
+    def alive(self) -> list[Member]:
+        return [m for m in self.members if not m.gone]
+
+    def shrink(self, workers: int) -> None:
+        """Send the ones home that turned out not to be needed."""
+        for member in self.alive[workers:]:
+            self._bury(member)
+        self.streams = max(workers, 1)
+
+    def set_up(self, setup: dict[str, Any], streams: int) -> None:
+        """Tell every worker what to do. `setup` is picklable and may hold secrets."""
+        self._setup, self.streams = setup, streams
+        for member in self.alive:
+            self._introduce(member)
+
+    def _introduce(self, member: Member) -> None:
+        member.set_up = True
+        self._send(member, wire.encode(wire.SETUP, self._setup | self._share(member)))
+
+    def _share(self, member: Member) -> dict[str, int]:
+        alive = self.alive
+        base, more = divmod(self.streams, len(alive))
+        return {"streams": max(1, base + (alive.index(member) < more)), "first_slot": member.slots.start}
+
+    def set_streams(self, streams: int) -> None:
+        self.streams = streams
+        for member in self.alive:
+            self._send(member, wire.encode(wire.STREAMS, self._share(member)["streams"]))
+
+    def renew(self, credentials: Any) -> None:
+        """New credentials for all workers, also for those to come."""
+        self._setup["credentials"] = credentials
+        frame = wire.encode(wire.CREDENTIALS, credentials)
+        for member in self.alive:
+            self._send(member, frame)
+
+    def run(
+        self,
+        jobs: Iterator[Job],
+        done: Callable[[Job, tuple[Any, ...]], None],
+        idle: Callable[[], None],
+        stop: StopCheck,
+        tuner: Tuner,
+    ) -> None:
+        """Feed all jobs and hand each one's answer to `done`. `idle` is called ten times a second.
+
+        Raises the first error that concerns more than a row, what `stop` raises, or what `idle`
+        raises; the workers are then already asked to stop, and `drain` collects what they had done.
+        """
+        more = True
+        tick = 0.0
+        while True:
+            while self._again:
+                member = self._hungry(self._again[0])
+                if member is None:
+                    break
+                self._give(member, self._again.popleft())
+            while more and not self._again:
+                member = self._hungry(None)
+                if member is None:
+                    break
+                job = next(jobs, None)
+                if job is None:
+                    more = False
+                else:
+                    self._give(member, job)
+            if not more and not self._again and not any(m.jobs for m in self.members):
+                return
+            self._listen(TICK, done)
+            if self.fatal is not None:
+                raise self.fatal
+            now = time.monotonic()
+            if now - tick >= TICK:
+                tick = now
+                stop()
+                idle()
+                if self._tune(tuner, now):
+                    self.set_streams(tuner.streams)
+
+    def _tune(self, tuner: Tuner, now: float) -> bool:
+        if self.pressed:
+            self.pressed = False
+            return tuner.pressure(now)
+        if not tuner.due(now):
+            return False
+        return tuner.step(now, self.shared.total(), sum(map(_cpu_seconds, self.alive)))
+
+    def _hungry(self, job: Job | None) -> Member | None:
+        """The worker with the least to do, if it has room: two batches, or a row for each stream.
+
+        Large rows do not wait behind one another: they take a free stream, or nothing.
+        """
+        member = min((m for m in self.members if not m.gone), key=lambda m: (m.rows, len(m.jobs)))
+        streams = -(-self.streams // len(self.alive))
+        if member.rows < streams:
+            return member
+        small = not any(j.large for j in member.jobs.values()) and not (job and job.large)
+        return member if small and len(member.jobs) < 2 else None
+
+    def _give(self, member: Member, job: Job) -> None:
+        member.jobs[job.number] = job
+        member.rows += job.count
+        self._send(member, job.frame)
+
+    def _send(self, member: Member, frame: bytes) -> None:
+        try:
+            member.channel.send_raw(frame)
+        except OSError:
+            # Its socket is at its end too: the loop that listens buries it.
+            return
+
+    def _listen(self, seconds: float, done: Callable[[Job, tuple[Any, ...]], None]) -> None:
+        for key, _ in self.selector.select(seconds):
+            member: Member = key.data
+            frames = member.channel.receive()
+            if frames is None:
+                self._died(member)
+                continue
+            for kind, value in frames:
+                if kind == wire.DONE:
+                    job = member.jobs.pop(value[0])
+                    member.rows -= job.count
+                    done(job, value)
+                elif kind == wire.PRESSURE:
+                    self.pressed = True
+                elif kind == wire.EXPIRED:
+                    self.expired = True
+                elif kind == wire.FATAL:
+                    self.fatal = self.fatal or value
+                elif kind == wire.BYE:
+                    self.cpu_seconds += value
+                    self._bury(member)
+
+    def _died(self, member: Member) -> None:
+        """Redo its batches elsewhere, start a successor; or give up, saying how it died."""
+        jobs = list(member.jobs.values())
+        self._bury(member)
+        self.deaths += 1
+        code = member.process.returncode
+        why = f"ended by {signal.Signals(-code).name}" if code < 0 else f"exit status {code}"
+        if code == -signal.SIGKILL:
+            why += " (out of memory?)"
+        for job in jobs:
+            job.deaths += 1
+        if self.deaths > MOST_DEATHS or any(job.deaths > 1 for job in jobs) or not member.set_up:
+            self.fatal = self.fatal or FailedError(
+                "worker processes die", why=why, hint="the same command goes on where this one stopped"
+            )
+            return
+        self._again.extend(jobs)
+        self._introduce(self._spawn())
+
+    def _bury(self, member: Member) -> None:
+        """Close its socket, which ends it; collect the process."""
+        member.gone = True
+        member.jobs.clear()
+        member.rows = 0
+        self.selector.unregister(member.channel.connection)
+        member.channel.close()
+        try:
+            member.process.wait(GRACE)
+        except subprocess.TimeoutExpired:
+            member.process.kill()
+            member.process.wait()
+        self.shared.retire(member.slots)
+
+    def drain(self, done: Callable[[Job, tuple[Any, ...]], None], *, stop: bool) -> None:
+        """Let the workers end: what is in flight is finished or left (`stop`), what is done is
+        still reported; whoever takes longer than GRACE is killed."""
+        for member in self.alive:
+            if stop:
+                self._send(member, wire.encode(wire.STOP, None))
+            self._send(member, wire.encode(wire.END, None))
+        deadline = time.monotonic() + GRACE
+        while self.alive and time.monotonic() < deadline:
+            for member in self.alive:
+                member.set_up = False
+            self._listen(TICK, done)
+        for member in self.alive:
+            member.process.kill()
+            self._bury(member)
+
+    def close(self) -> None:
+        """End all that is left, at once."""
+        for member in self.alive:
+            member.process.kill()
+            self._bury(member)
+        self.selector.close()
+        self.shared.close()
+
+
+def _cpu_seconds(member: Member) -> float:
+    """User and system time of a worker so far; 0 for one that is just ending."""
+    try:
+        with open(f"/proc/{member.process.pid}/stat", "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

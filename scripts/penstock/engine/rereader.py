@@ -1,0 +1,116 @@
+"""One stream that reads stored rows back and says how, and whether they are as they were written.
+
+Its entries carry in `reuse` the digest that the journal has; "" means: only look at the file's
+times (policy: not read). `do` gives (row, method, mtime_ns, ctime_ns, parts, digests).
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from penstock.engine.checks import new_sum, tree_digest
+from penstock.engine.stream import Stopped, Stream
+from penstock.errors import IntegrityError
+from penstock.storage.failures import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.model import Entry
+    from penstock.storage.cold import ColdReader
+
+Found = tuple[int, str, int, int, bytes, str]
+
+
+class Rereader(Stream):
+    """Reads with its own descriptors past this machine's caches, as far as they can be passed."""
+
+    def __init__(self, *, cold: ColdReader, digests: Sequence[str], **common: Any) -> None:
+        super().__init__(**common)
+        self.cold = cold
+        self.digests = [d for d in digests if d != "xxh3_128"]
+
+    def do(self, row: int, entry: Entry) -> Found:
+        wanted = entry.reuse
+        if not wanted:
+            seen = self.cold.read(entry.path, 0, 0, _nothing)
+            self._whole(entry, seen.stat.st_size)
+            return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", ""
+        kind, _, _ = wanted.partition(":")
+        length = entry.length if entry.part >= 0 else entry.size
+        digest = xxhash.xxh3_128() if kind == "xxh3_128" else _Tree(int(kind.partition("/")[2]))
+        sums = [(name, new_sum(name)) for name in self.digests] if entry.part < 0 else []
+        seen = self.cold.read(entry.path, entry.offset, length, self._consumer(digest, sums))
+        self._whole(entry, seen.stat.st_size)
+        read = f"{kind}:{digest.hexdigest()}"
+        if read != wanted:
+            raise _broken(entry, f"written as {wanted}, read back as {read}")
+        parts = digest.parts if isinstance(digest, _Tree) else b""
+        further = " ".join(f"{name}:{one.hexdigest()}" for name, one in sums)
+        return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further
+
+    def _whole(self, entry: Entry, size: int) -> None:
+        if size != entry.size:
+            raise _broken(entry, f"it has {size} bytes, not {entry.size}")
+
+    def _consumer(self, digest: Any, sums: list[tuple[str, Any]]) -> Any:
+        updates = [digest.update, *(one.update for _, one in sums)]
+        counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
+
+        def consume(block: memoryview) -> None:
+            if limiter:
+                limiter.take(len(block))
+            for update in updates:
+                update(block)
+            counters[slot] += len(block)
+            if stopped():
+                raise Stopped
+
+        return consume
+
+    def close(self) -> None:
+        self.cold.close()
+        super().close()
+
+
+class _Tree:
+    """A giant's digest from its whole bytes: xxh3_128 over its parts' digests."""
+
+    def __init__(self, part_bytes: int) -> None:
+        self._part_bytes = part_bytes
+        self._left = part_bytes
+        self._part = xxhash.xxh3_128()
+        self._parts = bytearray()
+
+    def update(self, block: memoryview) -> None:
+        while block:
+            if not self._left:
+                self._next()
+            piece = block[: self._left]
+            self._part.update(piece)
+            self._left -= len(piece)
+            block = block[len(piece) :]
+
+    def _next(self) -> None:
+        self._parts += self._part.digest()
+        self._part = xxhash.xxh3_128()
+        self._left = self._part_bytes
+
+    @property
+    def parts(self) -> bytes:
+        return bytes(self._parts)
+
+    def hexdigest(self) -> str:
+        if self._left != self._part_bytes:
+            self._next()
+        return tree_digest(self._part_bytes, self.parts).partition(":")[2]
+
+
+def _nothing(_: memoryview) -> None:
+    return None
+
+
+def _broken(entry: Entry, why: str) -> IntegrityError:
+    return IntegrityError("a stored file is not as it was written", where=printable(entry.path), why=why)

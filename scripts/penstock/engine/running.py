@@ -1,0 +1,111 @@
+"""One run of the pool over a shard's rows: what copying and rereading share."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine import sizing
+from penstock.engine.pool import Pool
+from penstock.engine.task import Failure
+from penstock.engine.tuning import Tuner
+from penstock.errors import PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.config.model import EngineConfig
+    from penstock.engine.batches import Job
+    from penstock.engine.task import Outcome, Report, StopCheck
+
+
+class Run:
+    """The pool, the outcome that grows, the reports. Workers are started by the constructor."""
+
+    def __init__(self, outcome: Outcome, engine: EngineConfig, rows: int, report: Report) -> None:
+        self.outcome, self.engine, self.report = outcome, engine, report
+        self.started = time.monotonic()
+        self.cpu = time.process_time()
+        self.cpus, self.cpus_from = sizing.cpus(os.environ)
+        self.memory = sizing.free_memory(os.environ)
+        self.total = 0
+        self.pool = Pool(self._size(rows, 0, local=True).workers)
+        self._reported = (-1, -1, -1)
+
+    def _size(self, rows: int, total: int, *, local: bool) -> sizing.Sizing:
+        engine = self.engine
+        return sizing.size(
+            cpus=self.cpus,
+            cpus_from=self.cpus_from,
+            memory=self.memory,
+            local=local,
+            rows=rows,
+            total=total,
+            workers=engine.workers,
+            streams=engine.streams,
+            limit=engine.limit,
+        )
+
+    def start(self, setup: dict[str, Any], *, rows: int, total: int, local: bool) -> None:
+        """Now it is known what is left to do: fit the number of workers, set them up."""
+        chosen = self._size(rows, total, local=local)
+        if chosen.workers < len(self.pool.alive):
+            self.pool.shrink(chosen.workers)
+        workers = len(self.pool.alive)
+        self.tuner = Tuner(
+            max(workers, chosen.streams), workers, max(workers, chosen.most), self.cpus, time.monotonic()
+        )
+        self.total = self.outcome.resumed_bytes + total
+        self.outcome.workers = workers
+        self.outcome.why = chosen.why
+        common = {"limit": self.engine.limit, "attempts": self.engine.attempts}
+        self.pool.set_up(setup | common, self.tuner.streams)
+
+    def go(
+        self,
+        jobs: Iterator[Job],
+        take: Callable[[Job, tuple[Any, ...]], None],
+        idle: Callable[[], None],
+        stop: StopCheck,
+    ) -> None:
+        """All jobs, to the end. On any error what the workers had done still goes to `take`."""
+
+        def tick() -> None:
+            idle()
+            self.tell()
+
+        try:
+            self.pool.run(jobs, take, tick, stop, self.tuner)
+            self.pool.drain(take, stop=False)
+        except BaseException as error:
+            if isinstance(error, (PenstockError, KeyboardInterrupt)):
+                self.pool.drain(take, stop=True)
+            raise
+        finally:
+            self.settle_outcome()
+        self.tell()
+
+    def fail(self, failures: list[tuple[Any, ...]]) -> None:
+        self.outcome.failures.extend(Failure(*rest) for _, *rest in failures)
+
+    def tell(self) -> None:
+        """Report the totals so far, when they changed; they never go back."""
+        outcome = self.outcome
+        moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared.total())
+        files = outcome.resumed_files + outcome.files
+        now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
+        if now != self._reported:
+            self._reported = now
+            self.report(*now)
+
+    def settle_outcome(self) -> None:
+        outcome = self.outcome
+        outcome.seconds = time.monotonic() - self.started
+        outcome.cpu_seconds = time.process_time() - self.cpu + self.pool.cpu_seconds
+        outcome.streams = self.tuner.peak
+        if self.tuner.story:
+            outcome.why += f"; {self.tuner.story}"
+
+    def close(self) -> None:
+        self.pool.close()

@@ -1,0 +1,111 @@
+"""How many worker processes and streams an element runs, and why, in words.
+
+    configured            processes                        streams (processes x threads)
+    workers, streams      as configured                    as configured, at least one a process
+    local source+target   one a CPU                        one a CPU at first, up to 4 a CPU
+    anything else         one a CPU                        4 a CPU at first, up to 64
+    few rows              no more than rows                no more than rows
+    little memory         no more than it holds            the same
+    a byte limit          -                                no more than the limit feeds
+
+"At first": the pool climbs from there while that helps (see tuning.py).
+"""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+MOST_STREAMS = 64
+WORKER_BYTES = 64 << 20
+STREAM_BYTES = 2 << 20
+SMALL = 1 << 20
+ROWS_A_WORKER = 64
+# File systems whose calls do not leave the machine.
+LOCAL_KINDS = frozenset({"ext4", "ext2/3/4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs", "overlay", "overlayfs"})
+
+
+class Sizing(NamedTuple):
+    workers: int
+    streams: int
+    """At first, in all."""
+    most: int
+    """Streams in all at most; a multiple of `workers`."""
+    why: str
+
+
+def size(
+    *,
+    cpus: int,
+    cpus_from: str,
+    memory: int,
+    local: bool,
+    rows: int,
+    total: int,
+    workers: int | None = None,
+    streams: int | None = None,
+    limit: int | None = None,
+) -> Sizing:
+    """`rows` and `total` bytes are what is left to do; `memory` bytes are free for the engine."""
+    mean = total // rows if rows else 0
+    words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
+    count = workers or min(cpus, MOST_STREAMS)
+    words.append(f"{count} workers ({'configured' if workers else 'one a CPU'})")
+    first = streams or (count if local else min(MOST_STREAMS, 4 * count))
+    most = streams or (min(MOST_STREAMS, 4 * count) if local else MOST_STREAMS)
+    where = "local disks" if local else "over a network"
+    words.append(
+        f"{first} streams (configured)"
+        if streams
+        else f"{first} streams at first, up to {max(most, count)} ({where})"
+    )
+    if workers is None:
+        # A worker is worth its start from a few dozen small rows on, or for one large one.
+        useful = rows if mean >= SMALL else -(-rows // ROWS_A_WORKER)
+        for bound, why in (
+            (useful, "so few rows"),
+            (memory // (WORKER_BYTES + STREAM_BYTES), "so little memory"),
+        ):
+            if count > max(1, bound):
+                count = max(1, bound)
+                words.append(
+                    f"{count} workers are enough for {why}" if bound == useful else f"{count} workers: {why}"
+                )
+    bounds = [(max(1, rows), "so few rows")]
+    if streams is None:
+        bounds.append((max(count, (memory - count * WORKER_BYTES) // STREAM_BYTES), "so little memory"))
+    if limit is not None:
+        # A stream that waits long for its turn would lose its connection.
+        bounds.append((max(1, limit // SMALL), f"a limit of {limit} bytes a second"))
+    for bound, why in bounds:
+        if most > bound:
+            most = max(bound, count)
+            words.append(f"at most {most} streams: {why}")
+    threads = max(1, -(-most // count))
+    return Sizing(count, max(count, min(first, most)), threads * count, "; ".join(words))
+
+
+def cpus(environment: Mapping[str, str]) -> tuple[int, str]:
+    """What this element may use: what SLURM gave (core-spec's share is gone already), what the
+    site set, or what the kernel allows."""
+    for name in ("SLURM_CPUS_ON_NODE", "PENSTOCK_CPUS"):
+        text = environment.get(name, "")
+        if text.isdigit() and int(text) > 0:
+            return int(text), name
+    return len(os.sched_getaffinity(0)), "CPU affinity"
+
+
+def free_memory(environment: Mapping[str, str]) -> int:
+    """Bytes that this element may still use: the least of what is free and what SLURM granted."""
+    free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
+    for line in Path("/proc/meminfo").read_text().splitlines():
+        if line.startswith("MemAvailable:"):
+            free = int(line.split()[1]) << 10
+    granted = environment.get("SLURM_MEM_PER_NODE", "")
+    if granted.isdigit() and int(granted) > 0:
+        free = min(free, int(granted) << 20)
+    return free // 2

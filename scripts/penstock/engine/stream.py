@@ -1,0 +1,128 @@
+"""What one stream (thread) of a worker owns and how it tries: buffer, counter, retries.
+
+A row is tried again for transient errors, with growing pauses, up to `attempts` times; bytes that
+contradict a checksum are read once more (a wire may flip a bit). A permanent error fails that row
+alone; what is no row's own fault (no space, fenced, configuration) ends the shard.
+"""
+
+from __future__ import annotations
+
+import mmap
+import random
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.wire import EXPIRED, PRESSURE
+from penstock.errors import (
+    ExpiredCredentialsError,
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.storage.failures import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from threading import Event
+
+    from penstock.engine.shared import Limiter
+
+BLOCK = 1 << 20
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 20.0
+LONGEST_ASKED = 120.0
+INTEGRITY_TRIES = 2
+OVERLOADED = ("503", "429", "SlowDown")
+
+
+class Stopped(Exception):  # noqa: N818
+    """Leave the row as it is: the engine stops."""
+
+
+def pause(tried: int, asked: float | None, chance: float) -> float:
+    """Seconds to wait after try number `tried` (1, 2, ...); `chance` in [0, 1) spreads streams.
+    What the other side asked for is honoured, up to two minutes."""
+    own = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * (0.5 + chance)
+    return own if asked is None else max(own, min(asked, LONGEST_ASKED))
+
+
+def asks_for_less(error: TransientError) -> bool:
+    """Whether the other side is overloaded, not broken: 503 SlowDown, 429, Retry-After."""
+    return error.after is not None or any(word in error.why for word in OVERLOADED)
+
+
+def may_retry(error: PenstockError, tried: int, attempts: int) -> bool:
+    if isinstance(error, IntegrityError):
+        return tried < min(attempts, INTEGRITY_TRIES)
+    return error.retry and tried < attempts
+
+
+def of_row(error: PenstockError) -> bool:
+    """Whether an error concerns one row alone."""
+    return isinstance(error, (ObjectError, SourceChangedError, TransientError))
+
+
+class Stream:
+    """Base of the two kinds of streams; subclasses do one row by `do`."""
+
+    def __init__(
+        self,
+        *,
+        slot: int,
+        counters: Any,
+        stopping: Event,
+        attempts: int,
+        limiter: Limiter | None,
+        tell: Callable[[int], None],
+    ) -> None:
+        self.slot, self.counters, self.stopping = slot, counters, stopping
+        self.attempts, self.limiter, self.tell = attempts, limiter, tell
+        self.retries = self.linked = 0
+        # One page more than a block: a read that must find the end always has room.
+        self.memory = mmap.mmap(-1, BLOCK + mmap.PAGESIZE)
+        self.view = memoryview(self.memory)
+
+    def do(self, row: int, entry: Any) -> Any:
+        """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
+        raise NotImplementedError
+
+    def settle(self) -> None:
+        """What the rows done so far need before they may be reported."""
+
+    def notes(self) -> tuple[int, int]:
+        """Retries and linked rows since it was asked last."""
+        seen = self.retries, self.linked
+        self.retries = self.linked = 0
+        return seen
+
+    def attempt(self, row: int, entry: Any) -> Any:
+        """`do` with retries. Raises what remains."""
+        tried = 0
+        before = self.counters[self.slot]
+        while True:
+            tried += 1
+            try:
+                return self.do(row, entry)
+            except PenstockError as error:
+                self.counters[self.slot] = before
+                if isinstance(error, ExpiredCredentialsError):
+                    self.tell(EXPIRED)
+                elif isinstance(error, TransientError) and asks_for_less(error):
+                    self.tell(PRESSURE)
+                if not may_retry(error, tried, self.attempts):
+                    raise
+                self.retries += 1
+                asked = error.after if isinstance(error, TransientError) else None
+                # Spreading retries needs no secret randomness.
+                if self.stopping.wait(pause(tried, asked, random.random())):  # noqa: S311
+                    raise Stopped from None
+
+    def close(self) -> None:
+        self.view.release()
+        self.memory.close()
+
+
+def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool]:
+    """A `Failure` as a plain tuple."""
+    return printable(entry_path), str(error).partition("\n")[0], error.exit_code, error.retry

@@ -1,0 +1,83 @@
+"""How many streams are active, tuned while the engine runs. Pure: it is told times and totals.
+
+the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
+                                           number climbs again by a quarter every 5 s without
+CPUs busy                                  stays: more streams would only wait for each other
+CPUs idle, last climb helped               double, up to the most
+CPUs idle, last climb did not help         back to what it was, and hold for 10 s
+"""
+
+from __future__ import annotations
+
+WINDOW = 0.4
+BUSY = 0.75
+BETTER = 1.1
+HOLD = 10.0
+CALM = 5.0
+
+
+class Tuner:
+    """Asked now and then by `step`; `streams` is the answer."""
+
+    def __init__(self, first: int, least: int, most: int, cpus: int, now: float) -> None:
+        self.streams = max(least, min(first, most))
+        self.peak = self.streams
+        self.words: list[str] = []
+        self._least, self._most, self._cpus = least, most, cpus
+        self._since, self._work, self._cpu = now, 0.0, 0.0
+        self._rate = 0.0
+        self._before: tuple[int, float] | None = None
+        self._hold = now
+        self._pressed = now - CALM
+        self._pressures = 0
+
+    def pressure(self, now: float) -> bool:
+        """The store asked for less. True when the number changed."""
+        self._pressures += 1
+        self._hold = now + CALM
+        self._before = None
+        if now - self._pressed < 1.0:
+            return False
+        self._pressed = now
+        return self._set(max(self._least, self.streams // 2), "the store asked for less")
+
+    def due(self, now: float) -> bool:
+        """Whether `step` would look: so that the totals are gathered only then."""
+        return now - self._since >= WINDOW
+
+    def step(self, now: float, work: float, cpu: float) -> bool:
+        """`work` done and `cpu` seconds spent in all so far. True when the number changed."""
+        span = now - self._since
+        if span < WINDOW:
+            return False
+        rate, load = (work - self._work) / span, (cpu - self._cpu) / span / self._cpus
+        self._since, self._work, self._cpu = now, work, cpu
+        before, self._before = self._before, None
+        if rate <= 0 or now < self._hold:
+            return False
+        if before and rate < before[1] * BETTER:
+            self._hold = now + HOLD
+            return self._set(before[0], "more did not help")
+        if load >= BUSY or self.streams >= self._most:
+            return False
+        self._before = (self.streams, rate)
+        more = self.streams * 2 if not self._pressures else self.streams + max(1, self.streams // 4)
+        if self._pressures:
+            self._hold = now + CALM
+        return self._set(min(self._most, more), "CPUs were idle")
+
+    def _set(self, streams: int, why: str) -> bool:
+        if streams == self.streams:
+            return False
+        if len(self.words) < 12:
+            self.words.append(f"{self.streams} -> {streams} streams: {why}")
+        self.streams = streams
+        self.peak = max(self.peak, streams)
+        return True
+
+    @property
+    def story(self) -> str:
+        text = "; ".join(self.words)
+        if self._pressures:
+            text += f"; asked for less {self._pressures} times"
+        return text.lstrip("; ")

@@ -1,0 +1,86 @@
+"""Frames between the engine's parent and its workers, over one socket pair each.
+
+A frame is a 4-byte length, a 1-byte kind, a payload. What is frequent is marshal of plain tuples
+(several times cheaper than pickled records); the rest is pickle. Both ends are this program.
+"""
+
+from __future__ import annotations
+
+import marshal
+import pickle
+from struct import Struct
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from socket import socket
+
+_HEAD = Struct("<IB")
+BLOCK = 1 << 20
+
+# To a worker.
+SETUP, BATCH, STREAMS, CREDENTIALS, STOP, END = range(1, 7)
+# From a worker.
+READY, DONE, PRESSURE, EXPIRED, FATAL, BYE = range(11, 17)
+
+_PICKLED = {SETUP, CREDENTIALS, FATAL}
+
+
+def encode(kind: int, value: Any) -> bytes:
+    payload = pickle.dumps(value, 5) if kind in _PICKLED else marshal.dumps(value)
+    return head(kind, payload) + payload
+
+
+def head(kind: int, payload: bytes) -> bytes:
+    return _HEAD.pack(len(payload), kind)
+
+
+def decode(kind: int, payload: bytes | memoryview) -> Any:
+    # Written by the other end of a socket pair that no other program has.
+    return pickle.loads(payload) if kind in _PICKLED else marshal.loads(payload)  # noqa: S301, S302
+
+
+class Channel:
+    """One end of the pair. Sending is safe from several threads, receiving is for one."""
+
+    def __init__(self, connection: socket) -> None:
+        self.connection = connection
+        self._lock = Lock()
+        self._buffer = bytearray()
+
+    def send(self, kind: int, value: Any = None) -> None:
+        """Raises OSError when the other end is gone."""
+        self.send_raw(encode(kind, value))
+
+    def send_raw(self, frame: bytes) -> None:
+        with self._lock:
+            self.connection.sendall(frame)
+
+    def receive(self) -> Iterator[tuple[int, Any]] | None:
+        """Wait for bytes once; the frames that are whole now. None when the other end closed."""
+        try:
+            data = self.connection.recv(BLOCK)
+        except ConnectionError:
+            return None
+        if not data:
+            return None
+        self._buffer += data
+        return self._frames()
+
+    def _frames(self) -> Iterator[tuple[int, Any]]:
+        start = 0
+        with memoryview(self._buffer) as view:
+            frames = []
+            while len(view) - start >= _HEAD.size:
+                length, kind = _HEAD.unpack_from(view, start)
+                end = start + _HEAD.size + length
+                if end > len(view):
+                    break
+                frames.append((kind, decode(kind, view[start + _HEAD.size : end])))
+                start = end
+        del self._buffer[:start]
+        return iter(frames)
+
+    def close(self) -> None:
+        self.connection.close()

@@ -1,0 +1,236 @@
+"""A worker process: `python -m penstock.engine.worker <socket fd> <shared memory fd>`.
+
+It takes batches from its parent over a socket, and does their rows in a few threads. The main
+thread only listens: when the parent is gone, for whatever reason, the socket closes and the
+process ends at once. Little is imported here: what a kind of work needs comes with its set-up.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import sys
+import threading
+import time
+from itertools import count
+from queue import SimpleQueue
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.model import Entry
+from penstock.engine import wire
+from penstock.engine.shared import Limiter, Shared
+from penstock.engine.stream import Stopped, failure, of_row
+from penstock.errors import FailedError, PenstockError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.engine.stream import Stream
+
+SLICE = 64
+_entry = tuple.__new__
+
+
+class Batch:
+    """Rows that are reported together. Slices of it are done by any of the threads."""
+
+    __slots__ = ("entries", "failures", "finished", "notes", "number", "results", "rows", "slices")
+
+    def __init__(self, number: int, rows: list[int], entries: list[tuple[Any, ...]]) -> None:
+        self.number, self.rows, self.entries = number, rows, entries
+        self.results: list[Any] = []
+        self.failures: list[tuple[Any, ...]] = []
+        self.notes: list[tuple[int, int, int]] = []
+        self.slices = 0
+        self.finished = count(1)
+
+
+class Worker:
+    """The threads of one process and what they share."""
+
+    def __init__(self, channel: wire.Channel, shared: Shared) -> None:
+        self.channel, self.shared = channel, shared
+        self.queue: SimpleQueue[tuple[Batch, int, int] | None] = SimpleQueue()
+        self.stopping = threading.Event()
+        self.gate = threading.Condition()
+        self.streams = 0
+        self.ended = False
+        self.threads: list[threading.Thread] = []
+        self.make: Callable[..., Stream] = _unset
+        self.renew: Callable[[Any], None] = _ignore
+        self.common: dict[str, Any] = {}
+        self.first_slot = 0
+        self.told: dict[int, float] = {}
+
+    def setup(self, given: dict[str, Any]) -> None:
+        """What to do, for whom: resolves the kind of work and starts the first threads."""
+        from penstock.engine import jobs
+
+        limiter = Limiter(self.shared, given["limit"], self.stopping.wait) if given["limit"] else None
+        self.first_slot = given["first_slot"]
+        self.common = {
+            "counters": self.shared.counters,
+            "stopping": self.stopping,
+            "attempts": given["attempts"],
+            "limiter": limiter,
+            "tell": self.tell,
+        }
+        self.make, self.renew = getattr(jobs, given["job"])(given)
+        self.set_streams(given["streams"])
+        self.channel.send(wire.READY)
+
+    def set_streams(self, number: int) -> None:
+        with self.gate:
+            self.streams = number
+            self.gate.notify_all()
+        while len(self.threads) < number:
+            thread = threading.Thread(target=self.run, args=(len(self.threads),), daemon=True)
+            self.threads.append(thread)
+            thread.start()
+
+    def tell(self, kind: int) -> None:
+        """PRESSURE (a store asked for less) or EXPIRED (it refuses the credentials): to the
+        parent, not more than a few times a second."""
+        now = time.monotonic()
+        if now - self.told.get(kind, 0.0) > 0.2:
+            self.told[kind] = now
+            self.channel.send(kind)
+
+    def take(self, number: int, rows: list[int], entries: list[tuple[Any, ...]]) -> None:
+        """Cut a batch into slices, so that all threads share it and it ends soon."""
+        batch = Batch(number, rows, entries)
+        size = len(rows)
+        step = max(1, min(SLICE, -(-size // self.streams))) if self.streams > 1 else size
+        batch.slices = -(-size // step)
+        for start in range(0, size, step):
+            self.queue.put((batch, start, min(size, start + step)))
+
+    def run(self, index: int) -> None:
+        """A thread's life."""
+        try:
+            stream = self.make(slot=self.first_slot + index, **self.common)
+        except PenstockError as error:
+            self.fatal(error)
+            return
+        get, queue = self.queue.get, self.queue
+        while True:
+            if index >= self.streams:
+                with self.gate:
+                    self.gate.wait_for(lambda: index < self.streams or self.ended)
+            work = get()
+            if work is None:
+                queue.put(None)
+                break
+            self.slice(stream, *work)
+        stream.close()
+
+    def slice(self, stream: Stream, batch: Batch, start: int, end: int) -> None:
+        """Do some rows of a batch. Only what is settled is reported; the rest is done again."""
+        rows, entries, results = batch.rows, batch.entries, []
+        attempt, stopped = stream.attempt, self.stopping.is_set
+        fatal: PenstockError | None = None
+        done = 0
+        try:
+            for i in range(start, end):
+                if stopped():
+                    break
+                entry = _entry(Entry, entries[i])
+                try:
+                    results.append(attempt(rows[i], entry))
+                    done += entry[2] if entry[8] < 0 else entry[10]
+                except PenstockError as error:
+                    if not of_row(error):
+                        raise
+                    batch.failures.append((rows[i], *failure(entry.path, error)))
+        except Stopped:
+            pass
+        except PenstockError as error:
+            fatal = error
+        try:
+            stream.settle()
+            batch.results.extend(results)
+        except PenstockError as error:
+            fatal, done = fatal or error, 0
+        batch.notes.append((done, *stream.notes()))
+        if fatal is not None:
+            self.fatal(fatal)
+        if next(batch.finished) == batch.slices:
+            self.report(batch)
+
+    def report(self, batch: Batch) -> None:
+        results: Any = batch.results
+        done = len(results)
+        if done and isinstance(results[0], str):
+            results = "".join(results).encode()
+        notes = (sum(column) for column in zip(*batch.notes, strict=True))
+        self.channel.send(wire.DONE, (batch.number, done, results, batch.failures, *notes))
+
+    def fatal(self, error: PenstockError) -> None:
+        self.stopping.set()
+        self.channel.send(wire.FATAL, error)
+
+    def end(self) -> None:
+        """No more batches: let the threads finish what they have, then say goodbye."""
+        with self.gate:
+            self.ended = True
+            self.streams = len(self.threads)
+            self.gate.notify_all()
+        self.queue.put(None)
+
+        def goodbye() -> None:
+            for thread in self.threads:
+                thread.join()
+            self.channel.send(wire.BYE, time.process_time())
+
+        threading.Thread(target=goodbye, daemon=True).start()
+
+    def listen(self) -> None:
+        """Until the parent closes the socket."""
+        while (frames := self.channel.receive()) is not None:
+            for kind, value in frames:
+                if kind == wire.BATCH:
+                    self.take(*value)
+                elif kind == wire.STREAMS:
+                    self.set_streams(value)
+                elif kind == wire.SETUP:
+                    try:
+                        self.setup(value)
+                    except PenstockError as error:
+                        self.fatal(error)
+                elif kind == wire.CREDENTIALS:
+                    self.renew(value)
+                elif kind == wire.STOP:
+                    self.stopping.set()
+                elif kind == wire.END:
+                    self.end()
+
+
+def _unset(**_: Any) -> Stream:
+    raise FailedError("the worker got work before its set-up")
+
+
+def _ignore(_: Any) -> None:
+    return None
+
+
+def main() -> None:
+    channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
+    worker = Worker(channel, Shared(int(sys.argv[2])))
+
+    def crashed(args: threading.ExceptHookArgs) -> None:
+        """A fault of ours: told to the parent as one sentence."""
+        where = ""
+        trace = args.exc_traceback
+        while trace is not None:
+            where, trace = f"{trace.tb_frame.f_code.co_filename}:{trace.tb_lineno}", trace.tb_next
+        why = f"{args.exc_type.__name__}: {args.exc_value}"
+        worker.fatal(FailedError("a worker met an internal error", where=where, why=why))
+
+    threading.excepthook = crashed
+    worker.listen()
+    # Not through the interpreter's end: threads may still hold a slow call on a dead parent's behalf.
+    os._exit(0)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,125 @@
+"""What verify saw of a shard: one row for each of the shard's rows, in the shard's order.
+
+The file appears under its name only when it is whole and durable. A giant's parts are rows of
+their own here; publish joins them into the manifest's records.
+"""
+
+from __future__ import annotations
+
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple, Self
+
+import pyarrow as pa
+
+from penstock.core.model import Record
+from penstock.formats.tables import TableWriter, read_batches, strings, texts
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+    from pathlib import Path
+
+KIND = "records 1"
+GROUP = 65_536
+_PLACE = ("row", "part", "offset", "length")
+_NUMBERS = frozenset({"size", "modified_ns", "source", "mtime_ns", "ctime_ns", *_PLACE})
+_RAW = frozenset({"parts"})
+# Few different values: a dictionary makes them almost free.
+_REPEATED = [
+    "version",
+    "source",
+    "source_grade",
+    "storage_grade",
+    "method",
+    "written_host",
+    "verified_host",
+    "attempt",
+    "parts",
+    "digests",
+    "part",
+]
+_NAMES = (*_PLACE, *Record._fields)
+_SCHEMA = pa.schema(
+    [pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False) for name in _NAMES]
+)
+
+
+class SeenRow(NamedTuple):
+    """One row of a shard as verify saw it."""
+
+    row: int
+    part: int
+    """-1: a whole file. Else `record` speaks of this part: its digest, proof and grades."""
+    offset: int
+    length: int
+    record: Record
+
+
+class RecordWriter:
+    """Takes rows in the shard's order; `close` makes the file appear."""
+
+    def __init__(self, path: Path) -> None:
+        self._table = TableWriter(
+            path,
+            _SCHEMA,
+            KIND,
+            use_dictionary=_REPEATED,
+            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+        )
+        self._waiting: list[SeenRow] = []
+        self.rows = 0
+
+    def add(self, rows: Iterable[SeenRow]) -> None:
+        self._waiting.extend(rows)
+        while len(self._waiting) >= GROUP:
+            self._flush(GROUP)
+
+    def close(self) -> str:
+        """The file is whole and durable; returns its `sha256:<hex>`. Raises FailedError, NoSpaceError."""
+        if self._waiting:
+            self._flush(len(self._waiting))
+        return self._table.close()
+
+    def abandon(self) -> None:
+        """Leave nothing behind."""
+        self._table.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.abandon()
+
+    def _flush(self, rows: int) -> None:
+        batch = self._waiting[:rows]
+        del self._waiting[:rows]
+        self.rows += rows
+        columns = zip(*((*row[:4], *row[4]) for row in batch), strict=True)
+        self._table.write(
+            [
+                pa.array(values, pa.int64())
+                if name in _NUMBERS
+                else pa.array(values, pa.binary())
+                if name in _RAW
+                else texts(values)
+                for name, values in zip(_NAMES, columns, strict=True)
+            ]
+        )
+
+
+def write_records(path: Path, rows: Iterable[SeenRow]) -> str:
+    """Write a file of records whole; returns its `sha256:<hex>`."""
+    left = iter(rows)
+    with RecordWriter(path) as writer:
+        while batch := list(islice(left, 8192)):
+            writer.add(batch)
+        return writer.close()
+
+
+def read_records(path: Path) -> Iterator[list[SeenRow]]:
+    """The rows in order, in batches of at most 8,192. Raises FailedError."""
+    for batch in read_batches(path, KIND):
+        columns = (
+            column.to_pylist() if name in _NUMBERS or name in _RAW else strings(column)
+            for name, column in zip(_NAMES, batch.columns, strict=True)
+        )
+        yield [SeenRow(*row[:4], Record(*row[4:])) for row in zip(*columns, strict=True)]
