@@ -29,11 +29,18 @@ SHOWN = 8
 """Steps shown at once: a terminal has few lines."""
 
 
+class _Console(Console):
+    """rich ends the process when the pipe breaks; here only the display ends."""
+
+    def on_broken_pipe(self) -> None:
+        raise BrokenPipeError
+
+
 class Live:
     """See the module."""
 
     def __init__(self, stream: TextIO) -> None:
-        self._console = Console(file=stream, highlight=False, soft_wrap=False)
+        self._console = _Console(file=stream, highlight=False, soft_wrap=False)
         self._lock = threading.RLock()
         self._tally, self._warnings = Tally(), lines.Warnings()
         self._dead = False

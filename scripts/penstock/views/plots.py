@@ -110,7 +110,7 @@ def histogram(rows: Sequence[Sequence[int]]) -> str:
     parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     for index, (upper, number, size) in enumerate(rows):
         middle = left + (index + 0.5) * slot
-        bound = units.size(upper).replace(".00", "")
+        bound = units.size(upper).replace(".00 ", " ").replace(".0 ", " ")
         for share, x, kind, text in (
             (number / files, middle - bar - 1, "a", units.counted(number, "file")),
             (size / total, middle + 1, "b", units.size(size)),

@@ -29,6 +29,10 @@ MEANINGS = {
     "cold": "read back past the caches of the node that wrote it",
     "reread": "read back; caches could not be ruled out",
     "written": "written durably, not read back",
+    "direct": "by direct I/O, past the page cache",
+    "dropped": "after the page cache was seen to be empty of it",
+    "cached": "through the page cache",
+    "unread": "not at all",
 }
 SHOWN_FAILURES = 500
 

@@ -16,8 +16,9 @@ h1 { font-size:28px; margin:0; letter-spacing:-.01em; overflow-wrap:anywhere; }
 h2 { font-size:16px; margin:0 0 12px; }
 .badge { font-weight:700; font-size:14px; padding:3px 12px; border-radius:99px; color:var(--card);
   align-self:center; }
-.badge.good { background:var(--good); } .badge.bad { background:var(--bad); }
 .soft { color:var(--soft); } .bad { color:var(--bad); } .warn { color:var(--warn); }
+.badge.good { background:var(--good); color:var(--card); }
+.badge.bad { background:var(--bad); color:var(--card); }
 .why { flex-basis:100%; color:var(--soft); overflow-wrap:anywhere; }
 section { background:var(--card); border:1px solid var(--line); border-radius:12px; padding:18px 20px;
   margin:0 0 16px; }

@@ -1,0 +1,164 @@
+"""Plain and JSON lines: few, whole, safe, and silent once nobody listens."""
+
+from __future__ import annotations
+
+import io
+import json
+import threading
+from typing import Any
+
+import pytest
+
+from penstock.core.events import Event
+from penstock.views.lines import INTERVAL, WARNINGS, JsonLines, Lines
+from penstock.views.progress import KINDS, open_view
+
+
+class Clock:
+    """Time that passes when the test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Broken(io.StringIO):
+    """A pipe whose reader has gone."""
+
+    def write(self, text: str) -> int:
+        raise BrokenPipeError(32, "Broken pipe")
+
+
+def event(kind: str, step: str = "copy", **data: Any) -> Event:
+    return Event(kind, "imagenet", step, data)
+
+
+def texts(stream: io.StringIO) -> list[str]:
+    """The lines without their time stamps."""
+    return [line.partition(" ")[2] for line in stream.getvalue().splitlines()]
+
+
+def test_one_line_at_the_start_few_between_one_at_the_end() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = Lines(stream, clock)
+    view(event("start", files=1000, bytes=1000 << 20, elements=2))
+    for second in range(1, 26):
+        clock.now += 1
+        states = {"running": 1, "done": 1}
+        view(event("progress", files=10 * second, bytes=10 * second << 20, states=states))
+    clock.now += 5
+    view(event("end", files=1000, bytes=1000 << 20, seconds=50.0))
+    assert texts(stream) == [
+        "imagenet copy: started: 1,000 files, 1000 MiB, 2 elements",
+        (
+            "imagenet copy: 10%, 100 of 1,000 files, 100 of 1000 MiB, 10.0 MiB/s, 1 min 30 s left; "
+            "2 elements: 1 running, 1 done"
+        ),
+        (
+            "imagenet copy: 20%, 200 of 1,000 files, 200 of 1000 MiB, 10.0 MiB/s, 1 min 20 s left; "
+            "2 elements: 1 running, 1 done"
+        ),
+        "imagenet copy: done: 1,000 files, 1000 MiB in 50 s (20.0 MiB/s)",
+    ]
+
+
+def test_nothing_moved_says_nothing() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = Lines(stream, clock)
+    view(event("start", files=10))
+    for _ in range(5):
+        clock.now += INTERVAL
+        view(event("progress", files=3))
+    assert len(texts(stream)) == 2
+
+
+def test_what_a_resumed_step_found_is_no_speed() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = Lines(stream, clock)
+    view(event("start", files=100, bytes=100 << 30))
+    clock.now += 1
+    view(event("progress", bytes=90 << 30))
+    clock.now += INTERVAL
+    view(event("progress", bytes=(90 << 30) + (10 << 20)))
+    assert "1.00 MiB/s" in texts(stream)[-1]
+
+
+def test_warnings_are_escaped_said_once_and_bounded() -> None:
+    stream = io.StringIO()
+    view = Lines(stream, Clock())
+    for _ in range(3):
+        view(event("warning", text="a\x1b]0;owned\x07\nb"))
+    for index in range(WARNINGS + 4):
+        view(event("warning", text=f"warning {index}"))
+    view(event("end"))
+    lines = texts(stream)
+    assert lines[0] == "imagenet copy: warning: a\\x1b]0;owned\\x07\\nb"
+    assert len(lines) == WARNINGS + 2
+    assert "5 more warnings" in lines[-2]
+
+
+def test_only_elements_that_ended_badly_are_told() -> None:
+    stream = io.StringIO()
+    view = Lines(stream, Clock())
+    view(event("element", index=1, state="done", node="n1"))
+    view(event("element", index=2, state="failed", node="n2", reason="OutOfMemory"))
+    assert texts(stream) == ["imagenet copy: element 2 failed on n2: OutOfMemory"]
+
+
+def test_json_lines_are_ascii_and_bounded() -> None:
+    stream, clock = io.StringIO(), Clock()
+    view = JsonLines(stream, clock)
+    view(event("start", files=5))
+    for _ in range(10):
+        clock.now += 0.25
+        view(event("progress", files=1))
+    view(event("note", text="é\n\udcff", odd=object))
+    lines = stream.getvalue().splitlines()
+    assert stream.getvalue().isascii()
+    assert [json.loads(line)["kind"] for line in lines] == [
+        "start",
+        "progress",
+        "progress",
+        "progress",
+        "note",
+    ]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("stream", [Broken(), io.StringIO()])
+def test_no_view_ever_raises(kind: str, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TERM", "xterm")
+    if not isinstance(stream, Broken):
+        stream = io.StringIO()
+        stream.close()
+    view = open_view(kind, stream)
+    bad = [event("progress", files="x", bytes=None, states=3), event("element"), event("end", failed=[1])]
+    for item in [*bad, event("start"), event("warning"), event("nonsense"), event("note", text=3)]:
+        view(item)
+    view.close()
+    view.close()
+
+
+def test_many_threads_write_whole_lines() -> None:
+    stream = io.StringIO()
+    view = Lines(stream)
+
+    def work(number: int) -> None:
+        for index in range(50):
+            view(event("note", step=f"s{number}", text=f"note {index}"))
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(8)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    lines = texts(stream)
+    assert len(lines) == 400
+    assert all(line.startswith("imagenet s") and "note" in line for line in lines)
+
+
+def test_an_unknown_kind_is_refused() -> None:
+    with pytest.raises(ValueError, match="no such view"):
+        open_view("loud", io.StringIO())

@@ -1,0 +1,89 @@
+"""The live display on a real pseudo-terminal of 80 columns."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import re
+import struct
+import subprocess
+import sys
+import termios
+
+import pytest
+
+SCRIPT = r"""
+import sys, time
+from penstock.core.events import Event
+from penstock.views.progress import open_view
+view = open_view("auto", sys.stdout)
+print(type(view).__name__)
+say = lambda kind, **data: view(Event(kind, "imagenet", "copy", data))
+say("start", files=20002, bytes=3 << 30, elements=4)
+for index in range(4):
+    say("progress", files=1000 * index, bytes=150 * index << 20, states={"running": 3, "pending": 1})
+    time.sleep(0.3)
+say("warning", text="slow \x1b[31mnode [bold]<script>")
+say("end", files=20002, bytes=3 << 30, seconds=23.0)
+view.close()
+print("after")
+"""
+
+
+def on_terminal(environment: dict[str, str]) -> str:
+    """What the script wrote to a terminal of 80 columns."""
+    controller, terminal = os.openpty()
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
+    names = ("PATH", "HOME", "LANG")
+    kept = {name: os.environ[name] for name in names if name in os.environ} | environment
+    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=terminal, stderr=terminal, env=kept)
+    os.close(terminal)
+    written = b""
+    try:
+        while block := os.read(controller, 65536):
+            written += block
+    except OSError:  # the terminal's other side is closed
+        pass
+    finally:
+        os.close(controller)
+        assert process.wait(60) == 0
+    return written.decode()
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;?]*[a-zA-Z]", "", text)
+
+
+def test_on_a_terminal() -> None:
+    written = on_terminal({"TERM": "xterm-256color", "PYTHONIOENCODING": "utf-8"})
+    text = plain(written)
+    assert text.startswith("Live")
+    assert "3 running, 1 pending" in text
+    assert "1,000 of 20,002 files" in text
+    assert "warning: slow \\x1b[31mnode [bold]<script>" in text
+    assert "done: 20,002 files, 3.00 GiB in 23 s (134 MiB/s)" in text
+    assert re.search(r"\x1b\[[0-9;]*3[0-9]m", written)
+    assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor is back
+    assert all(len(line) <= 80 for line in re.split(r"[\r\n]+", text))
+    assert text.rstrip().endswith("after")
+
+
+def test_no_color_is_honoured() -> None:
+    written = on_terminal({"TERM": "xterm-256color", "NO_COLOR": "1"})
+    assert not re.search(r"\x1b\[[0-9;]*(3[0-9]|9[0-7])m", written)
+
+
+@pytest.mark.parametrize("term", ["dumb", ""])
+def test_a_dumb_terminal_gets_lines(term: str) -> None:
+    written = on_terminal({"TERM": term} if term else {})
+    assert written.startswith("Lines")
+    assert "\x1b" not in written
+
+
+def test_a_pipe_gets_lines_without_colours() -> None:
+    ended = subprocess.run(
+        [sys.executable, "-c", SCRIPT], capture_output=True, text=True, check=True, timeout=60
+    )
+    assert ended.stdout.startswith("Lines\n")
+    assert "\x1b" not in ended.stdout
+    assert ended.stderr == ""

@@ -1,0 +1,60 @@
+from __future__ import annotations
+
+from penstock.views import summary
+
+GIB = 1 << 30
+PASSED = {
+    "dataset": "imagenet",
+    "status": "PASSED",
+    "release": "2026-11-21-3fa9c1d2",
+    "path": "/target/imagenet/releases/2026-11-21-3fa9c1d2/data",
+    "scanned": {"files": 20004, "bytes": 4 * GIB},
+    "ignored": {"excluded": 2, "markers": 0},
+    "unchanged": {"files": 2, "bytes": 100},
+    "copied": {"files": 20000, "bytes": 3 * GIB, "seconds": 20.0},
+    "verified": {"files": 20002, "bytes": 3 * GIB, "seconds": 4.0},
+    "giants": 2,
+    "parts": 8,
+    "failed": 0,
+    "bytes_in": 3 * GIB,
+    "bytes_out": 3 * GIB,
+    "seconds": 41.0,
+    "evidence": {
+        "source": {"size": {"files": 2}, "full": {"files": 20000}},
+        "storage": {"cold": {"files": 20002}},
+    },
+}
+
+
+def test_a_run_that_passed() -> None:
+    assert summary.render(PASSED) == (
+        "imagenet\n"
+        "  Scanned       20,004 objects, 4.00 GiB\n"
+        "  Left out      2 excluded\n"
+        "  Unchanged     2 files, 100 B\n"
+        "  Copied        20,000 files, 3.00 GiB in 20 s\n"
+        "  Verified      20,002 files, 3.00 GiB in 4.0 s\n"
+        "  Giants        2 in 8 parts\n"
+        "  Failed        0 files\n"
+        "  Speed in      154 MiB/s (3.00 GiB)\n"
+        "  Speed out     154 MiB/s (3.00 GiB)\n"
+        "  Total time    41 s\n"
+        "  Source proof  full 20,000, size 2\n"
+        "  Storage proof cold 20,002\n"
+        "  Release       2026-11-21-3fa9c1d2\n"
+        "  Path          /target/imagenet/releases/2026-11-21-3fa9c1d2/data\n"
+        "  STATUS        PASSED\n"
+    )
+
+
+def test_what_is_not_known_is_left_out() -> None:
+    assert summary.render({"dataset": "d"}) == "d\n  STATUS        FAILED\n"
+
+
+def test_failures_are_shown_escaped_and_bounded() -> None:
+    failures = [{"path": f"\x1b[2J{index}", "why": "gone\n"} for index in range(30)]
+    text = summary.render({"dataset": "d", "failed": 300, "failures": failures, "why": "300 failed"})
+    assert "\x1b" not in text
+    assert text.count("\\x1b[2J") == summary.SHOWN_FAILURES
+    assert "and 290 more, in the report" in text
+    assert text.endswith("STATUS        FAILED (300 failed)\n")
