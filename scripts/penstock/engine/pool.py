@@ -60,6 +60,7 @@ class Pool:
         self.selector = selectors.DefaultSelector()
         self.deaths = 0
         self.cpu_seconds = 0.0
+        self.answered = False
         self.pressed = False
         self.expired = False
         """A store said that the credentials ended."""
@@ -180,7 +181,11 @@ class Pool:
             return tuner.pressure(now)
         if not tuner.due(now):
             return False
-        return tuner.step(now, self.shared.total(), sum(map(_cpu_seconds, self.alive)))
+        if not self.answered:
+            # Workers are still starting: nothing can be said about how busy they will be.
+            tuner.restart(now, self.shared.total(), sum(map(_demand, self.alive)))
+            return False
+        return tuner.step(now, self.shared.total(), sum(map(_demand, self.alive)))
 
     def _hungry(self, job: Job | None) -> Member | None:
         """The worker with the least to do, if it has room: two batches, or a row for each stream.
@@ -217,6 +222,7 @@ class Pool:
                 if kind == wire.DONE:
                     job = member.jobs.pop(value[0])
                     member.rows -= job.count
+                    self.answered = True
                     done(job, value)
                 elif kind == wire.PRESSURE:
                     self.pressed = True
@@ -286,11 +292,28 @@ class Pool:
         self.shared.close()
 
 
-def _cpu_seconds(member: Member) -> float:
-    """User and system time of a worker so far; 0 for one that is just ending."""
+def _demand(member: Member) -> float:
+    """Seconds that a worker's threads ran or waited for a CPU so far: what it would have used on
+    an idle machine. 0 for one that is just ending."""
+    folder = f"/proc/{member.process.pid}"
+    total = 0
     try:
-        with open(f"/proc/{member.process.pid}/stat", "rb") as stream:
+        for thread in os.listdir(f"{folder}/task"):
+            with open(f"{folder}/task/{thread}/schedstat", "rb") as stream:
+                ran, waited, _ = stream.read().split()
+            total += int(ran) + int(waited)
+        return total / 1e9
+    except FileNotFoundError:
+        # A kernel without CONFIG_SCHED_INFO, or a process that is gone.
+        return _cpu_seconds(folder)
+    except ProcessLookupError:
+        return 0.0
+
+
+def _cpu_seconds(folder: str) -> float:
+    try:
+        with open(f"{folder}/stat", "rb") as stream:
             fields = stream.read().rpartition(b")")[2].split()
-    except OSError:
+    except (FileNotFoundError, ProcessLookupError):
         return 0.0
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

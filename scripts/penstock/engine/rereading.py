@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import hashlib
 from array import array
-from contextlib import ExitStack
+from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine import journal
 from penstock.engine.running import Run
 from penstock.engine.task import Failure, Outcome
-from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -24,8 +23,8 @@ if TYPE_CHECKING:
     from penstock.core.model import Copied, Entry
     from penstock.engine.batches import Job
     from penstock.engine.task import Report, RereadTask, StopCheck
-    from penstock.formats.records import SeenRow
 
+_NONE = (b"", "")
 METHODS = ("unread", "cached", "dropped", "direct")
 
 
@@ -97,9 +96,12 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     copied = journal.replay(task.journals, task.shard.digest)
     seen = _Seen(task.shard.rows)
     bad: list[int] = []
-    absent = _absent(read_shard(task.rows), copied, outcome)
+    absent: set[int] = set()
     kind = facts(task.data).kind
-    rows = task.shard.rows - len(absent)
+    rows = len(copied)
+    missing = task.shard.rows - rows
+    if missing:
+        outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
     if rows:
         setup = {"job": "reread", "data": task.data, "digests": task.verify.digests}
         run.start(setup, rows=rows, total=task.shard.bytes, local=kind in LOCAL_KINDS)
@@ -113,7 +115,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
             outcome.bytes += size
             outcome.retries += retries
 
-        wanted = _wanted(read_shard(task.rows), copied, task.verify)
+        wanted = _wanted(read_shard(task.rows), copied, task, absent)
         try:
             run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
         finally:
@@ -133,81 +135,60 @@ def _nothing() -> None:
     return None
 
 
-def _absent(shard: Iterable[Sequence[Entry]], copied: Mapping[int, Copied], outcome: Outcome) -> set[int]:
-    """Rows that no journal has: the copy is not complete. Each is a failure."""
-    absent: set[int] = set()
-    row = 0
-    for group in shard:
-        for entry in group:
-            if row not in copied:
-                absent.add(row)
-                outcome.failures.append(Failure(printable(entry.path), "it was not copied yet", 1, True))
-            row += 1
-    return absent
-
-
 def _wanted(
-    shard: Iterable[Sequence[Entry]], copied: Mapping[int, Copied], verify: VerifyConfig
+    shard: Iterable[Sequence[Entry]], copied: Mapping[int, Copied], task: RereadTask, absent: set[int]
 ) -> Iterator[list[Any]]:
-    """The rows with the digest that each must have, "" where it need not be read."""
+    """The rows with the digest that each must have, "" where it need not be read. Rows that no
+    journal has are noted in `absent` before their group is handed on."""
+    verify = task.verify
     every = verify.reread == "all"
     row = 0
     for group in shard:
         rows: list[Any] = []
         for entry in group:
             known = copied.get(row)
+            if known is None:
+                absent.add(row)
+                rows.append(entry)
+            elif every or to_be_read(verify, entry.path, known.grade):
+                rows.append((*entry[:11], known.digest))
+            else:
+                rows.append((*entry[:11], ""))
             row += 1
-            digest = ""
-            if known is not None and (every or to_be_read(verify, entry.path, known.grade)):
-                digest = known.digest
-            rows.append((*entry[:11], digest))
         yield rows
 
 
 def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome: Outcome) -> None:
-    from penstock.formats.records import RecordWriter
-    from penstock.formats.shards import read_shard
+    from penstock.formats.records import extend_shard
 
-    with ExitStack() as stack:
-        writer = stack.enter_context(RecordWriter(task.records))
-        row = 0
-        for group in read_shard(task.rows):
-            made = []
-            for entry in group:
-                made.append(_seen_row(row, entry, copied[row], seen, task))
-                record = made[-1].record
-                outcome.grades[record.storage_grade] = outcome.grades.get(record.storage_grade, 0) + 1
-                outcome.methods[record.method] = outcome.methods.get(record.method, 0) + 1
-                row += 1
-            writer.add(made)
-        writer.close()
+    host = task.host
+    grades = Counter[str]()
 
+    def columns(start: int, count: int) -> dict[str, Any]:
+        rows = range(start, start + count)
+        known = [copied[row] for row in rows]
+        methods = [METHODS[code] for code in seen.methods[start : start + count]]
+        written = [one.host for one in known]
+        # Few combinations: the table is asked once for each.
+        table = {pair: storage_grade(*pair, host) for pair in set(zip(methods, written, strict=True))}
+        stored = [table[pair] for pair in zip(methods, written, strict=True)]
+        grades.update(stored)
+        further = [seen.further.get(row, _NONE) for row in rows] if seen.further else [_NONE] * count
+        return {
+            "digest": [one.digest for one in known],
+            "source_grade": [one.grade for one in known],
+            "source_proof": [one.proof for one in known],
+            "storage_grade": stored,
+            "method": methods,
+            "written_host": written,
+            "verified_host": [host] * count,
+            "attempt": [task.attempt] * count,
+            "mtime_ns": seen.mtimes[start : start + count],
+            "ctime_ns": seen.ctimes[start : start + count],
+            "parts": [parts for parts, _ in further],
+            "digests": [digests for _, digests in further],
+        }
 
-def _seen_row(row: int, entry: Entry, known: Copied, seen: _Seen, task: RereadTask) -> SeenRow:
-    from penstock.core.model import Record
-    from penstock.formats.records import SeenRow
-
-    method = METHODS[seen.methods[row]]
-    parts, digests = seen.further.get(row, (b"", ""))
-    record = Record(
-        path=entry.path,
-        size=entry.size,
-        digest=known.digest,
-        modified_ns=entry.modified_ns,
-        key=entry.key,
-        token=entry.token,
-        version=entry.version,
-        source=entry.source,
-        source_grade=known.grade,
-        source_proof=known.proof,
-        storage_grade=storage_grade(method, known.host, task.host),
-        method=method,
-        written_host=known.host,
-        verified_host=task.host,
-        attempt=task.attempt,
-        mtime_ns=seen.mtimes[row],
-        ctime_ns=seen.ctimes[row],
-        parts=parts,
-        digests=digests,
-    )
-    return SeenRow(row, entry.part, entry.offset, entry.length, record)
+    extend_shard(task.records, task.rows, columns)
+    outcome.grades = dict(grades)
+    outcome.methods = {name: n for code, name in enumerate(METHODS) if (n := seen.methods.count(code))}

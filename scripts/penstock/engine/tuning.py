@@ -45,8 +45,13 @@ class Tuner:
         """Whether `step` would look: so that the totals are gathered only then."""
         return now - self._since >= WINDOW
 
+    def restart(self, now: float, work: float, cpu: float) -> None:
+        """Begin the first window here."""
+        self._since, self._work, self._cpu = now, work, cpu
+
     def step(self, now: float, work: float, cpu: float) -> bool:
-        """`work` done and `cpu` seconds spent in all so far. True when the number changed."""
+        """`work` done in all so far, and the seconds that the workers ran or waited for a CPU.
+        True when the number changed."""
         span = now - self._since
         if span < WINDOW:
             return False

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 
 import pyarrow as pa
 
-from penstock.core.model import Record
+from penstock.core.model import Entry, Record
+from penstock.formats.shards import KIND as SHARD
 from penstock.formats.tables import TableWriter, read_batches, strings, texts
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 KIND = "records 1"
@@ -94,16 +95,12 @@ class RecordWriter:
         del self._waiting[:rows]
         self.rows += rows
         columns = zip(*((*row[:4], *row[4]) for row in batch), strict=True)
-        self._table.write(
-            [
-                pa.array(values, pa.int64())
-                if name in _NUMBERS
-                else pa.array(values, pa.binary())
-                if name in _RAW
-                else texts(values)
-                for name, values in zip(_NAMES, columns, strict=True)
-            ]
-        )
+        self._table.write([_column(name, values) for name, values in zip(_NAMES, columns, strict=True)])
+
+    def add_table(self, columns: Sequence[pa.Array]) -> None:
+        """One row group, column by column in the file's order; not to be mixed with `add`."""
+        self._table.write(columns)
+        self.rows += len(columns[0])
 
 
 def write_records(path: Path, rows: Iterable[SeenRow]) -> str:
@@ -115,6 +112,37 @@ def write_records(path: Path, rows: Iterable[SeenRow]) -> str:
         return writer.close()
 
 
+def extend_shard(
+    path: Path, shard: Path, columns: Callable[[int, int], Mapping[str, Sequence[object]]]
+) -> None:
+    """Write the records of a whole shard without touching its rows one by one: what an `Entry`
+    has comes from the shard's file as it is, the rest from `columns(start, count)`, by name."""
+    row = 0
+    with RecordWriter(path) as writer:
+        for batch in read_batches(shard, SHARD, batch=GROUP):
+            count = batch.num_rows
+            have = dict(zip(Entry._fields, batch.columns, strict=True))
+            more = columns(row, count)
+            writer.add_table(
+                [
+                    pa.array(range(row, row + count), pa.int64())
+                    if name == "row"
+                    else have[name]
+                    if name in have
+                    else _column(name, more[name])
+                    for name in _NAMES
+                ]
+            )
+            row += count
+        writer.close()
+
+
+def _column(name: str, values: Sequence[object]) -> pa.Array:
+    if name in _NUMBERS:
+        return pa.array(values, pa.int64())
+    return pa.array(values, pa.binary()) if name in _RAW else texts(values)  # type: ignore[arg-type]
+
+
 def read_records(path: Path) -> Iterator[list[SeenRow]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     for batch in read_batches(path, KIND):
@@ -122,4 +150,6 @@ def read_records(path: Path) -> Iterator[list[SeenRow]]:
             column.to_pylist() if name in _NUMBERS or name in _RAW else strings(column)
             for name, column in zip(_NAMES, batch.columns, strict=True)
         )
-        yield [SeenRow(*row[:4], Record(*row[4:])) for row in zip(*columns, strict=True)]
+        yield [
+            SeenRow(row[0], row[1], row[2], row[3], Record(*row[4:])) for row in zip(*columns, strict=True)
+        ]
