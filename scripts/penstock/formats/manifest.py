@@ -99,7 +99,7 @@ class ChecksumFile:
     """
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:
-        self._file = Growing(path, mode)
+        self._file = _Growing(path, mode)
         self._always = algorithm != "xxh3_128"
         self.lines = 0
         self.escaped = 0
@@ -120,11 +120,14 @@ class ChecksumFile:
     def close(self) -> None:
         self._file.close()
 
-    def abandon(self) -> None:
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._file.abandon()
 
 
-class Growing:
+class _Growing:
     """A file below a temporary name that appears under its own, whole and durable, on `close`."""
 
     def __init__(self, path: Path, mode: int) -> None:

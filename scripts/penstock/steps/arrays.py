@@ -236,12 +236,16 @@ def _may_run(watch: _Watch, index: int, tries: int) -> bool:
     none               | any                 | yes
     more than retries  | any                 | no
     else               | says retry is vain  | no
+    else               | of verify, damaged  | no: those files are copied again first
     else               | says retry may help | yes
     else               | none (was killed)   | yes
     """
     if tries == 0:
         return True
-    return tries <= watch.context.config.cluster.retries and bool(_outcome(watch, index).get("retry", True))
+    outcome = _outcome(watch, index)
+    if watch.step == "verify" and outcome.get("failures"):
+        return False
+    return tries <= watch.context.config.cluster.retries and bool(outcome.get("retry", True))
 
 
 def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:

@@ -159,6 +159,21 @@ def sweep_temporaries(data: Path) -> int:
     return swept
 
 
+def open_folders(data: Path) -> None:
+    """Give the owner the write bit of every folder of a staging's `data` again, so that files can be
+    copied anew after permissions closed it."""
+    root = _open(data)
+    folders = Folders(root, 64)
+    try:
+        for _ in _depth_first(folders, opening=True):
+            pass
+    except OSError as error:
+        raise storage_error(error, "cannot open folders for writing", str(data)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
 def remove_tree(path: Path) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; folders without a write
     bit are opened to their owner first. A tree that is not there is removed. Durable on return."""

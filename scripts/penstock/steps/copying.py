@@ -1,0 +1,106 @@
+"""copy: every shard into staging, by elements of an array.
+
+Guarantee: on return each row of the plan lies in staging under its final name, durable and
+recorded in its shard's journal. What an earlier attempt recorded is not copied again.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.layout import DATA
+from penstock.errors import FailedError
+from penstock.steps import receipts, runbook
+from penstock.steps.arrays import run_array
+from penstock.steps.holding import holding
+from penstock.storage import target
+from penstock.storage.permissions import dir_mode, group_id
+
+if TYPE_CHECKING:
+    from penstock.core.layout import RunLayout
+    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.steps.context import Context
+
+STEP = "copy"
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Copy what the plan says. Returns the receipt: {dataset, run, release, files, bytes, ...}.
+
+    Raises FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept.
+    """
+    layout = context.layout(dataset)
+    info, folder = runbook.open_run(layout)
+    if receipts.sealed(layout, info) is not None:
+        return published(info)
+    plan = runbook.read_plan(folder)
+    with holding(context, dataset, info.run, STEP):
+        return copy(context, dataset, info, folder, plan)
+
+
+def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo) -> dict[str, Any]:
+    """The same, by one who holds the lock."""
+    layout = context.layout(dataset)
+    started = time.time()
+    shards, ok = receipts.indices(plan), receipts.copy_ok(folder, plan)
+    done_before = [index for index in shards if ok(index)]
+    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards))
+    data = layout.staging(info.release) / DATA
+    if not data.is_dir():
+        raise FailedError(
+            "the staging folder is not here",
+            where=str(data),
+            hint=f"plan again: `penstock list {dataset}`, then `penstock plan {dataset}`",
+        )
+    if len(done_before) < len(shards) and folder.receipt("permissions").exists():
+        # What permissions closed is written to again: its receipt goes first.
+        receipts.drop(folder.receipt("permissions"))
+        policy = context.dataset(dataset).permissions
+        target.open_staging(layout, info.release, dir_mode(policy), group_id(policy))
+        target.open_folders(data)
+    run_array(context, dataset, folder, STEP, shards, ok)
+    told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
+    fresh = [r for i, r in zip(shards, told, strict=True) if i not in set(done_before)]
+    receipt = {
+        **head(info, STEP, started),
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "elements": len(shards),
+        "elements_run": len(fresh),
+        "copied_rows": sum(r.get("done_files", 0) - r.get("linked", 0) for r in fresh),
+        "copied_bytes": sum(r.get("done_bytes", 0) for r in fresh),
+        "linked": sum(r.get("linked", 0) for r in told),
+        "retries": sum(r.get("retries", 0) for r in told),
+        "hosts": sorted({r.get("host", "") for r in told}),
+    }
+    receipt = keep(folder, receipt)
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+def head(info: RunInfo, step: str, started: float) -> dict[str, Any]:
+    """What every step's receipt begins with."""
+    return {
+        "step": step,
+        "dataset": info.dataset,
+        "run": info.run,
+        "release": info.release,
+        "published": False,
+        "started": started,
+        "ended": time.time(),
+    }
+
+
+def keep(folder: RunLayout, receipt: dict[str, Any]) -> dict[str, Any]:
+    """Keep a step's receipt with its run; the time of earlier calls counts too."""
+    before = receipts.read(folder.receipt(receipt["step"])) or {}
+    seconds = round(before.get("seconds", 0.0) + receipt["ended"] - receipt["started"], 3)
+    receipt = {**receipt, "started": before.get("started", receipt["started"]), "seconds": seconds}
+    receipts.write(folder.receipt(receipt["step"]), receipt)
+    return receipt
+
+
+def published(info: RunInfo, step: str = STEP) -> dict[str, Any]:
+    """The receipt of a step that has nothing to do since the release stands."""
+    return {**head(info, step, time.time()), "published": True, "files": info.files, "bytes": info.bytes}

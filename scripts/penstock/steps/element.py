@@ -1,0 +1,215 @@
+"""One element of an array: the whole work of one shard, from the state on the target alone.
+
+Guarantee: a receipt is written only when every row of the shard is done, durably, and nothing
+failed. Any other end leaves an outcome file that says what failed, and exits non-zero.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.model import EngineConfig, VerifyConfig, dataset_config, known, verify_config
+from penstock.core.layout import DATA, DatasetLayout, RunLayout
+from penstock.errors import FailedError, InterruptedRunError, PenstockError
+from penstock.steps import receipts, runbook
+from penstock.steps.progress import Reporter
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
+    from penstock.engine.task import Outcome
+    from penstock.steps.context import Stop
+
+NAMED = 1000
+"""Failed files that an outcome names; the rest is counted."""
+STEPS = ("copy", "verify")
+
+
+def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Stop) -> int:
+    """Do one shard; returns the exit status. `attempt` "auto" makes one that is unique."""
+    run = RunLayout(run_folder)
+    attempt = attempt_name() if attempt == "auto" else attempt
+    reporter = Reporter(run.progress(step, index), every=float(os.environ.get("PENSTOCK_PROGRESS", "1")))
+    for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
+        durable.make_dirs(path.parent)
+    try:
+        if step not in STEPS:
+            raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
+        info, plan = runbook.read_run(run), runbook.read_plan(run)
+        shard = _shard(run, plan, index)
+        outcome, further = _work(run, info, plan, shard, step, attempt, reporter, stop)
+    except PenstockError as error:
+        _failed(run, step, index, attempt, error)
+        print(f"penstock: {error}", flush=True)  # noqa: T201 - the element's log is its stdout
+        return error.exit_code
+    reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
+    if outcome.failures:
+        _outcome(run, step, index, attempt, outcome)
+        for failure in outcome.failures[:NAMED]:
+            print(f"penstock: {failure.path!r}: {failure.why}", flush=True)  # noqa: T201
+        return outcome.exit_code
+    receipts.write(
+        run.receipt(step, index),
+        {**_receipt(info, shard, step, attempt, outcome, reporter), **further},
+    )
+    return 0
+
+
+def attempt_name() -> str:
+    """Unique to this attempt, and telling: SLURM's job, element and restart, or host and process."""
+    e = os.environ
+    job = e.get("SLURM_ARRAY_JOB_ID") or e.get("SLURM_JOB_ID")
+    if job:
+        return f"{job}_{e.get('SLURM_ARRAY_TASK_ID', '0')}_{e.get('SLURM_RESTART_COUNT', '0')}"
+    return f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
+
+
+def host_name() -> str:
+    """The node as SLURM calls it, or this machine."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
+def _shard(run: RunLayout, plan: PlanInfo, index: int) -> ShardInfo:
+    shard = receipts.by_index(plan).get(index)
+    if shard is None:
+        raise FailedError(f"the plan has no shard {index}", where=str(run.plan))
+    try:
+        found = receipts.file_digest(run.shard(index))
+    except OSError as error:
+        raise FailedError("a shard cannot be read", where=str(run.shard(index)), why=str(error)) from error
+    if found != shard.digest:
+        raise FailedError(
+            "a shard is not the one that was planned",
+            where=str(run.shard(index)),
+            why=f"it has {found}, the plan says {shard.digest}",
+            hint="remove the run's plan.json and plan again",
+        )
+    return shard
+
+
+def _work(
+    run: RunLayout,
+    info: RunInfo,
+    plan: PlanInfo,
+    shard: ShardInfo,
+    step: str,
+    attempt: str,
+    reporter: Reporter,
+    stop: Stop,
+) -> tuple[Outcome, dict[str, Any]]:
+    layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
+    data = layout.staging(info.release) / DATA
+    if not data.is_dir():
+        raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
+    dataset = dataset_config(info.config["dataset"])
+    engine = EngineConfig(**known(EngineConfig, info.config["engine"]))
+    if step == "copy":
+        from penstock.engine.copying import copy_shard
+        from penstock.engine.task import CopyTask
+        from penstock.storage.permissions import group_id
+
+        base = layout.release(plan.base) / DATA if plan.base else None
+        task = CopyTask(
+            shard=shard,
+            rows=run.shard(shard.index),
+            journals=run.journals(shard.index),
+            data=data,
+            dataset=dataset,
+            engine=engine,
+            run=info.run,
+            attempt=attempt,
+            host=host_name(),
+            gid=group_id(dataset.permissions),
+            base=base,
+        )
+        return copy_shard(task, reporter, stop.check), {}
+    from penstock.engine.rereading import reread_shard
+    from penstock.engine.task import RereadTask
+
+    verify = verify_config(known(VerifyConfig, info.config["verify"]))
+    copied_by = receipts.copied_by(run, shard.index)
+    records = run.records(shard.index)
+    durable.make_dirs(records.parent)
+    reread = RereadTask(
+        shard=shard,
+        rows=run.shard(shard.index),
+        journals=run.journals(shard.index),
+        data=data,
+        records=records,
+        engine=engine,
+        verify=verify,
+        run=info.run,
+        attempt=attempt,
+        host=host_name(),
+    )
+    outcome = reread_shard(reread, reporter, stop.check)
+    if outcome.failures:
+        return outcome, {}
+    return outcome, {"copied_by": copied_by, "records": receipts.file_digest(records)}
+
+
+def _receipt(
+    info: RunInfo, shard: ShardInfo, step: str, attempt: str, outcome: Outcome, reporter: Reporter
+) -> dict[str, Any]:
+    return {
+        "step": step,
+        "index": shard.index,
+        "run": info.run,
+        "shard": shard.digest,
+        "rows": shard.rows,
+        "files": outcome.files + outcome.resumed_files,
+        "bytes": outcome.bytes + outcome.resumed_bytes,
+        "done_files": outcome.files,
+        "done_bytes": outcome.bytes,
+        "linked": outcome.linked,
+        "retries": outcome.retries,
+        "seconds": round(outcome.seconds, 3),
+        "cpu_seconds": round(outcome.cpu_seconds, 3),
+        "workers": outcome.workers,
+        "streams": outcome.streams,
+        "durability": outcome.durability,
+        "grades": outcome.grades,
+        "methods": outcome.methods,
+        "why": outcome.why,
+        "attempt": attempt,
+        "host": host_name(),
+        "cpus": int(os.environ.get("PENSTOCK_CPUS") or len(os.sched_getaffinity(0))),
+        "job": attempt if "SLURM_JOB_ID" in os.environ else "",
+        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "started": reporter.started,
+        "ended": time.time(),
+        "samples": reporter.samples,
+    }
+
+
+def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outcome) -> None:
+    receipts.write(
+        run.outcome(step, index),
+        {
+            "attempt": attempt,
+            "host": host_name(),
+            "exit_code": outcome.exit_code,
+            "failed": len(outcome.failures),
+            "failures": [[f.path, f.why] for f in outcome.failures[:NAMED]],
+            "retry": any(f.retry for f in outcome.failures),
+        },
+    )
+
+
+def _failed(run: RunLayout, step: str, index: int, attempt: str, error: PenstockError) -> None:
+    stopped = isinstance(error, InterruptedRunError)
+    receipts.write(
+        run.outcome(step, index),
+        {
+            "attempt": attempt,
+            "host": host_name(),
+            "exit_code": error.exit_code,
+            "error": str(error),
+            # A stop from outside, or something that may pass, is worth another try.
+            "retry": stopped or error.retry,
+        },
+    )

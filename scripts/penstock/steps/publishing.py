@@ -1,0 +1,209 @@
+"""publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
+
+Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as
+verify saw it. Each step is durable before the next, and the same command after a crash anywhere
+ends the same way. A release that `current` was moved away from is not made current again.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.layout import DATA, SEAL
+from penstock.errors import FailedError
+from penstock.steps import permissions, receipts, runbook
+from penstock.steps.copying import head
+from penstock.steps.element import host_name
+from penstock.steps.holding import holding
+from penstock.steps.sealing import seal_staging
+from penstock.steps.verifying import verify
+from penstock.storage import durable, publishing, target
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.steps.context import Context
+    from penstock.storage.locking import DatasetLock
+
+STEP = "publish"
+ROUNDS = 2
+"""How often what was touched is verified again before a person has to look."""
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Publish. Returns the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}.
+
+    Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
+    """
+    layout = context.layout(dataset)
+    info, folder = runbook.open_run(layout)
+    if runbook.published(layout, info, folder):
+        return _receipt(layout, info, receipts.read(folder.receipt(STEP)) or {})
+    plan = runbook.read_plan(folder)
+    with holding(context, dataset, info.run, STEP) as lock:
+        return _publish(context, dataset, layout, info, folder, plan, lock)
+
+
+def _publish(
+    context: Context,
+    dataset: str,
+    layout: DatasetLayout,
+    info: RunInfo,
+    folder: RunLayout,
+    plan: PlanInfo,
+    lock: DatasetLock,
+) -> dict[str, Any]:
+    started = time.time()
+    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes)
+    _tell_abandoned(context, dataset, layout, info)
+    if receipts.sealed(layout, info) is None:
+        _seal(context, dataset, info, folder, plan)
+        lock.assert_held()
+    # Also for what an attempt revealed that died before it could say so: it may not be durable.
+    publishing.reveal(layout, info.release)
+    seal = receipts.sealed(layout, info)
+    if seal is None:
+        raise FailedError(
+            "the release is not the one that was sealed", where=str(layout.release(info.release))
+        )
+    digest = receipts.file_digest(layout.release(info.release) / SEAL)
+    before = target.current(layout)
+    told = _history(layout, info)
+    if not told:
+        lock.assert_held()
+        publishing.point(layout, info.release)
+        line = {
+            "event": "publish",
+            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "dataset": info.dataset,
+            "release": info.release,
+            "run": info.run,
+            "seal": digest,
+            "root": seal["records"]["root"],
+            "files": seal["files"],
+            "bytes": seal["bytes"],
+            "previous": before if before != info.release else None,
+            "by": user(),
+            "uid": os.geteuid(),
+            "host": host_name(),
+        }
+        durable.append_line(layout.history, line)
+    receipt = {**head(info, STEP, started), **_facts(seal, digest), "previous": before, "moved": not told}
+    receipts.write(folder.receipt(STEP), receipt)
+    receipt = _receipt(layout, info, receipt)
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo) -> None:
+    """Staging is complete and sealed on return. What was touched since verify is verified again."""
+    shards = receipts.indices(plan)
+    for attempt in range(ROUNDS + 1):
+        receipts.need(receipts.copy_ok(folder, plan), shards, "copy", dataset)
+        if permissions.current(folder, plan) is None:
+            raise FailedError(
+                "permissions are not set", where=dataset, hint=f"run `penstock permissions {dataset}` first"
+            )
+        receipts.need(receipts.verify_ok(folder, plan), shards, "verify", dataset)
+        deviations = seal_staging(context, dataset, info, folder, plan)
+        if not deviations:
+            return
+        lines = "\n  ".join(["", *deviations.lines()])
+        if deviations.extra:
+            raise FailedError(
+                f"staging holds {deviations.counts['extra']} things that were not listed: not published",
+                where=str(context.layout(dataset).staging(info.release) / DATA),
+                why=lines,
+                hint="nobody but penstock writes there: find out who did, remove them, and publish again",
+            )
+        for index in deviations.shards:
+            receipts.drop(folder.receipt("verify", index))
+        if attempt == ROUNDS or deviations.contradicted:
+            break
+        context.emit(
+            "warning", dataset, STEP, text=f"staging is not as verify saw it, it is verified again:{lines}"
+        )
+        verify(context, dataset, info, folder, plan)
+    raise FailedError(
+        "staging is not as verify saw it; nothing was published",
+        where=dataset,
+        why=lines,
+        hint=f"run `penstock verify {dataset}` again, and find out what writes there",
+    )
+
+
+def _history(layout: DatasetLayout, info: RunInfo) -> bool:
+    """Whether the pointer was moved to this release before: then where it is now is somebody's will."""
+    try:
+        content = layout.history.read_bytes()
+    except FileNotFoundError:
+        return False
+    for raw in content.splitlines():
+        try:
+            line = json.loads(raw)
+        except ValueError:
+            continue
+        if (
+            line.get("run") == info.run
+            and line.get("release") == info.release
+            and line.get("event") == "publish"
+        ):
+            return True
+        if line.get("event") == "rollback" and line.get("from") == info.release:
+            return True
+    return False
+
+
+def _facts(seal: dict[str, Any], digest: str) -> dict[str, Any]:
+    return {
+        "files": seal["files"],
+        "bytes": seal["bytes"],
+        "giants": seal["giants"],
+        "seal": digest,
+        "root": seal["records"]["root"],
+        "evidence": seal["evidence"],
+        "manifests": seal["manifests"],
+    }
+
+
+def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict[str, Any]:
+    """What the command answers: the receipt that is kept, with what is true now."""
+    seal = {} if kept else (receipts.sealed(layout, info) or {})
+    facts = _facts(seal, receipts.file_digest(layout.release(info.release) / SEAL)) if seal else {}
+    return {
+        **head(info, STEP, kept.get("started", time.time())),
+        **facts,
+        **kept,
+        "published": True,
+        "path": str(layout.release(info.release) / DATA),
+        "current": target.current(layout),
+    }
+
+
+def _tell_abandoned(context: Context, dataset: str, layout: DatasetLayout, info: RunInfo) -> None:
+    names = abandoned(layout, info.release)
+    if names:
+        text = f"staging of runs that did not end is still there: {', '.join(names)}"
+        context.emit("warning", dataset, STEP, text=text)
+
+
+def abandoned(layout: DatasetLayout, release: str) -> list[str]:
+    """Staging folders of other releases than this one."""
+    try:
+        names = sorted(os.listdir(layout.releases))
+    except FileNotFoundError:
+        return []
+    mine = layout.staging(release).name
+    return [n for n in names if n.startswith(".") and n.endswith(".staging") and n != mine]
+
+
+def user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.geteuid()}"

@@ -1,0 +1,108 @@
+"""verify: every stored file read back and compared, by elements of a second array.
+
+Guarantee: on return every shard has records of what was seen of each file on the target. What
+does not read back as it was copied is copied again, a bounded number of times, and read again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import FailedError, PenstockError
+from penstock.steps import permissions, receipts, runbook
+from penstock.steps.arrays import run_array
+from penstock.steps.copying import copy, head, keep, published
+from penstock.steps.holding import holding
+
+if TYPE_CHECKING:
+    from penstock.core.layout import RunLayout
+    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.steps.context import Context
+
+STEP = "verify"
+ROUNDS = 2
+"""How often damaged files are copied again within one run before a person has to look."""
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Read back and compare. Returns the receipt: {dataset, run, release, files, bytes, ...}.
+
+    Raises FailedError when files keep reading back damaged, LockedError, NoSpaceError,
+    SourceChangedError.
+    """
+    layout = context.layout(dataset)
+    info, folder = runbook.open_run(layout)
+    if receipts.sealed(layout, info) is not None:
+        return published(info, STEP)
+    plan = runbook.read_plan(folder)
+    with holding(context, dataset, info.run, STEP):
+        return verify(context, dataset, info, folder, plan)
+
+
+def verify(
+    context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo
+) -> dict[str, Any]:
+    """The same, by one who holds the lock."""
+    started = time.time()
+    shards, ok = receipts.indices(plan), receipts.verify_ok(folder, plan)
+    if permissions.current(folder, plan) is None:
+        raise FailedError(
+            "permissions are not set", where=dataset, hint=f"run `penstock permissions {dataset}` first"
+        )
+    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards))
+    again: Counter[int] = Counter()
+    while True:
+        for index in shards:
+            if not ok(index):
+                receipts.drop(folder.receipt(STEP, index))
+        try:
+            run_array(context, dataset, folder, STEP, shards, ok)
+            break
+        except PenstockError:
+            damaged = [i for i in shards if _damaged(folder, i)]
+            if not damaged or any(again[i] >= ROUNDS for i in damaged):
+                raise
+        again.update(damaged)
+        _copy_again(context, dataset, info, folder, plan, damaged)
+    told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
+    receipt = {
+        **head(info, STEP, started),
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "elements": len(shards),
+        "grades": _summed(told, "grades"),
+        "methods": _summed(told, "methods"),
+        "copied_again": sorted(again),
+        "hosts": sorted({r.get("host", "") for r in told}),
+    }
+    receipt = keep(folder, receipt)
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+def _damaged(folder: RunLayout, index: int) -> bool:
+    """Whether the element ended its reading and found rows that are not what was copied: it took
+    them back from the journal, and its outcome names them."""
+    outcome = receipts.read(folder.outcome(STEP, index))
+    return bool(outcome and outcome.get("failures"))
+
+
+def _copy_again(
+    context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo, damaged: list[int]
+) -> None:
+    text = f"{len(damaged)} shards hold files that do not read back as copied: those files are copied again"
+    context.emit("warning", dataset, STEP, text=text)
+    for index in damaged:
+        receipts.drop(folder.receipt("copy", index))
+        receipts.drop(folder.outcome(STEP, index))
+    copy(context, dataset, info, folder, plan)
+    permissions.close(context, dataset, info, folder, plan)
+
+
+def _summed(told: list[dict[str, Any]], key: str) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for receipt in told:
+        total.update(receipt.get(key) or {})
+    return dict(total)
