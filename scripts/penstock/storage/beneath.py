@@ -52,8 +52,9 @@ def open_dir(root_fd: int, path: str) -> int:
 def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
     """Make the folder `path` and all that lead to it; returns its descriptor.
 
-    New folders have exactly `mode` (whatever the umask) and the group `gid`, if one is given; those
-    that are there stay as they are. Two processes may do it at the same time.
+    New folders have exactly `mode` (whatever the umask), the setgid bit too where they inherit it, and
+    the group `gid`, if one is given; those that are there stay as they are. Two processes may do it at
+    the same time.
     """
     fd = os.open(".", _FOLDER, dir_fd=root_fd)
     try:
@@ -69,7 +70,7 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
             os.close(fd)
             fd = lower
             if made:
-                set_owner_mode(fd, mode, gid)
+                set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)
     except BaseException:
         os.close(fd)
         raise

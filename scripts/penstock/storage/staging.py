@@ -124,7 +124,7 @@ class Writer:
         """A new temporary file in the folder of `path`, with its final mode and group."""
         if time.monotonic() - self._looked > _LOOK_EVERY:
             self._look()
-        parent, _, name = path.rpartition("/")
+        parent, name = _split(path)
         try:
             folder = self._parent_fd if parent == self._parent else self._enter(parent, make=True)
             self._count += 1
@@ -188,7 +188,7 @@ class Writer:
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
         self._look()
-        parent, _, name = path.rpartition("/")
+        parent, name = _split(path)
         fd = -1
         try:
             folder = self._enter(parent, make=True)
@@ -252,7 +252,7 @@ class Writer:
         shares must never be changed here. (A link moves the inode's ctime in both.)
         """
         self._look()
-        parent, _, name = path.rpartition("/")
+        parent, name = _split(path)
         try:
             base = self._base(base_data).get(parent)
             seen = os.stat(name, dir_fd=base, follow_symlinks=False)
@@ -380,3 +380,11 @@ class Writer:
 
     def _new_prefix(self) -> None:
         self._prefix, self._count = f".p.{secrets.token_hex(4)}", 0
+
+
+def _split(path: str) -> tuple[str, str]:
+    """Other paths that are not normalised fail at the folder; this one would be another path's twin."""
+    parent, _, name = path.rpartition("/")
+    if path[:1] == "/" or not name:
+        raise FailedError("not a normalised relative path", where=printable(path))
+    return parent, name

@@ -84,7 +84,7 @@ def prepare(layout: DatasetLayout) -> None:
         _make(path, mode)
     for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
         _check_own(path, os.lstat(path))
-    _with_mode(layout.state, 0o700, None)
+    _with_mode(layout.state, 0o700)
 
 
 def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | None) -> Path:
@@ -100,7 +100,7 @@ def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | 
     staging = layout.staging(release)
     _make(staging, 0o700)
     _check_own(staging, os.lstat(staging))
-    _with_mode(staging, 0o700, None)
+    _with_mode(staging, 0o700)
     data = staging / DATA
     _make(data, 0o700)
     _check_own(data, os.lstat(data))
@@ -227,20 +227,21 @@ def _open(path: Path) -> int:
 
 
 def _make(path: Path, mode: int) -> None:
-    """One folder, durably, with `mode`; a setgid bit that it inherits stays."""
+    """One folder, durably, with `mode`."""
     try:
         with contextlib.suppress(FileExistsError):
             os.mkdir(path, mode & 0o777)
-            _with_mode(path, mode | (os.lstat(path).st_mode & stat.S_ISGID), None)
+            _with_mode(path, mode)
             fsync_dir(path.parent)
     except OSError as error:
         raise PreflightError("cannot create a folder", where=str(path), why=str(error.strerror)) from None
 
 
-def _with_mode(path: Path, mode: int, gid: int | None) -> None:
+def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:
+    """`mode`, and the setgid bit if it is there: the group of a project's folder is handed down by it."""
     fd = _open(path)
     try:
-        set_owner_mode(fd, mode, gid)
+        set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)
     except OSError as error:
         raise storage_error(error, f"cannot set mode {mode:04o} or group {gid}", str(path)) from None
     finally:

@@ -1,0 +1,185 @@
+"""What every place to store in must do: run over each file system that the machine can give.
+
+Checked behind the writer's back, by `os` alone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.config.model import PermissionsConfig
+from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
+from penstock.errors import FailedError, IntegrityError
+from penstock.storage import permissions, publishing, target
+from penstock.storage.cold import ColdReader
+from penstock.storage.facts import facts
+from penstock.storage.staging import Barrier, Writer
+from penstock.storage.walk import walk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+NAMES = (
+    "a", "a b/c", "a!b", "a-b/x", "a.b", "dir/deep/er/file", "-dash", "$(touch PWNED)", "quote'\"",
+    "new\nline", "tab\t", "%41", "x" * 255, os.fsdecode(b"\xff\xfe/\xe9"), "ünï", "\x1b[31m", "`id`", "*?[",
+)  # fmt: skip
+TIME = 1_234_567_890_123_456_789
+
+
+def make_writer(data: Path, **over: object) -> Writer:
+    options = {
+        "file_mode": 0o440, "dir_mode": 0o2550, "gid": None, "durability": "syncfs", "attempt": "1",
+        "keep_mtime": True,
+    }  # fmt: skip
+    return Writer(data, **{**options, **over})  # type: ignore[arg-type]
+
+
+def put(writer: Writer, path: str, content: bytes, mtime_ns: int = TIME) -> None:
+    pending = writer.begin(path, len(content))
+    pending.write_all(memoryview(content))
+    writer.finish(pending, mtime_ns)
+
+
+class StorageContract:
+    """Subclasses give `place`: an empty folder on the file system under test."""
+
+    @pytest.mark.parametrize("durability", ["fsync", "syncfs"])
+    def test_stored_as_given(self, place: Path, durability: str) -> None:
+        with Barrier(place) as barrier, make_writer(place, durability=durability) as writer:
+            for number, name in enumerate(NAMES):
+                put(writer, name, name.encode("utf-8", "surrogateescape") * (number * 3000), TIME + number)
+            writer.settle()
+            barrier.wait()
+        for number, name in enumerate(NAMES):
+            content = name.encode("utf-8", "surrogateescape") * (number * 3000)
+            seen = os.lstat(place / name)
+            assert (place / name).read_bytes() == content
+            assert stat.S_IMODE(seen.st_mode) == 0o440
+            assert seen.st_mtime_ns == TIME + number
+        found = [f.path for f in walk(place) if f.kind == "file"]
+        assert found == sorted(NAMES, key=os.fsencode)
+
+    def test_no_name_before_the_end(self, place: Path) -> None:
+        with make_writer(place) as writer:
+            put(writer, "d/x", b"old")
+            pending = writer.begin("d/x", 3)
+            pending.write_all(memoryview(b"new"))
+            assert (place / "d/x").read_bytes() == b"old"
+            writer.discard(pending)
+            assert os.listdir(place / "d") == ["x"]
+            put(writer, "d/x", b"new")
+            assert (place / "d/x").read_bytes() == b"new"
+
+    def test_parts_of_a_giant_in_any_order(self, place: Path) -> None:
+        content = os.urandom(5 * 65536 + 17)
+        with make_writer(place) as one, make_writer(place, attempt="2") as two:
+            for number, writer in ((3, one), (0, two), (5, two), (1, one), (4, one), (2, two)):
+                piece = content[number * 65536 : (number + 1) * 65536]
+                pending = writer.begin_part("g/iant", len(content), number * 65536, len(piece))
+                writer.alive(pending)
+                pending.write_all(memoryview(piece)[:1000])
+                pending.write_all(memoryview(piece)[1000:])
+                writer.finish_part(pending, TIME)
+        assert (place / "g/iant").read_bytes() == content
+        assert os.stat(place / "g/iant").st_mtime_ns == TIME
+
+    @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_001, (1 << 20) + 5])
+    def test_read_back_truthfully(self, place: Path, size: int) -> None:
+        content = os.urandom(size)
+        with Barrier(place) as barrier, make_writer(place) as writer:
+            put(writer, "d/f", content)
+            barrier.wait()
+        known = facts(place)
+        with ColdReader(place, known) as reader:
+            for offset in sorted({0, size // 2, max(0, size - 1)}):
+                got = hashlib.sha256()
+                seen = reader.read("d/f", offset, size - offset, got.update)
+                assert got.digest() == hashlib.sha256(content[offset:]).digest()
+                assert seen.stat.st_size == size
+                assert seen.method == "cached" if known.kind == "tmpfs" else seen.method in (
+                    "direct", "dropped", "cached",
+                )  # fmt: skip
+            with pytest.raises(IntegrityError, match=f"it has {size} bytes"):
+                reader.read("d/f", 0, size + 1, got.update)
+            with pytest.raises(IntegrityError, match="not there"):
+                reader.read("d/none", 0, 1, got.update)
+
+    def test_whole_way_to_a_reader(self, place: Path) -> None:
+        layout = DatasetLayout(place, "set")
+        target.prepare(layout)
+        assert target.releases(layout) == []
+        assert target.current(layout) is None
+        for release in ("r1", "r2"):
+            data = target.open_staging(layout, release, 0o2550, os.getegid())
+            with make_writer(data, gid=os.getegid()) as writer:
+                put(writer, "a/b", release.encode())
+                writer.discard(writer.begin("c", 1))
+                part = writer.begin_part("g", 4, 0, 4)
+                part.write_all(memoryview(b"good"))
+                writer.finish_part(part, TIME)
+                left = writer.begin("a/left", 1)
+                os.close(left.fd)
+            assert target.sweep_temporaries(data) == 1
+            counts = permissions.mend(layout.staging(release), PermissionsConfig(), os.getegid())
+            assert counts["changed_files"] == 1
+            assert counts["changed_folders"] == 2
+            again = permissions.mend(layout.staging(release), PermissionsConfig(), os.getegid())
+            assert (again["changed_files"], again["changed_folders"]) == (0, 0)
+            for name in (SEAL, MANIFEST):
+                (layout.staging(release) / name).write_text("{}")
+            assert stat.S_IMODE(layout.staging(release).stat().st_mode) == 0o700
+            publishing.reveal(layout, release)
+            publishing.point(layout, release)
+            assert os.readlink(layout.current) == f"releases/{release}"
+            assert (layout.current / "data/a/b").read_text() == release
+            modes = {
+                str(p.relative_to(layout.current)): stat.S_IMODE(p.lstat().st_mode)
+                for p in sorted((layout.current / ".").rglob("*"))
+            }
+            assert modes == {
+                "data": 0o2550, "data/a": 0o2550, "data/a/b": 0o440, "data/g": 0o440,
+                MANIFEST: 0o440, SEAL: 0o440,
+            }  # fmt: skip
+        assert target.releases(layout) == ["r1", "r2"]
+        target.remove_tree(layout.release("r1"))
+        assert target.releases(layout) == ["r2"]
+
+    def test_an_unchanged_file_is_linked(self, place: Path) -> None:
+        base, data = place / "base", place / "data"
+        base.mkdir()
+        data.mkdir()
+        with make_writer(base) as writer:
+            put(writer, "d/same", b"same")
+        with make_writer(data) as writer:
+            for _ in range(2):
+                assert writer.link(base, "d/same", 4, TIME)
+                assert os.listdir(data / "d") == ["same"]
+            put(writer, "d/other", b"xxxx")
+            assert not writer.link(base, "d/same", 5, TIME)
+            assert not writer.link(base, "d/same", 4, TIME + 1)
+            assert not writer.link(base, "d/none", 4, TIME)
+            assert not writer.link(base, "none/none", 4, TIME)
+        assert (data / "d/same").samefile(base / "d/same")
+        with make_writer(data, file_mode=0o444) as writer:
+            assert not writer.link(base, "d/same", 4, TIME)
+
+    def test_a_late_attempt_stops(self, place: Path) -> None:
+        data = place / "s" / "data"
+        data.mkdir(parents=True)
+        with make_writer(data) as writer:
+            part = writer.begin_part("g", 8, 0, 4)
+            os.chmod(data / "g", 0o440)
+            with pytest.raises(FailedError, match="sealed"):
+                writer.alive(part)
+            writer.discard(part)
+            with pytest.raises(FailedError, match=r"overtaken|sealed"):
+                writer.begin_part("g", 8, 4, 4)
+            os.chmod(data / "g", 0o640)
+            os.rename(place / "s", place / "released")
+            with pytest.raises(FailedError, match="overtaken"):
+                writer.begin_part("g", 8, 4, 4)

@@ -1,0 +1,67 @@
+"""Places to store in: a RAM file system and the disk's, readable for any user."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.layout import DatasetLayout
+from penstock.storage import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+
+@pytest.fixture(params=["/dev/shm", "disk"])
+def place(request: pytest.FixtureRequest) -> Iterator[Path]:
+    """An empty folder on each kind of file system that is always there."""
+    base = tempfile.gettempdir() if request.param == "disk" else request.param
+    folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=base))
+    folder.chmod(0o755)
+    yield folder
+    target.remove_tree(folder)
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    """An empty folder on the disk, that other users can enter."""
+    made = Path(tempfile.mkdtemp(prefix="penstock-test-"))
+    made.chmod(0o755)
+    yield made
+    target.remove_tree(made)
+
+
+@pytest.fixture
+def layout() -> Iterator[DatasetLayout]:
+    """A prepared dataset in RAM: the sweeps over crash points sync thousands of times."""
+    root = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/dev/shm"))
+    root.chmod(0o755)
+    made = DatasetLayout(root, "set")
+    target.prepare(made)
+    yield made
+    target.remove_tree(root)
+
+
+@pytest.fixture(autouse=True)
+def umask() -> Iterator[None]:
+    """As in a process of penstock: no umask."""
+    old = os.umask(0)
+    yield
+    os.umask(old)
+
+
+def need_root() -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can mount file systems and change users")
+
+
+def need(program: str) -> str:
+    path = shutil.which(program)
+    if path is None:
+        pytest.skip(f"{program} is not installed")
+    return path

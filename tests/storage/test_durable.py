@@ -1,0 +1,55 @@
+"""Small files are replaced whole: at every line that a writer may die."""
+
+from __future__ import annotations
+
+import functools
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.forked import killed_at_line
+
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_old_or_new_whenever_it_dies(place: Path) -> None:
+    path = place / "state.json"
+    durable.write_json(path, {"old": True})
+    for line in range(1, 200):
+        killed = killed_at_line(
+            functools.partial(durable.write_json, path, {"new": line}), ("storage/durable.py",), line
+        )
+        assert durable.read_json(path) in ({"old": True}, {"new": line})
+        durable.write_json(path, {"old": True})
+        if not killed:
+            break
+    assert not killed
+    assert line > 10
+
+
+def test_modes_whatever_the_umask(place: Path) -> None:
+    os.umask(0o077)
+    durable.write_file(place / "f", b"x", mode=0o444)
+    durable.make_dirs(place / "a/b", 0o755)
+    assert stat.S_IMODE((place / "f").stat().st_mode) == 0o444
+    assert stat.S_IMODE((place / "a/b").stat().st_mode) == 0o755
+
+
+def test_lines_are_appended(place: Path) -> None:
+    for number in range(3):
+        durable.append_line(place / "history.jsonl", {"n": number})
+    assert (place / "history.jsonl").read_text().splitlines() == ['{"n": 0}', '{"n": 1}', '{"n": 2}']
+    (place / "link").symlink_to(place / "history.jsonl")
+    with pytest.raises(OSError):
+        durable.append_line(place / "link", {})
+
+
+def test_renames_stay_in_one_folder(place: Path) -> None:
+    (place / "d").mkdir()
+    (place / "f").write_text("x")
+    with pytest.raises(ValueError, match="across folders"):
+        durable.rename(place / "f", place / "d/f")

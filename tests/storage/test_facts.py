@@ -1,0 +1,84 @@
+"""Kinds, durability and mounts by their tables."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+from penstock.storage.facts import durability_of, facts, kind_of, mount_of
+
+_MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
+30 22 0:25 / /mnt/beegfs rw,relatime - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf
+31 22 0:26 / /mnt/weka rw,relatime master:3 - wekafs default rw,writecache,inode_bits=auto
+32 22 0:27 / /mnt/with\040space rw - nfs4 server:/x\040y rw,vers=4.2
+33 32 0:28 / /mnt/with\040space rw - fuse.sshfs host: rw,user_id=0
+torn line
+"""
+
+
+@pytest.mark.parametrize(
+    ("path", "expected"),
+    [
+        ("/", ("ext4", "/dev/vda")),
+        ("/mnt/beegfsX", ("ext4", "/dev/vda")),
+        ("/mnt/beegfs", ("beegfs", "beegfs_nodev")),
+        ("/mnt/weka/a/b", ("wekafs", "default")),
+        ("/mnt/with space/a", ("fuse.sshfs", "host:")),
+    ],
+)
+def test_the_mount_of_a_path(path: str, expected: tuple[str, str]) -> None:
+    fstype, _, device = mount_of(path, _MOUNTS)
+    assert (fstype, device) == expected
+
+
+def test_mount_options_hold_both_kinds() -> None:
+    assert "writecache" in mount_of("/mnt/weka", _MOUNTS)[1]
+    assert mount_of("/x", "") == ("", "", "")
+
+
+@pytest.mark.parametrize(
+    ("magic", "fstype", "kind"),
+    [
+        (0xEF53, "ext3", "ext4"),
+        (0x19830326, "beegfs", "beegfs"),
+        (0x12345, "wekafs", "wekafs"),
+        (0x6969, "nfs4", "nfs"),
+        (0x65735546, "fuse.sshfs", "fuse"),
+        (0x794C7630, "overlay", "overlay"),
+        (0x0BD00BD0, "", "lustre"),
+        (0x12345, "", "unknown-12345"),
+    ],
+)
+def test_kinds(magic: int, fstype: str, kind: str) -> None:
+    assert kind_of(magic, fstype) == kind
+
+
+@pytest.mark.parametrize(
+    ("kind", "release", "durability"),
+    [
+        ("ext4", "6.1.0-13-amd64", "syncfs"),
+        ("ext4", "4.18.0-553.el8_10.x86_64", "fsync"),
+        ("tmpfs", "4.18.0", "syncfs"),
+        ("wekafs", "5.14.0-427.el9", "syncfs"),
+        ("lustre", "5.8.0", "syncfs"),
+        ("xfs", "5.7.19", "fsync"),
+        ("xfs", "odd", "fsync"),
+        ("beegfs", "6.1.0", "fsync"),
+        ("nfs", "6.1.0", "fsync"),
+        ("fuse", "6.1.0", "fsync"),
+        ("overlay", "6.1.0", "fsync"),
+    ],
+)
+def test_durability(kind: str, release: str, durability: str) -> None:
+    assert durability_of(kind, release) == durability
+
+
+def test_facts_of_this_machine(folder: Path) -> None:
+    seen, space = facts(folder), os.statvfs(folder)
+    assert 0 < seen.free_bytes <= space.f_blocks * space.f_frsize
+    assert not seen.read_only
+    assert facts(folder / "not" / "yet").device == seen.device
+    shm = facts(Path("/dev/shm"))
+    assert (shm.kind, shm.durability, shm.direct) == ("tmpfs", "syncfs", False)

@@ -1,0 +1,253 @@
+"""One holder at a time: racers, dead holders, foreign hosts, by the table in storage.locking."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import signal
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.forked import killed_at_line
+
+from penstock.errors import FailedError, LockedError
+from penstock.storage import holder as holders
+from penstock.storage import locking
+from penstock.storage.locking import DatasetLock
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.layout import DatasetLayout
+
+ME = holders.this_process("run", "copy")
+DEAD = dataclasses.replace(ME, pid=2**22 + 1, start="1")
+REUSED = dataclasses.replace(ME, pid=1, start="not the start time of process 1")
+AWAY = dataclasses.replace(ME, host="node17", boot="another boot", job="4711")
+REBOOTED = dataclasses.replace(ME, boot="another boot")
+CONTAINED = dataclasses.replace(ME, namespace="pid:[1]")
+
+
+def unknown(job: str) -> bool | None:
+    return None
+
+
+def lock(layout: DatasetLayout, ended: Callable[[str], bool | None] = unknown, **over: object) -> DatasetLock:
+    options = {"run": "0123", "command": "publish", "patience": 0.4, "heartbeat": 0.1}
+    return DatasetLock(layout, holder_ended=ended, **{**options, **over})  # type: ignore[arg-type]
+
+
+def plant(layout: DatasetLayout, holder: holders.Holder) -> None:
+    layout.lock.write_bytes(holder.to_json())
+
+
+def clean(layout: DatasetLayout) -> bool:
+    return not [n for n in os.listdir(layout.state) if "lock" in n or "dead" in n]
+
+
+def test_held_and_given_back(layout: DatasetLayout) -> None:
+    for _ in range(3):
+        with lock(layout) as held:
+            held.assert_held()
+            with pytest.raises(LockedError) as caught, lock(layout):
+                pass
+            assert caught.value.exit_code == 7
+            for part in ("penstock publish", socket.gethostname(), str(os.getpid()), "run 0123", "since"):
+                assert part in str(caught.value)
+        assert clean(layout)
+    with pytest.raises(FailedError, match="was lost"):
+        held.assert_held()
+
+
+def test_given_back_on_an_error(layout: DatasetLayout) -> None:
+    with pytest.raises(KeyError), lock(layout):
+        raise KeyError
+    assert clean(layout)
+
+
+@pytest.mark.parametrize(
+    ("holder", "ended", "taken"),
+    [
+        (ME, None, False),
+        (ME, True, False),
+        (DEAD, None, True),
+        (DEAD, False, True),
+        (REUSED, None, True),
+        (AWAY, True, True),
+        (AWAY, False, False),
+        (AWAY, None, True),  # its heartbeat stands still here
+        (REBOOTED, None, True),
+        (CONTAINED, None, True),
+    ],
+)
+def test_who_is_taken_over(
+    layout: DatasetLayout, holder: holders.Holder, ended: bool | None, taken: bool
+) -> None:
+    plant(layout, holder)
+    asked: list[str] = []
+
+    def answer(job: str) -> bool | None:
+        asked.append(job)
+        return ended
+
+    if taken:
+        with lock(layout, answer) as held:
+            held.assert_held()
+    else:
+        with pytest.raises(LockedError), lock(layout, answer):
+            pass
+        assert holders.parse(layout.lock.read_bytes()) == holder
+    assert set(asked) <= {"4711"}
+
+
+def test_nobody_waits_where_the_case_is_clear(layout: DatasetLayout) -> None:
+    def never(seconds: float) -> None:
+        raise AssertionError("waited")
+
+    for holder in (DEAD, REUSED, AWAY):
+        plant(layout, holder)
+        with lock(layout, lambda _: True, pause=never):
+            pass
+
+
+@pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}'])
+def test_a_lock_that_says_nothing_is_watched(layout: DatasetLayout, content: bytes) -> None:
+    layout.lock.write_bytes(content)
+    with lock(layout):
+        pass
+    layout.lock.write_bytes(content)
+    with pytest.raises(LockedError), lock(layout, pause=lambda _: os.utime(layout.lock)):
+        pass
+
+
+def test_a_heart_that_beats_elsewhere(layout: DatasetLayout) -> None:
+    plant(layout, AWAY)
+    with pytest.raises(LockedError, match="node17"), lock(layout, pause=lambda _: os.utime(layout.lock)):
+        pass
+
+
+def test_the_heart_beats(layout: DatasetLayout) -> None:
+    with lock(layout, heartbeat=0.01):
+        os.utime(layout.lock, ns=(1, 1))
+        for _ in range(6000):
+            if layout.lock.stat().st_mtime_ns != 1:
+                break
+            locking._pause(0.01)
+        assert layout.lock.stat().st_mtime_ns != 1
+
+
+def test_a_requeued_job_takes_over_its_own_lock(
+    layout: DatasetLayout, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plant(layout, dataclasses.replace(AWAY, restart="0"))
+    monkeypatch.setenv("SLURM_JOB_ID", "4711")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    with lock(layout, lambda _: False) as held:
+        held.assert_held()
+
+
+def test_a_lost_lock_is_noticed_and_left_alone(layout: DatasetLayout) -> None:
+    with lock(layout) as held:
+        layout.lock.unlink()
+        plant(layout, AWAY)
+        with pytest.raises(FailedError, match="was lost") as caught:
+            held.assert_held()
+        assert "node17" in str(caught.value)
+    assert holders.parse(layout.lock.read_bytes()) == AWAY
+
+
+def test_twenty_racers_and_one_winner(layout: DatasetLayout) -> None:
+    for first in (None, DEAD):
+        if first:
+            plant(layout, first)
+        go_read, go = os.pipe()
+        said, say = os.pipe()
+        end_read, end = os.pipe()
+        pids = []
+        for _ in range(20):
+            pid = os.fork()
+            if pid == 0:
+                os.close(end)
+                os.close(go)
+                os.read(go_read, 1)
+                try:
+                    with lock(layout) as held:
+                        held.assert_held()
+                        os.write(say, b"w")
+                        os.read(end_read, 1)
+                        held.assert_held()
+                    os._exit(0)
+                except LockedError:
+                    os.write(say, b"l")
+                    os._exit(7)
+                finally:
+                    os._exit(1)
+            pids.append(pid)
+        os.close(go)
+        answers = b""
+        while len(answers) < 20:
+            answers += os.read(said, 20)
+        assert answers.count(b"w") == 1
+        os.close(end)
+        codes = sorted(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) for pid in pids)
+        assert codes == [0] + [7] * 19
+        assert clean(layout)
+        for fd in (go_read, said, say, end_read):
+            os.close(fd)
+
+
+@pytest.mark.parametrize("reaped", [True, False])
+def test_a_killed_holder_is_taken_over_at_once(layout: DatasetLayout, reaped: bool) -> None:
+    read, write = os.pipe()
+    pid = os.fork()
+    if pid == 0:
+        with lock(layout):
+            os.write(write, b"!")
+            signal.pause()
+        os._exit(0)
+    os.read(read, 1)
+    with pytest.raises(LockedError), lock(layout):
+        pass
+    os.kill(pid, signal.SIGKILL)
+    os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+    if reaped:
+        os.waitpid(pid, 0)
+    with lock(layout) as held:
+        held.assert_held()
+    if not reaped:
+        os.waitpid(pid, 0)
+    os.close(read)
+    os.close(write)
+
+
+def test_killed_at_every_line(layout: DatasetLayout) -> None:
+    def child() -> None:
+        plant(layout, DEAD)
+        with lock(layout) as held:
+            held.assert_held()
+
+    for line in range(1, 1000):
+        killed = killed_at_line(child, ("storage/locking.py", "storage/holder.py"), line)
+        with lock(layout) as held:
+            held.assert_held()
+        assert not layout.lock.exists()
+        if not killed:
+            break
+    assert not killed
+    assert line > 60
+
+
+@pytest.mark.parametrize("made", ["refused", "symlink"])
+def test_without_hard_links(layout: DatasetLayout, made: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def link(old: str, new: str, *, follow_symlinks: bool = True) -> None:
+        if made == "refused":
+            raise PermissionError(1, "Operation not permitted")
+        os.symlink(old, new)
+
+    monkeypatch.setattr(os, "link", link)
+    with lock(layout) as held:
+        held.assert_held()
+        with pytest.raises(LockedError), lock(layout):
+            pass
+    assert clean(layout)

@@ -1,0 +1,120 @@
+"""Final modes and groups: set where they differ, checked everywhere, refused with the reason."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.storage.conftest import need_root
+from tests.support.forked import NOBODY, forked
+
+from penstock.config.model import PermissionsConfig
+from penstock.errors import FailedError, PreflightError
+from penstock.storage import permissions, target
+from penstock.storage.walk import walk
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture
+def staging(folder: Path) -> Path:
+    made = folder / "staging"
+    (made / "data/d/e").mkdir(parents=True)
+    for name, mode in (("f", 0o600), ("d/g", 0o440), ("d/e/h", 0o6777), ("d/e/none", 0)):
+        (made / "data" / name).write_text(name)
+        (made / "data" / name).chmod(mode)
+    (made / "data/d/empty").mkdir(mode=0o777)
+    return made
+
+
+@pytest.mark.parametrize(
+    ("file_mode", "dir_mode", "files", "folders"),
+    [
+        (0o440, 0o2550, 0o440, 0o2550),
+        (0o444, 0o555, 0o444, 0o555),
+        (0o640, 0o2750, 0o640, 0o2750),
+        (0o7777, 0o7777, 0o775, 0o2775),
+    ],
+)
+def test_all_of_it_is_as_the_policy_says(
+    staging: Path, file_mode: int, dir_mode: int, files: int, folders: int
+) -> None:
+    policy = PermissionsConfig(file_mode=file_mode, dir_mode=dir_mode)
+    counts = permissions.mend(staging, policy, None)
+    assert (counts["files"], counts["folders"]) == (4, 3)
+    for found in walk(staging / "data"):
+        assert found.mode == (files if found.kind == "file" else folders), found
+    assert stat.S_IMODE((staging / "data").stat().st_mode) == folders
+    again = permissions.mend(staging, policy, None)
+    assert (again["changed_files"], again["changed_folders"]) == (0, 0)
+
+
+def test_nothing_is_touched_that_is_right(staging: Path) -> None:
+    before = (staging / "data/d/g").stat().st_ctime_ns
+    permissions.mend(staging, PermissionsConfig(), None)
+    assert (staging / "data/d/g").stat().st_ctime_ns == before
+
+
+def test_the_group_is_given(staging: Path) -> None:
+    need_root()
+    permissions.mend(staging, PermissionsConfig(), 4242)
+    assert {f.gid for f in walk(staging / "data")} == {4242}
+    assert (staging / "data").stat().st_gid == 4242
+
+
+def test_a_group_that_one_may_not_give(staging: Path) -> None:
+    need_root()
+    for found in walk(staging / "data"):
+        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
+    os.chown(staging / "data", NOBODY, NOBODY)
+    with pytest.raises(FailedError, match="Operation not permitted") as caught:
+        forked(lambda: permissions.mend(staging, PermissionsConfig(), 4242), uid=NOBODY)
+    assert "group 4242" in str(caught.value)
+    forked(lambda: permissions.mend(staging, PermissionsConfig(), NOBODY), uid=NOBODY)
+    with pytest.raises(PermissionError):  # the fence against late attempts
+        forked(lambda: (staging / "data/d/late").write_text("x"), uid=NOBODY)
+
+
+def test_links_and_specials_are_refused(staging: Path) -> None:
+    (staging / "data/d/link").symlink_to("g")
+    with pytest.raises(FailedError, match="neither a file nor a folder") as caught:
+        permissions.mend(staging, PermissionsConfig(), None)
+    assert "d/link" in str(caught.value)
+
+
+def test_what_another_release_shares_is_never_changed(staging: Path, folder: Path) -> None:
+    os.link(staging / "data/f", folder / "published")
+    with pytest.raises(FailedError, match="shared with another release"):
+        permissions.mend(staging, PermissionsConfig(), None)
+    assert stat.S_IMODE((folder / "published").stat().st_mode) == 0o600
+
+
+def test_groups_by_name_and_number() -> None:
+    assert permissions.group_id(PermissionsConfig()) is None
+    assert permissions.group_id(PermissionsConfig(group="root")) == 0
+    assert permissions.group_id(PermissionsConfig(group="4242")) == 4242
+    with pytest.raises(PreflightError, match="no group 'no such group'"):
+        permissions.group_id(PermissionsConfig(group="no such group"))
+
+
+def test_read_only_trees_can_be_removed(staging: Path) -> None:
+    for found in walk(staging / "data"):
+        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
+    for path in (staging, staging / "data"):
+        os.chown(path, NOBODY, NOBODY)
+    staging.parent.chmod(0o777)
+    outside = staging.parent / "outside"
+    outside.write_text("canary")
+    (staging / "link").symlink_to(outside)
+
+    def child() -> None:
+        permissions.mend(staging, PermissionsConfig(), None)
+        target.remove_tree(staging)
+        target.remove_tree(staging)
+
+    forked(child, uid=NOBODY)
+    assert not staging.exists()
+    assert outside.read_text() == "canary"

@@ -1,0 +1,83 @@
+"""The dataset's folders: modes, owners, refusals that change nothing."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.storage.conftest import need_root
+from tests.support.forked import NOBODY, forked
+
+from penstock.core.layout import DatasetLayout
+from penstock.errors import PreflightError
+from penstock.storage import target
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.lstat().st_mode)
+
+
+@pytest.mark.parametrize("mask", [0, 0o077])
+def test_folders_and_their_modes(folder: Path, mask: int) -> None:
+    os.umask(mask)
+    layout = DatasetLayout(folder / "root", "set")
+    for _ in range(2):
+        target.prepare(layout)
+    assert [mode(p) for p in (layout.root, layout.folder, layout.releases)] == [0o755] * 3
+    assert mode(layout.state) == 0o700
+    data = target.open_staging(layout, "r", 0o2550, None)
+    assert data == layout.staging("r") / "data"
+    assert (mode(layout.staging("r")), mode(data)) == (0o700, 0o2750)
+
+
+def test_the_state_elsewhere(folder: Path) -> None:
+    (folder / "state").mkdir()
+    layout = DatasetLayout(folder / "root", "set", folder / "state")
+    target.prepare(layout)
+    assert mode(folder / "state/set/.penstock") == 0o700
+    assert sorted(os.listdir(layout.folder)) == ["releases"]
+
+
+def test_an_inherited_group_stays(folder: Path) -> None:
+    need_root()
+    os.chown(folder, 0, 4242)
+    folder.chmod(0o2775)
+    layout = DatasetLayout(folder, "set")
+    target.prepare(layout)
+    data = target.open_staging(layout, "r", 0o2550, None)
+    assert (layout.folder.stat().st_gid, mode(layout.folder)) == (4242, 0o2755)
+    assert data.stat().st_gid == 4242
+
+
+def test_refusals_change_nothing(folder: Path) -> None:
+    (folder / "file").write_text("x")
+    for root, why in ((folder / "file", "not a folder"), (folder / "no/where", "neither it nor")):
+        with pytest.raises(PreflightError, match=why):
+            target.prepare(DatasetLayout(root, "set"))
+    (folder / "set").symlink_to(folder)
+    with pytest.raises(PreflightError, match="not a folder"):
+        target.prepare(DatasetLayout(folder, "set"))
+    (folder / "open").mkdir(mode=0o777)
+    with pytest.raises(PreflightError, match="everybody may write"):
+        target.prepare(DatasetLayout(folder, "open"))
+    assert sorted(os.listdir(folder)) == ["file", "open", "set"]
+
+
+def test_another_accounts_dataset(layout: DatasetLayout) -> None:
+    need_root()
+    with pytest.raises(PreflightError, match="belongs to root"):
+        forked(lambda: target.check_owner(layout), uid=NOBODY)
+    with pytest.raises(PreflightError, match="may not write"):
+        forked(lambda: target.prepare(layout), uid=NOBODY)
+
+
+def test_the_root_may_be_a_link(folder: Path) -> None:
+    (folder / "real").mkdir()
+    (folder / "root").symlink_to("real")
+    target.prepare(DatasetLayout(folder / "root", "set"))
+    assert (folder / "real/set/releases").is_dir()
