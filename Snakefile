@@ -25,4 +25,9 @@ include: "workflow/rules/report.smk"
 rule all:
     default_target: True
     input:
+        expand(
+            "results/{dataset}/list/{invocation}.json",
+            dataset=DATASETS,
+            invocation=INVOCATION,
+        ),
         reported,

@@ -4,7 +4,14 @@
 # the kernel's and ends with its holder, however that ends.
 import fcntl
 
-from penstock.cli import above
+from penstock.cli import above, exits
+from penstock.errors import LockedError
+
+if exits.EXITS in os.environ:
+    # Below `penstock run`, which shows the steps' own progress and the summary.
+    for handler in logger.handlers:
+        if handler.name == "DefaultStreamHandler":
+            handler.setLevel("WARNING")
 
 STATE = os.path.abspath("results/.workflow")
 
@@ -23,6 +30,7 @@ def lock_workdir():
         names = holder.split()
         if not names or all(above.alive(name) for name in names):
             pid = names[-1].partition(".")[0] if names else "unknown"
+            exits.leave("snakemake", LockedError.exit_code)
             raise WorkflowError(
                 f"another Snakemake (process {pid}) stages from this working directory: wait for it, "
                 "or stop it, or use another working directory"

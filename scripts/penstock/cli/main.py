@@ -39,7 +39,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import commands
+    from penstock.cli import commands, exits
     from penstock.cli.session import Session
 
     session = Session(parsed)
@@ -69,7 +69,8 @@ def _run(parsed: argparse.Namespace) -> int:
                 code = _system(error, session)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 code = _unexpected(error, session)
-            session.leave_exit(code)
+            if parsed.command != "run":
+                exits.leave(parsed.command, code)
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)

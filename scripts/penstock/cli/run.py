@@ -15,7 +15,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.cli import above
-from penstock.cli.session import ABOVE, EXITS, PROGRESS
+from penstock.cli import exits as exit_files
+from penstock.cli.session import ABOVE, PROGRESS
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def _snakemake(command: list[str], invocation: str, exits: Path, session: Sessio
     surroundings = {
         **os.environ,
         ABOVE: " ".join(names),
-        EXITS: str(exits),
+        exit_files.EXITS: str(exits),
         "PENSTOCK_INVOCATION": invocation,
         PROGRESS: session.parsed.progress,
     }
@@ -120,10 +121,7 @@ def _exit_status(status: int, exits: Path, session: Session) -> int:
         return 128 + session.stop.signal_number
     if status == 0:
         return 0
-    for path in sorted(exits.iterdir()):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return int(json.loads(path.read_text(encoding="utf-8"))["exit"])
-    return 1
+    return exit_files.first(exits) or 1
 
 
 def _summaries(names: list[str], invocation: str) -> None:

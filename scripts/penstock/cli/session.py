@@ -17,7 +17,6 @@ import signal
 import sys
 import threading
 import time
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from penstock.cli import above
@@ -27,6 +26,7 @@ from penstock.steps.context import Context, Stop
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
     from types import TracebackType
 
     from penstock.config.model import Config
@@ -34,7 +34,6 @@ if TYPE_CHECKING:
 
 ABOVE = "PENSTOCK_ABOVE"
 WORKFLOW = "PENSTOCK_WORKFLOW"
-EXITS = "PENSTOCK_EXITS"
 PROGRESS = "PENSTOCK_PROGRESS"
 
 
@@ -149,14 +148,6 @@ class Session:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             durable.write_json(path, result, mode=0o644)
-
-    def leave_exit(self, code: int) -> None:
-        """Tell `penstock run`, which only sees Snakemake's 0 or 1, how this step ended."""
-        folder = os.environ.get(EXITS)
-        if folder and code and self.parsed.command != "run" and os.path.isdir(folder):
-            said = {"command": self.parsed.command, "exit": code, "when": time.time()}
-            name = f"{time.time_ns():020d}-{os.getpid()}.json"
-            Path(folder, name).write_text(json.dumps(said), encoding="utf-8")
 
 
 def _logged(view: View) -> View:
