@@ -42,7 +42,8 @@ def nanoseconds(value: object) -> int:
         aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
         return int(aware.timestamp()) * 1_000_000_000 + aware.microsecond * 1000
     if isinstance(value, (int, float)):
-        return int(value * 1_000_000_000)
+        # To microseconds: one protocol may give one time as a float here, as a datetime there.
+        return round(value * 1_000_000) * 1000
     if isinstance(value, str):
         try:
             if value.isdigit() and len(value) == 14:

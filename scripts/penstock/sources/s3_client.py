@@ -163,8 +163,9 @@ class S3Client:
                 why=f"status {status}, to {host or 'no host'}",
                 hint="check endpoint_url and the bucket's name",
             )
-        if host == old.host and (target.port or (443 if old.tls else 80)) == old.port:
-            return False
+        port = target.port or (443 if target.scheme == "https" else 80)
+        if (host, port, target.scheme == "https") == (old.host, old.port, old.tls):
+            return True  # the same again; the number of tries is limited
         server = endpoint(
             f"{target.scheme}://{target.netloc.rpartition('@')[2]}",
             self.bucket.options,

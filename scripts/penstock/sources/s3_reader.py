@@ -128,15 +128,24 @@ def _other_object(headers: dict[bytes, bytes], token: str, where: str) -> Pensto
 
 
 def part_bytes(client: S3Client, path: str, entry: Entry, parts: int) -> int:
-    """The size of a multipart object's parts, 0 when they are not all alike or not known."""
-    query = "partNumber=1"
+    """The size of a multipart object's parts, 0 when they are not all alike or not known.
+
+    The first and the last part are asked for: parts of mixed sizes are not taken for alike.
+    """
+    size = _part_size(client, path, entry, 1)
+    if not size or -(-entry.size // size) != parts:
+        return 0
+    if parts > 2 and _part_size(client, path, entry, parts) != entry.size - size * (parts - 1):
+        return 0
+    return size
+
+
+def _part_size(client: S3Client, path: str, entry: Entry, number: int) -> int:
+    query = f"partNumber={number}"
     if entry.version:
         query += f"&versionId={quote_value(entry.version.encode())}"
     connection = client.request("HEAD", path, query, f'If-Match: "{entry.token}"\r\n')
-    length, status, headers = connection.length, connection.status, connection.headers
+    length, status, etag = connection.length, connection.status, connection.headers.get(b"etag", b"")
     connection.finish()
-    if status not in (200, 206) or length <= 0:
-        return 0
-    if headers.get(b"etag", b"").strip(b'"') != entry.token.encode("latin-1", "replace"):
-        return 0
-    return length if -(-entry.size // length) == parts else 0
+    same = etag.strip(b'"') == entry.token.encode("latin-1", "replace")
+    return length if status in (200, 206) and same and length > 0 else 0

@@ -1,0 +1,169 @@
+"""The stores that the sources are tried on."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.contracts.source_contract import ODD
+from tests.support.s3server import S3Server
+from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
+
+from penstock.config.model import DatasetConfig, SourceConfig
+from penstock.sources.opening import open_source
+from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources.sigv4 import Keys
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.sources.port import Source
+
+
+@pytest.fixture(autouse=True)
+def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nothing of this machine's AWS or proxy settings reaches a test."""
+    for name in list(os.environ):
+        if name.startswith("AWS_") or name.lower().endswith("_proxy") or name == "REQUESTS_CA_BUNDLE":
+            monkeypatch.delenv(name)
+    monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
+
+
+def dataset(url: str, **over: Any) -> DatasetConfig:
+    return DatasetConfig("d", (SourceConfig(url),), **over)
+
+
+class FolderStore:
+    """A folder; overwritten as tools do it, by a new file renamed over the old one."""
+
+    odd = (*ODD, "new\nline", os.fsdecode(b"\xff\xfe/\xe9"), "cr\rname")
+
+    def __init__(self, root: Path, url: str = "") -> None:
+        self.root = root
+        self.url = url or str(root)
+
+    def put(self, key: str, data: bytes) -> None:
+        path = self.root / key
+        path.parent.mkdir(parents=True, exist_ok=True)
+        fd, new = tempfile.mkstemp(dir=self.root.parent)
+        with open(fd, "wb") as file:
+            file.write(data)
+        os.replace(new, path)
+
+    def remove(self, key: str) -> None:
+        os.unlink(self.root / key)
+
+    def source(self) -> Source:
+        return open_source(SourceConfig(self.url), dataset(self.url))
+
+
+class DemoStore(FolderStore):
+    """The demo server over a folder."""
+
+    odd = (*ODD, "new\nline", "cr\rname")
+
+    def __init__(self, root: Path, server: S3Server) -> None:
+        super().__init__(root)
+        self._server = server
+
+    def source(self) -> Source:
+        options: dict[str, Any] = {"endpoint_url": self._server.endpoint}
+        if self._server.ca:
+            options["ca_bundle"] = str(self._server.ca)
+        config = SourceConfig(self._server.url(), storage_options=options)
+        keys = Keys("AKIDEMO", "demo-secret-demo")
+        credentials = S3Credentials(keys, "us-east-1", self._server.endpoint)
+        return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
+
+
+class VersityStore:
+    """A bucket of a real S3 server, filled by botocore."""
+
+    odd = ODD
+
+    def __init__(self, server: Versity, bucket: str) -> None:
+        import botocore.session
+
+        self.server, self.bucket = server, bucket
+        self.client: Any = botocore.session.Session().create_client(
+            "s3",
+            "us-east-1",
+            endpoint_url=server.endpoint,
+            aws_access_key_id=ACCESS,
+            aws_secret_access_key=SECRET,
+        )
+        self.client.create_bucket(Bucket=bucket)
+
+    def put(self, key: str, data: bytes, **more: Any) -> None:
+        self.client.put_object(Bucket=self.bucket, Key=f"pre fix/{key}", Body=data, **more)
+
+    def remove(self, key: str) -> None:
+        self.client.delete_object(Bucket=self.bucket, Key=f"pre fix/{key}")
+
+    def source(self) -> Source:
+        config = SourceConfig(
+            f"s3://{self.bucket}/pre fix", storage_options={"endpoint_url": self.server.endpoint}
+        )
+        credentials = S3Credentials(Keys(ACCESS, SECRET), "us-east-1", self.server.endpoint)
+        return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
+
+    def close(self) -> None:
+        self.client.close()
+
+
+class MemoryStore:
+    """fsspec's memory: the generic reader without a network."""
+
+    odd = tuple(key for key in ODD if key != "?query=1&x=2")
+
+    def __init__(self) -> None:
+        import fsspec
+
+        self._fs = fsspec.filesystem("memory")
+        self._fs.store.clear()
+        self._fs.pseudo_dirs.clear()
+
+    def put(self, key: str, data: bytes) -> None:
+        self._fs.makedirs("/root", exist_ok=True)
+        self._fs.pipe_file(f"/root/{key}", data)
+
+    def remove(self, key: str) -> None:
+        self._fs.rm_file(f"/root/{key}")
+
+    def source(self) -> Source:
+        return open_source(SourceConfig("memory://root"), dataset("memory://root"))
+
+
+@pytest.fixture(scope="session")
+def versity() -> Iterator[Versity]:
+    folder = Path(tempfile.mkdtemp(prefix="versity-", dir="/var/tmp"))
+    server = Versity(folder)
+    try:
+        server.start()
+    except UnavailableError as error:
+        pytest.skip(f"no real S3 server: {error}")
+    yield server
+    server.stop()
+    shutil.rmtree(folder)
+
+
+@pytest.fixture(scope="session")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    root = tmp_path_factory.mktemp("demo") / "root"
+    root.mkdir()
+    keys = {"access_key": "AKIDEMO", "secret_key": "demo-secret-demo"}
+    with S3Server(root, **keys, options=["--checksums", "--md5-etags"]) as server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def demo_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    root = tmp_path_factory.mktemp("demo") / "root"
+    root.mkdir()
+    with S3Server(root, tls=True, access_key="AKIDEMO", secret_key="demo-secret-demo") as server:
+        yield server

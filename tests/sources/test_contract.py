@@ -1,0 +1,126 @@
+"""The source contract over every kind of source."""
+
+from __future__ import annotations
+
+import shutil
+import uuid
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.contracts.source_contract import SourceContract, composite, content, drain, entry_of, listing, sums
+from tests.sources.conftest import DemoStore, FolderStore, MemoryStore, VersityStore
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.s3server import S3Server
+    from tests.support.versity import Versity
+
+MIB = 1 << 20
+
+
+class TestFolder(SourceContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FolderStore:
+        root = tmp_path / "root"
+        root.mkdir()
+        return FolderStore(root)
+
+
+class TestFileUrl(SourceContract):
+    @pytest.fixture
+    def store(self, tmp_path: Path) -> FolderStore:
+        root = tmp_path / "root %41"
+        root.mkdir()
+        return FolderStore(root, f"file://{root}/")
+
+
+class TestDemoServer(SourceContract):
+    @pytest.fixture
+    def store(self, demo: S3Server) -> DemoStore:
+        _empty(demo.root)
+        return DemoStore(demo.root, demo)
+
+
+class TestDemoServerByTls(SourceContract):
+    @pytest.fixture
+    def store(self, demo_tls: S3Server) -> DemoStore:
+        _empty(demo_tls.root)
+        return DemoStore(demo_tls.root, demo_tls)
+
+
+class TestVersity(SourceContract):
+    """A real server, with the proofs that only one can give."""
+
+    @pytest.fixture
+    def store(self, versity: Versity) -> Iterator[VersityStore]:
+        store = VersityStore(versity, f"b{uuid.uuid4().hex}")
+        yield store
+        store.close()
+
+    @pytest.mark.parametrize("algorithm", ["CRC32C", "CRC64NVME", "CRC32", "SHA256", "SHA1"])
+    def test_full_checksums_are_stated(self, store: VersityStore, algorithm: str) -> None:
+        data = content("x", 70_000)
+        store.put("x", data, ChecksumAlgorithm=algorithm)
+        source = store.source()
+        reader = source.reader()
+        entry = entry_of(listing(source)["x"])
+        body = reader.open(entry, 0, entry.size)
+        stated = {claim.algorithm: claim for claim in body.claims}
+        assert drain(body) == data
+        assert stated[algorithm.lower()].kind == "full"
+        assert stated[algorithm.lower()].value == sums(data)[algorithm.lower()]
+        assert stated["md5"].value == sums(data)["md5"]
+        reader.close()
+
+    @pytest.mark.parametrize("algorithm", ["CRC32C", "SHA256"])
+    def test_composites_come_with_the_size_of_their_parts(self, store: VersityStore, algorithm: str) -> None:
+        data = content("x", 11 * MIB + 5)
+        _multipart(store, "x", [data[: 5 * MIB], data[5 * MIB : 10 * MIB], data[10 * MIB :]], algorithm)
+        source = store.source()
+        reader = source.reader()
+        entry = entry_of(listing(source)["x"])
+        body = reader.open(entry, 0, entry.size)
+        assert drain(body) == data
+        for claims in (body.claims, source.checksum(entry)):
+            assert {claim.kind for claim in claims} == {"composite"}
+            assert {claim.algorithm for claim in claims} == {algorithm.lower(), "md5"}
+            for claim in claims:
+                assert (claim.parts, claim.part_bytes) == (3, 5 * MIB)
+                assert claim.value == composite(claim.algorithm, data, 5 * MIB)
+        reader.close()
+
+    def test_parts_of_mixed_sizes_are_not_taken_for_alike(self, store: VersityStore) -> None:
+        data = content("x", 19 * MIB)
+        _multipart(store, "x", [data[: 7 * MIB], data[7 * MIB : 12 * MIB], data[12 * MIB :]], "CRC32C")
+        source = store.source()
+        entry = entry_of(listing(source)["x"])
+        assert {claim.part_bytes for claim in source.checksum(entry)} == {0}
+
+
+def _multipart(store: VersityStore, key: str, parts: list[bytes], algorithm: str) -> None:
+    place = {"Bucket": store.bucket, "Key": f"pre fix/{key}"}
+    upload = store.client.create_multipart_upload(**place, ChecksumAlgorithm=algorithm)["UploadId"]
+    done = []
+    for number, data in enumerate(parts, 1):
+        answer = store.client.upload_part(
+            **place, UploadId=upload, PartNumber=number, Body=data, ChecksumAlgorithm=algorithm
+        )
+        name = f"Checksum{algorithm}"
+        done.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
+    store.client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": done})
+
+
+class TestMemory(SourceContract):
+    @pytest.fixture
+    def store(self) -> MemoryStore:
+        return MemoryStore()
+
+
+def _empty(root: Path) -> None:
+    for item in root.iterdir():
+        if item.is_dir():
+            shutil.rmtree(item)
+        else:
+            item.unlink()

