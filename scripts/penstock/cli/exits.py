@@ -26,3 +26,8 @@ def first(folder: Path) -> int | None:
         with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
             return int(json.loads(path.read_text(encoding="utf-8"))["exit"])
     return None
+
+
+def below_run() -> bool:
+    """Whether a `penstock run` started this."""
+    return EXITS in os.environ

@@ -95,10 +95,8 @@ def _told(error: ValidationError) -> Iterator[Problem]:
                 if key not in instance:
                     inner = part.get("properties", {}).get(key, {}).get("expect", "")
                     yield Problem((*path, key), "is missing" + (f": give {inner}" if inner else ""))
-        case "pattern" if path and error.parent is not None and error.parent.validator == "propertyNames":
+        case "pattern" if "propertyNames" in error.absolute_schema_path:
             yield Problem((*path, instance), expect)
-        case "propertyNames":
-            yield Problem(path, expect)
         case "oneOf" if "$defs" not in part and isinstance(instance, dict):
             both = "source" in instance and "sources" in instance
             key = "sources" if both else "source"
@@ -119,9 +117,8 @@ def _told(error: ValidationError) -> Iterator[Problem]:
         case "minProperties":
             yield Problem(path, f"is empty: give {expect}")
         case _:
-            verb = "is" if error.validator == "type" else "cannot be used:"
-            found = _TYPES[type(instance)] if error.validator == "type" else ""
-            text = f"{shown(instance)} {verb} {found}".rstrip()
+            found = f"is {_TYPES[type(instance)]}" if error.validator == "type" else "cannot be used"
+            text = f"{shown(instance)} {found}"
             yield Problem(path, f"{text}; give {expect}" if expect else f"{text}: {error.message}")
 
 

@@ -1,0 +1,68 @@
+"""One controller in a working directory, and steps that do not outlive it.
+
+Snakemake's own lock survives kill -9, so the profiles switch it off (`nolock`). The locks here are
+the kernel's and end with their holder, however that ends.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from typing import TYPE_CHECKING
+
+from penstock.cli import above, exits
+from penstock.cli.session import ABOVE, WORKFLOW
+from penstock.errors import LockedError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+
+def take(folder: Path, say: Callable[[str], None]) -> None:
+    """Make this process the controller of the working directory, until it ends. Steps that it
+    starts from now on end when it, or a process above it, has ended.
+
+    Raises LockedError when another controller is at work. Waits, and says so, for what a killed
+    one left behind: that ends by itself.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    # Never closed: the lock is this process's life. Not inherited by what it starts.
+    controller = os.open(folder / "controller", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    _lock(controller, say)
+    steps = os.open(folder / "steps", os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        _lock_steps(steps, say)
+    finally:
+        os.close(steps)
+    names = [*os.environ.get(ABOVE, "").split(), above.name(os.getpid())]
+    os.environ[ABOVE] = " ".join(dict.fromkeys(names))
+    os.environ[WORKFLOW] = str(folder)
+    os.ftruncate(controller, 0)
+    os.pwrite(controller, " ".join(names).encode(), 0)
+
+
+def _lock(controller: int, say: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(controller, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        names = os.pread(controller, 4096, 0).decode("ascii", "replace").split()
+        if all(above.alive(name) for name in names):
+            exits.leave("snakemake", LockedError.exit_code)
+            who = f"process {names[-1].partition('.')[0]}" if names else "another process"
+            raise LockedError(
+                f"a Snakemake is at work in this working directory already: {who}",
+                where=os.getcwd(),
+                hint="wait for it, stop it, or work in another directory",
+            ) from None
+        say("waiting for the remains of a killed run to end")
+        fcntl.flock(controller, fcntl.LOCK_EX)
+
+
+def _lock_steps(steps: int, say: Callable[[str], None]) -> None:
+    try:
+        fcntl.flock(steps, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say("waiting for the steps of a killed run to end")
+        fcntl.flock(steps, fcntl.LOCK_EX)
+    fcntl.flock(steps, fcntl.LOCK_UN)
