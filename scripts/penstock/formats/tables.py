@@ -35,10 +35,13 @@ class _Hashing:
         self._file = file
         self._sha = hashlib.sha256()
         self.closed = False
+        self.dropped = False
+        """Abandoned: what the Parquet writer still wants to write at its end is not kept."""
 
     def write(self, data: Any) -> int:
-        self._sha.update(data)
-        self._file.write(data)
+        if not self.dropped:
+            self._sha.update(data)
+            self._file.write(data)
         return len(data)
 
     def tell(self) -> int:
@@ -83,6 +86,7 @@ class TableWriter:
             raise self._told(error) from error
         self._hashing = _Hashing(self._file)
         self._done = False
+        self._writer: Any = None
         try:
             self._writer = pq.ParquetWriter(
                 self._hashing,
@@ -121,7 +125,10 @@ class TableWriter:
         """Leave nothing behind. Never raises for a file that is gone."""
         if self._done:
             return
-        self._done = True
+        self._done = self._hashing.dropped = True
+        if self._writer is not None:
+            with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+                self._writer.close()
         with contextlib.suppress(OSError):
             self._file.close()
         with contextlib.suppress(OSError):

@@ -93,5 +93,5 @@ def _policy(info: RunInfo) -> list[Any]:
 def _records(manifest: Path) -> Iterator[list[Record]]:
     try:
         yield from read_manifest(manifest)
-    except (OSError, ValueError) as error:
-        raise UnreadableError("a manifest cannot be read", where=str(manifest), why=str(error)) from error
+    except FailedError as error:
+        raise UnreadableError("a manifest cannot be read", where=str(manifest), why=error.why) from error

@@ -59,5 +59,5 @@ class Context:
         target = self.config.target
         return DatasetLayout(target.root, self.dataset(name).name, target.state_root)
 
-    def emit(self, kind: str, dataset: str, step: str, **data: object) -> None:
+    def emit(self, kind: str, dataset: str, step: str, /, **data: object) -> None:
         self.sink(Event(kind, dataset, step, data))

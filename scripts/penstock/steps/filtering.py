@@ -32,6 +32,9 @@ class Filter:
         return self._include is None and self._exclude is None
 
     def accepts(self, key: str) -> bool:
+        if "\n" in key:
+            # No pattern can name a line feed, and in pathspec's expressions `.` does not match it.
+            key = key.replace("\n", "\x01")
         return (self._include is None or self._include(key)) and not (
             self._exclude is not None and self._exclude(key)
         )

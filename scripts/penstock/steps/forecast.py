@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.estimate import rates, seconds
 from penstock.errors import NoSpaceError
+from penstock.storage import durable
 from penstock.storage.facts import facts
 from penstock.views import units
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
 
 BLOCK = 4096
 """A file takes whole blocks of so many bytes, as common file systems do."""
+LOOKED_AT = 10
+"""Lines of the history from which rates are taken; the newest that tells counts."""
 
 
 @dataclass
@@ -75,14 +78,21 @@ def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
 
 
 def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
+    """What the elements of the newest published runs did, oldest first, from their receipts."""
     try:
-        lines = layout.history.read_bytes().splitlines()
+        lines = layout.history.read_bytes().splitlines()[-LOOKED_AT:]
     except OSError:
         return
     for line in lines:
         try:
-            value = json.loads(line)
-        except ValueError:  # a line that a power cut left unfinished
+            told = json.loads(line)
+            folder = layout.run(told["run"]).receipt("copy", 0).parent
+            receipts = [durable.read_json(path) for path in folder.iterdir() if path.suffix == ".json"]
+            copy = {
+                "files": sum(receipt["done_files"] - receipt["linked"] for receipt in receipts),
+                "bytes": sum(receipt["done_bytes"] for receipt in receipts),
+                "element_seconds": sum(receipt["seconds"] for receipt in receipts),
+            }
+        except (OSError, ValueError, KeyError, TypeError):  # rolled back, removed, half a line
             continue
-        if isinstance(value, dict):
-            yield value
+        yield {"release": told.get("release", ""), "copy": copy}

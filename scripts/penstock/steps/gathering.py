@@ -17,6 +17,9 @@ from penstock.core.keys import Conflicts, Offenders, all_good, check_key
 from penstock.errors import ConfigError, PreflightError
 from penstock.formats.listing import ListingWriter
 from penstock.steps.filtering import Filter
+from penstock.steps.stated import attach
+from penstock.steps.stated import claims as stated_claims
+from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -116,6 +119,8 @@ def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], p
             gathering.one(place)
         gathering.judge(placed)
         digest, files, size = writer.close()
+    if dataset.checksums:
+        digest, files, size = gathering.state(placed, path)
     return Gathered(
         digest, files, size, gathering.scanned, dict(gathering.ignored), histogram(gathering.sizes)
     )
@@ -135,6 +140,8 @@ class _Gathering:
         self._conflicts = Conflicts()
         self._offenders = Offenders()
         self._refusals: list[PreflightError] = []
+        self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
+        self._found: dict[int, list[Listed]] = {}
         self._kept = self._bytes = 0
         self._shown = 0.0
         self.scanned = 0
@@ -150,12 +157,14 @@ class _Gathering:
             # A source that refuses some of its items tells so at its end; the keys of the other
             # sources are looked at all the same, so that one run names everything.
             self._refusals.append(error)
-        for what, count in getattr(place.source, "ignored", {}).items():
+        for what, count in place.source.ignored.items():
             if count:
                 self.ignored[what] += count
 
     def _batch(self, place: Placed, batch: Sequence[Listed]) -> None:
         self.scanned += len(batch)
+        if self._sums is not None:
+            self._found.setdefault(place.number, []).extend(self._sums.keep(batch))
         kept = self._filter.keep(batch)
         if len(kept) != len(batch):
             self.ignored["filtered"] += len(batch) - len(kept)
@@ -203,6 +212,29 @@ class _Gathering:
         if now - self._shown >= SHOWN_EVERY:
             self._shown = now
             self._context.emit("progress", self._dataset.name, "list", files=self._kept, bytes=self._bytes)
+
+    def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
+        """Put what the checksum files state into the listing at `path`; they may themselves be left
+        out by the filter. Raises PreflightError when there are none."""
+        if not any(self._found.values()):
+            raise PreflightError(
+                "there is no checksum file",
+                where=" ".join(place.source.url for place in placed),
+                why=f"no key matches {', '.join(self._dataset.checksums)}",
+                hint="correct `checksums` of the dataset",
+            )
+        stated = {
+            place.number: stated_claims(self._context, place.source, self._found.get(place.number, ()))
+            for place in placed
+        }
+        plain = path.with_name("listing.plain.parquet")
+        durable.rename(path, plain)
+        digest, files, size, matched = attach(plain, path, stated)
+        plain.unlink()
+        lines = sum(map(len, stated.values()))
+        text = f"checksum files state {lines:,} checksums, {matched:,} of them of {files:,} files listed"
+        self._context.emit("note" if matched else "warning", self._dataset.name, "list", text=text)
+        return digest, files, size
 
     def judge(self, placed: Sequence[Placed]) -> None:
         """Raises PreflightError unless something is to be staged and nothing is refused."""

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import to_json
 from penstock.core import runs
-from penstock.core.events import Event
 from penstock.errors import PreflightError
 from penstock.steps import runbook
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
@@ -59,7 +58,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     except BaseException:
         _undo(made)
         raise
-    context.sink(Event("end", dataset, STEP, receipt))
+    context.emit("end", dataset, STEP, **receipt)
     return receipt
 
 

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import PlanConfig, dataset_config, known
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, cost, decide, parts
-from penstock.core.events import Event
 from penstock.formats.shards import ShardWriter
 from penstock.steps import base as bases
 from penstock.steps import forecast, runbook
@@ -52,7 +51,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
             if not folder.plan.exists():
                 _plan(context, layout, info, folder)
         receipt = _receipt(info, runbook.read_plan(folder), published=False)
-    context.sink(Event("end", dataset, STEP, receipt))
+    context.emit("end", dataset, STEP, **receipt)
     return receipt
 
 
@@ -215,8 +214,9 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
 
 def _clear_leftovers(layout: DatasetLayout, info: RunInfo) -> None:
     """A staging under this release's name that no plan of THIS run stands for is an earlier
-    attempt's, or another run's of the same configured name. That run's own journals would
-    then speak of files that are gone, so its state goes first."""
+    attempt's, or another run's of the same configured name. Journals would speak of files that
+    are gone, so they go first."""
+    runbook.drop_derived(layout.run(info.run))
     if not layout.staging(info.release).exists():
         return
     for other in layout.runs.iterdir():

@@ -12,7 +12,6 @@ import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.events import Event
 from penstock.errors import NoSpaceError, PenstockError, PreflightError
 from penstock.steps.filtering import Filter
 from penstock.steps.gathering import apart, open_sources, ordered
@@ -54,7 +53,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     for text in warnings:
         context.emit("warning", dataset, STEP, text=text)
     receipt: dict[str, Any] = {"dataset": config.name, "checked": checked, "warnings": warnings}
-    context.sink(Event("end", dataset, STEP, receipt))
+    context.emit("end", dataset, STEP, **receipt)
     return receipt
 
 

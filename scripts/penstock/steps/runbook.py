@@ -101,10 +101,16 @@ def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
 
 
 def drop_stale(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
-    """Receipts and journals speak of a tree; where that tree is gone they would lie. Removes them
-    (the plan last) and tells whether there was anything to remove."""
+    """Where a run's tree is gone, what speaks of it would lie. Removes that and tells whether there
+    was anything to remove."""
     if os.path.lexists(layout.staging(info.release)) or os.path.lexists(layout.release(info.release)):
         return False
+    return drop_derived(folder)
+
+
+def drop_derived(folder: RunLayout) -> bool:
+    """Remove all but the listing and the run's description: journals, receipts, records, shards and,
+    last, the plan. Tells whether there was anything."""
     derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name

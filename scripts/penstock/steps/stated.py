@@ -1,0 +1,103 @@
+"""Checksum files beside the data (`datasets.*.checksums`): what they state goes into the listing,
+so that the copy proves each file against it in the same pass.
+
+Memory: one claim for each line of these files, whatever else the listing holds.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Entry, Listed
+from penstock.errors import ObjectError, PreflightError, TransientError
+from penstock.formats.listing import ListingWriter, read_listing
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.model import Claim
+    from penstock.sources.port import Source
+    from penstock.steps.context import Context
+
+LARGEST = 1 << 30
+"""Bytes of one checksum file."""
+PAUSE = 1.0
+"""Seconds before a read that broke is tried again; doubled each time."""
+
+
+def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:
+    """What these checksum files of one source state, by key. Raises PreflightError for a file
+    that is none."""
+    from penstock.sources.checksum_files import joined
+
+    try:
+        return joined((listed.key, _text(context, source, listed)) for listed in files)
+    except ObjectError as error:
+        raise PreflightError(
+            "a checksum file cannot be used",
+            where=error.where,
+            why=f"{error.what} {error.why}".strip(),
+            hint="mend it, or correct `checksums` of the dataset",
+        ) from error
+
+
+def attach(listing: Path, result: Path, stated: dict[int, dict[str, Claim]]) -> tuple[str, int, int, int]:
+    """Write the listing anew with the claims (by source's index, by key) in it. Returns its digest,
+    rows and bytes, and how many rows have a claim now."""
+    matched = 0
+    with ListingWriter(result) as writer:
+        for batch in read_listing(listing):
+            for source, group in groupby(batch, attrgetter("source")):
+                entries = list(group)
+                known = stated.get(source, {})
+                rows = [_listed(entry, known.get(entry.key)) for entry in entries]
+                matched += sum(entry.key in known for entry in entries)
+                writer.add(rows, paths=[entry.path for entry in entries], source=source)
+        return (*writer.close(), matched)
+
+
+def _listed(entry: Entry, claim: Claim | None) -> Listed:
+    checksum = str(claim) if claim is not None else entry.checksum
+    return Listed(entry.key, entry.size, entry.token, entry.modified_ns, entry.version, checksum)
+
+
+def _text(context: Context, source: Source, listed: Listed) -> str:
+    if listed.size > LARGEST:
+        raise ObjectError("too large for a checksum file", where=listed.key, why=f"{listed.size:,} bytes")
+    tries = context.config.engine.attempts
+    for attempt in range(1, tries + 1):
+        try:
+            return os.fsdecode(_read(source, listed))
+        except TransientError as error:
+            if attempt == tries:
+                raise
+            context.stop.wait(error.after or PAUSE * 2 ** (attempt - 1))
+    raise AssertionError("engine.attempts is at least 1")
+
+
+def _read(source: Source, listed: Listed) -> bytes:
+    entry = Entry(
+        listed.key, listed.key, listed.size, listed.token, listed.modified_ns,
+        version=listed.version, checksum=listed.checksum, length=listed.size,
+    )  # fmt: skip
+    content = bytearray(listed.size)
+    view, at = memoryview(content), 0
+    reader = source.reader()
+    try:
+        body = reader.open(entry, 0, listed.size)
+        try:
+            while at < len(view) and (got := body.readinto(view[at:])):
+                at += got
+        except BaseException:
+            body.abandon()
+            raise
+        body.close()
+    finally:
+        reader.close()
+    if at != listed.size:
+        raise TransientError("a checksum file ended early", where=listed.key)
+    return bytes(content)

@@ -1,0 +1,43 @@
+from __future__ import annotations
+
+import os
+
+import pytest
+
+from penstock.core.model import Listed
+from penstock.errors import ConfigError
+from penstock.steps.filtering import Filter
+
+NAMES = ["a", "a/b", "train/x.jpg", "train/deep/y.jpg", "val/z.png", "a/.DS_Store", ".DS_Store", "n\nl/q.jpg",
+         os.fsdecode(b"\xff/z.jpg"), "train.txt"]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "kept"),
+    [
+        (["**"], [], NAMES),
+        (["**"], ["**/.DS_Store"], [n for n in NAMES if not n.endswith(".DS_Store")]),
+        (["**"], [".DS_Store"], [n for n in NAMES if not n.endswith(".DS_Store")]),
+        (["*.jpg"], [], [n for n in NAMES if n.endswith(".jpg")]),
+        (["train/"], [], ["train/x.jpg", "train/deep/y.jpg"]),
+        (["/train/*.jpg"], [], ["train/x.jpg"]),
+        (["**", "!*.jpg"], [], [n for n in NAMES if not n.endswith(".jpg")]),
+        (["train/**", "val/**"], ["*.png"], ["train/x.jpg", "train/deep/y.jpg"]),
+        (["nothing"], [], []),
+    ],
+)
+def test_patterns_are_those_of_gitignore(include: list[str], exclude: list[str], kept: list[str]) -> None:
+    batch = [Listed(name, 1, "", 0) for name in NAMES]
+    chosen = Filter(include, exclude)
+    assert [listed.key for listed in chosen.keep(batch)] == kept
+    assert [name for name in NAMES if chosen.accepts(name)] == kept
+
+
+def test_nothing_to_filter_costs_nothing() -> None:
+    batch = [Listed("a", 1, "", 0)]
+    assert Filter(["**"], []).keep(batch) is batch
+
+
+def test_a_pattern_that_is_none_is_told() -> None:
+    with pytest.raises(ConfigError, match="pattern"):
+        Filter(["**"], ["!"])

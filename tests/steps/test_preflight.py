@@ -1,0 +1,94 @@
+from __future__ import annotations
+
+import grp
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import context_for, events_of, tree
+
+from penstock.config.model import PermissionsConfig, SourceConfig
+from penstock.errors import ConfigError, NoSpaceError, PreflightError
+from penstock.steps import preflight
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+
+def changed(context: Context, **changes: object) -> Context:
+    dataset = replace(context.config.datasets["data"], **changes)  # type: ignore[arg-type]
+    context.config = replace(context.config, datasets={"data": dataset})
+    return context
+
+
+def test_it_lists_what_it_looked_at_and_creates_nothing(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"a": b"1"})
+    context = context_for(tmp_path, source)
+    receipt = preflight.run(context, "data")
+    assert receipt["dataset"] == "data"
+    kinds = [line.partition(":")[0] for line in receipt["checked"]]
+    assert kinds == ["interpreter", "target", "group", "source", "cluster"]
+    assert str(source) in receipt["checked"][3]
+    assert sorted(os.listdir(tmp_path)) == ["source"]
+    assert [event.kind for event in events_of(context) if event.kind != "warning"] == ["start", "end"]
+
+
+def test_each_thing_that_cannot_work_is_named(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"a": b"1"})
+    with pytest.raises(PreflightError, match="source folder cannot be read"):
+        preflight.run(context_for(tmp_path, tmp_path / "none"), "data")
+    with pytest.raises(PreflightError, match="no group 'no-such-group'"):
+        preflight.run(
+            changed(context_for(tmp_path, source), permissions=PermissionsConfig(group="no-such-group")),
+            "data",
+        )
+    with pytest.raises(ConfigError, match="exclude"):
+        preflight.run(context_for(tmp_path, source, exclude=("!",)), "data")
+    two = (SourceConfig(str(source)), SourceConfig(str(source), "a"))
+    with pytest.raises(ConfigError, match="share a folder"):
+        preflight.run(context_for(tmp_path, source, sources=two), "data")
+    with pytest.raises(NoSpaceError, match="no room"):
+        preflight.run(context_for(tmp_path, source, keep_free=1 << 62), "data")
+    with pytest.raises(PreflightError, match="lie in one another"):
+        preflight.run(context_for(tmp_path, tmp_path / "target" / "data" / ".."), "data")
+    (tmp_path / "target").write_bytes(b"")
+    with pytest.raises(PreflightError, match="not a folder"):
+        preflight.run(context_for(tmp_path, source), "data")
+    assert sorted(os.listdir(tmp_path)) == ["source", "target"]
+
+
+def test_the_own_group_may_be_given(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    try:
+        name = grp.getgrgid(os.getegid()).gr_name
+    except KeyError:
+        name = str(os.getegid())
+    receipt = preflight.run(changed(context, permissions=PermissionsConfig(group=name)), "data")
+    assert f"group: {name} ({os.getegid()})" in receipt["checked"]
+
+
+def test_all_datasets_are_looked_at_before_anything_is_told(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    good = context.config.datasets["data"]
+    gone = [replace(good, name=n, sources=(SourceConfig(str(tmp_path / n)),)) for n in ("one", "two")]
+    context.config = replace(context.config, datasets={d.name: d for d in [good, *gone]})
+    with pytest.raises(PreflightError, match="2 things stop the run") as caught:
+        preflight.run_all(context)
+    assert caught.value.exit_code == 3
+    for name in ("one", "two"):
+        assert str(tmp_path / name) in str(caught.value)
+    with pytest.raises(PreflightError, match="source folder cannot be read"):
+        preflight.run_all(context, ["data", "one"])
+    assert list(preflight.run_all(context, ["data"])["datasets"]) == ["data"]
+
+
+def test_one_cause_for_all_datasets_is_told_once(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}), keep_free=1 << 62)
+    good = context.config.datasets["data"]
+    context.config = replace(context.config, datasets={"one": good, "two": good})
+    with pytest.raises(NoSpaceError) as caught:
+        preflight.run_all(context)
+    assert caught.value.exit_code == 6

@@ -1,0 +1,77 @@
+"""A dataset on a temporary target: context, scripted sources, small trees."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.local import LocalCluster
+from penstock.config.model import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
+from penstock.core.model import Claim, Entry, Listed
+from penstock.steps.context import Context
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.events import Event
+    from penstock.errors import PenstockError
+    from penstock.sources.port import Reader
+
+
+@dataclass
+class ScriptedSource:
+    """A source that lists what it is told to, in pages, and then may fail."""
+
+    keys: Sequence[str | Listed]
+    url: str = "s3://bucket/prefix/"
+    page: int = 3
+    fails: PenstockError | None = None
+    ignored: Mapping[str, int] = field(default_factory=dict)
+
+    def check(self) -> None:
+        return
+
+    def renew(self, credentials: object) -> None:
+        return
+
+    def list(self) -> Iterator[Sequence[Listed]]:
+        rows = [key if isinstance(key, Listed) else Listed(key, 10, "etag", 5) for key in self.keys]
+        for start in range(0, len(rows), self.page):
+            yield rows[start : start + self.page]
+        if self.fails is not None:
+            raise self.fails
+
+    def reader(self) -> Reader:
+        raise AssertionError("a listing reads no object")
+
+    def checksum(self, entry: Entry) -> Sequence[Claim]:
+        return ()
+
+
+def tree(root: Path, files: Mapping[str, bytes]) -> Path:
+    """Make these files below `root`; names may hold any byte but NUL."""
+    for name, content in files.items():
+        path = os.path.join(root, name)
+        os.makedirs(os.path.dirname(path), exist_ok=True)
+        with open(path, "wb") as file:
+            file.write(content)
+    return root
+
+
+def context_for(tmp_path: Path, source: Path | str, **changes: Any) -> Context:
+    """A context with one dataset `data` from `source` to `tmp_path/target`. `changes`: fields of
+    DatasetConfig, or `plan`, `keep_free`."""
+    plan = changes.pop("plan", PlanConfig())
+    target = TargetConfig(tmp_path / "target", keep_free=changes.pop("keep_free", 0))
+    dataset = replace(DatasetConfig("data", (SourceConfig(str(source)),)), **changes)
+    config = Config(target, {"data": dataset}, plan=plan)
+    events: list[Event] = []
+    return Context(config, LocalCluster(config.cluster), sink=events.append)
+
+
+def events_of(context: Context) -> list[Event]:
+    sink = context.sink
+    seen: list[Event] = getattr(sink, "__self__")  # noqa: B009 (a bound list.append)
+    return seen
