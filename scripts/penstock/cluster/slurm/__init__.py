@@ -1,0 +1,19 @@
+"""SLURM by its command line: native job arrays, core-spec reservations, one query for all."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.cluster.slurm.cluster import SlurmCluster
+    from penstock.config.model import ClusterConfig
+
+
+def open_slurm(config: ClusterConfig, target: Path | None = None) -> SlurmCluster:
+    """The cluster that this machine's SLURM commands speak to. With `target`, preflight's probe
+    job looks for that folder from a node."""
+    from penstock.cluster.slurm.cluster import SlurmCluster
+
+    return SlurmCluster(config, target)

@@ -1,0 +1,105 @@
+"""SLURM's commands, called with a bare environment.
+
+Nothing of the calling shell but PATH, SLURM_CONF and TZ reaches a command, so nothing else can
+reach a job: `sbatch --export=ALL` then carries no secret, and no SBATCH_* or SQUEUE_* variable
+changes what a command means. (`--export=NONE` fetches a login environment, which fails on many
+sites; `--export=NIL` is not known to every release.)
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import FailedError, PenstockError, PreflightError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+KEPT = ("PATH", "SLURM_CONF", "TZ")
+PATIENCE = 120.0
+"""Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
+
+TRANSIENT = re.compile(
+    r"unable to contact slurm|socket timed out|connection refused|connection reset|connection timed out"
+    r"|zero bytes were transmitted|transport endpoint|temporarily unable|resource temporarily unavailable"
+    r"|communication connection failure|in standby mode|unable to connect|try again|timed out"
+    r"|slurmdbd.*(not|un)|munged.*(respond|running)|no route to host|name or service not known"
+    r"|failed to access .*munge|job violates accounting/qos policy \(job submit limit",
+    re.IGNORECASE,
+)
+"""Words of SLURM's own messages that stand for something that may pass. The job submit limit is
+among them: it passes as soon as other jobs end."""
+
+
+class Answer(NamedTuple):
+    """What a command said."""
+
+    code: int
+    out: str
+    err: str
+
+    @property
+    def words(self) -> str:
+        """SLURM's own words, on one line."""
+        lines = (self.err.strip() or self.out.strip()).splitlines()
+        return "; ".join(line.strip() for line in lines if line.strip()) or f"exit status {self.code}"
+
+
+def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> Answer:
+    """Run one command. Raises TransientError when it does not end in time, PreflightError when
+    it is not installed; every other outcome is the caller's to judge."""
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
+    environment.setdefault("PATH", os.defpath)
+    environment |= extra or {}
+    try:
+        done = subprocess.run(
+            command,
+            input=stdin,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            env=environment,
+            timeout=PATIENCE,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise TransientError(f"{command[0]} gave no answer within {PATIENCE:.0f} s") from None
+    except OSError as error:
+        raise absent(command[0], error) from error
+    return Answer(done.returncode, done.stdout, done.stderr)
+
+
+def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
+    """The standard output of a command that must succeed. Raises TransientError while the
+    controller cannot be asked, FailedError with SLURM's own words otherwise."""
+    answer = call(*command, extra=extra)
+    if answer.code != 0:
+        raise problem(command[0], answer)
+    return answer.out
+
+
+def problem(program: str, answer: Answer) -> PenstockError:
+    """The error that an unsuccessful answer stands for."""
+    if TRANSIENT.search(answer.words):
+        return TransientError(f"{program} did not reach SLURM", why=answer.words)
+    return FailedError(f"{program} failed", why=answer.words)
+
+
+def absent(program: str, error: OSError | None = None) -> PreflightError:
+    return PreflightError(
+        f"SLURM's {program} cannot be run here",
+        where="cluster.backend",
+        why=str(error.strerror) if error is not None else "not on PATH",
+        hint="run where SLURM's commands are (a login node), put them on PATH, or set cluster.backend: local",
+    )
+
+
+def require(*programs: str) -> None:
+    """Raises PreflightError for the first program that is not on PATH."""
+    for program in programs:
+        if shutil.which(program) is None:
+            raise absent(program)

@@ -1,0 +1,265 @@
+"""What the site's SLURM allows, asked before anything is submitted.
+
+Each refusal quotes SLURM's own words and names the key of the configuration to change.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.slurm.call import Answer, ask, call, problem
+from penstock.cluster.slurm.probing import probe
+from penstock.cluster.slurm.submission import job_arguments
+from penstock.errors import FailedError, PreflightError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.config.model import ClusterConfig, JobOptions
+
+MIB = 1 << 20
+
+
+class Facts(NamedTuple):
+    """What `scontrol show config` says, as far as it matters here."""
+
+    version: str
+    max_array: int
+    allows_core_spec: bool
+    confines: bool
+    """task/cgroup is there: reserved cores are kept free of the job's processes."""
+    accounting: bool
+    """slurmdbd can be asked for jobs that the controller has forgotten."""
+
+
+class Node(NamedTuple):
+    name: str
+    cpus: int
+    cores: int
+    reserved: int
+    """CoreSpecCount: cores that the site itself keeps (WEKA's client, say)."""
+    memory: int
+    """Bytes."""
+    partitions: frozenset[str]
+    features: frozenset[str]
+
+
+def facts() -> Facts:
+    """Raises TransientError or FailedError (SLURM's own words) when the controller cannot be
+    asked."""
+    found = dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", ask("scontrol", "show", "config"), re.MULTILINE))
+    return Facts(
+        version=found.get("SLURM_VERSION", ""),
+        max_array=int(found.get("MaxArraySize", "1001")),
+        allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
+        confines="task/cgroup" in found.get("TaskPlugin", ""),
+        accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
+    )
+
+
+def reachable() -> Facts:
+    """`facts`, where a controller that does not answer is a clear stop."""
+    conf = os.environ.get("SLURM_CONF")
+    if conf and not Path(conf).is_file():
+        raise PreflightError(
+            "SLURM's configuration is not there",
+            where=f"SLURM_CONF={conf}",
+            hint="unset SLURM_CONF, or let it name the cluster's slurm.conf",
+        )
+    try:
+        return facts()
+    except (TransientError, FailedError) as error:
+        raise PreflightError(
+            "SLURM's controller does not answer",
+            where="cluster.backend",
+            why=error.why or error.what,
+            hint="`scontrol ping` says whether slurmctld is up; the same command goes on when it is",
+        ) from error
+
+
+def check(
+    config: ClusterConfig,
+    steps: Sequence[str],
+    known: Facts,
+    target: Path | None,
+    submit: Callable[[Sequence[str], str], str],
+) -> list[str]:
+    """Everything that can be known before the arrays are submitted; returns warnings."""
+    warnings: list[str] = []
+    nodes = read_nodes(ask("scontrol", "show", "node", "--oneliner"))
+    asked: dict[JobOptions, str] = {}
+    for step in steps:
+        asked.setdefault(config.of(step), step)
+    for options, step in asked.items():
+        warnings += _check_options(options, step, known, nodes)
+    if config.probe:
+        tried: dict[tuple[object, ...], JobOptions] = {}
+        for options in asked:
+            tried.setdefault((options.partition, options.constraint, options.reservation), options)
+        warnings += probe(config, list(tried.values()), target, submit)
+    return warnings
+
+
+def _check_options(options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]) -> list[str]:
+    where = f"cluster, for the step {step}"
+    warnings = []
+    candidates = _candidates(options, nodes)
+    if options.core_spec is not None:
+        if not known.allows_core_spec:
+            raise PreflightError(
+                f"this cluster ignores --core-spec={options.core_spec}",
+                where=where,
+                why="AllowSpecResourcesUsage=No in its slurm.conf",
+                hint="set cluster.core_spec: none (elements then share nodes), or ask the site to allow it",
+            )
+        _check_core_spec(options.core_spec, where, candidates)
+        if not known.confines:
+            warnings.append(
+                "core specialization is not enforced on this cluster (no task/cgroup in TaskPlugin): "
+                f"--core-spec={options.core_spec} reserves the cores, but nothing keeps processes off them"
+            )
+    if options.memory is not None and candidates:
+        largest = max(candidates, key=lambda node: node.memory)
+        if largest.memory < options.memory:
+            raise PreflightError(
+                f"no node has {options.memory // MIB} MiB of memory",
+                where=f"{where}: memory",
+                why=f"the largest, {largest.name}, has RealMemory={largest.memory // MIB}",
+                hint="set cluster.memory lower, or another cluster.partition",
+            )
+    _check_by_sbatch(options, where)
+    if options.time is not None and options.partition is not None:
+        warnings += _time_limit(options.time, options.partition)
+    return warnings
+
+
+def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> None:
+    if candidates and all(node.cores <= wanted for node in candidates):
+        largest = max(candidates, key=lambda node: node.cores)
+        raise PreflightError(
+            f"--core-spec={wanted} leaves no core of any node for the job",
+            where=f"{where}: core_spec",
+            why=f"the largest node, {largest.name}, has {largest.cores} cores (CPUTot={largest.cpus})",
+            hint="set cluster.core_spec lower, or none",
+        )
+    below = [node for node in candidates if wanted < node.reserved]
+    if below:
+        names = ", ".join(node.name for node in below[:8]) + (", ..." if len(below) > 8 else "")
+        raise PreflightError(
+            f"--core-spec={wanted} would hand the job cores that the site keeps for itself",
+            where=f"{where}: core_spec",
+            why=f"CoreSpecCount={max(node.reserved for node in below)} on {names}",
+            hint="set cluster.core_spec to at least that number, or none",
+        )
+
+
+def _check_by_sbatch(options: JobOptions, where: str) -> None:
+    """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes."""
+    answer = call(
+        "sbatch",
+        "--test-only",
+        "--export=ALL",
+        "--chdir=/",
+        "--output=/dev/null",
+        *job_arguments(options),
+        stdin="#!/bin/sh\nexit 0\n",
+    )
+    if answer.code == 0:
+        return
+    error = problem("sbatch", answer)
+    if isinstance(error, TransientError):
+        raise error
+    raise PreflightError(
+        "SLURM refuses such a job", where=where, why=_first_reason(answer), hint=advice(answer.words)
+    )
+
+
+def _first_reason(answer: Answer) -> str:
+    return answer.words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
+
+
+ADVICE = (
+    ("partition", "cluster.partition: `sinfo -s` lists the partitions"),
+    ("account", "cluster.account: `sacctmgr show associations user=$USER` lists the accounts"),
+    ("qos", "cluster.qos: `sacctmgr show qos` lists them"),
+    ("license", "cluster.licenses: `scontrol show licenses` lists them"),
+    ("feature", "cluster.constraint: `sinfo -o '%n %f'` lists the nodes' features"),
+    ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
+    (
+        "node configuration",
+        "no node of the partition has that much: cluster.memory, cpus, core_spec or constraint",
+    ),
+    ("array", "MaxArraySize: larger plan.shard_bytes and plan.shard_files give fewer elements"),
+    ("memory", "cluster.memory: what one element may use"),
+    ("time", "cluster.time: `sinfo -o '%P %l'` shows the partitions' limits"),
+)
+
+
+def advice(words: str) -> str:
+    """What to change in the configuration when SLURM says this; empty when nothing fits."""
+    lowered = words.lower()
+    return next((hint for word, hint in ADVICE if word in lowered), "")
+
+
+def _time_limit(seconds: int, partition: str) -> list[str]:
+    """A job above the partition's limit would wait for ever. Raises PreflightError."""
+    text = ask("sinfo", "-h", "-o", "%l", f"--partition={partition}").split()
+    limits = [limit for limit in (read_time(word) for word in text) if limit]
+    if limits and max(limits) < seconds and len(limits) == len(text):
+        raise PreflightError(
+            f"{seconds} s are more than the partition {partition} allows",
+            where="cluster.time",
+            why=f"its TimeLimit is {', '.join(sorted(set(text)))}",
+            hint="set cluster.time lower (an element goes on where it stopped), or another partition",
+        )
+    return []
+
+
+def read_time(word: str) -> float:
+    """Seconds of SLURM's `[days-]hours:minutes:seconds`; 0 for `infinite` and the like."""
+    days, _, clock = word.rpartition("-")
+    try:
+        parts = [int(part) for part in clock.split(":")]
+        total = 0
+        for part in [0] * (3 - len(parts)) + parts:
+            total = total * 60 + part
+        return float(int(days or 0) * 86400 + total)
+    except ValueError:
+        return 0.0
+
+
+def read_nodes(text: str) -> list[Node]:
+    """`scontrol show node --oneliner`."""
+    nodes = []
+    for line in text.splitlines():
+        words: Mapping[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
+        if "NodeName" not in words:
+            continue
+        cores = int(words.get("CoresPerSocket", "1")) * int(words.get("Sockets", "1"))
+        nodes.append(
+            Node(
+                name=words["NodeName"],
+                cpus=int(words.get("CPUTot", "0")),
+                cores=cores,
+                reserved=int(words.get("CoreSpecCount", "0")),
+                memory=int(words.get("RealMemory", "0")) * MIB,
+                partitions=frozenset(words.get("Partitions", "").split(",")),
+                features=frozenset(words.get("AvailableFeatures", "").split(",")),
+            )
+        )
+    return nodes
+
+
+def _candidates(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that such a job may run on, as far as partition and a plain constraint say."""
+    partition = options.partition
+    if partition is None:
+        line = ask("sinfo", "-h", "-o", "%P").split()
+        partition = next((word.rstrip("*") for word in line if word.endswith("*")), None)
+    chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
+    if options.constraint is not None and re.fullmatch(r"[\w.-]+", options.constraint):
+        chosen = [node for node in chosen if options.constraint in node.features]
+    return chosen

@@ -1,0 +1,152 @@
+"""What SLURM says of elements: squeue's and sacct's lines read into `Status`."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.port import State, Status
+from penstock.cluster.slurm.submission import expanded
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+SQUEUE_FIELDS = (
+    "ArrayJobID:|,ArrayTaskID:|,State:|,exit_code:|,RestartCnt:|,CoreSpec:|,StartTime:|,EndTime:|"
+    ",NodeList:|,Reason:|"
+)
+SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList"
+
+# SLURM's state      what it means for an element
+# COMPLETED          its process ended with 0
+# COMPLETING         its processes may still be there: not ended
+# REQUEUED, .._FED   will run again
+# REQUEUE_HOLD,
+# SPECIAL_EXIT       held for an administrator: it does not go on by itself
+# PREEMPTED,
+# NODE_FAIL          ended, unless it is requeued within seconds (`cluster.Settling`)
+STATES = {
+    "PENDING": State.PENDING,
+    "REQUEUED": State.PENDING,
+    "REQUEUE_FED": State.PENDING,
+    "RESV_DEL_HOLD": State.PENDING,
+    "CONFIGURING": State.RUNNING,
+    "RUNNING": State.RUNNING,
+    "SUSPENDED": State.RUNNING,
+    "STOPPED": State.RUNNING,
+    "RESIZING": State.RUNNING,
+    "SIGNALING": State.RUNNING,
+    "STAGE_OUT": State.RUNNING,
+    "COMPLETING": State.RUNNING,
+    "COMPLETED": State.DONE,
+    "CANCELLED": State.CANCELLED,
+    "FAILED": State.FAILED,
+    "TIMEOUT": State.FAILED,
+    "OUT_OF_MEMORY": State.FAILED,
+    "NODE_FAIL": State.FAILED,
+    "BOOT_FAIL": State.FAILED,
+    "DEADLINE": State.FAILED,
+    "PREEMPTED": State.FAILED,
+    "REVOKED": State.FAILED,
+    "REQUEUE_HOLD": State.FAILED,
+    "SPECIAL_EXIT": State.FAILED,
+}
+PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
+"""States that a requeue may follow within seconds."""
+
+
+class Seen(NamedTuple):
+    """One element as SLURM shows it."""
+
+    index: int
+    word: str
+    """SLURM's own word for its state."""
+    held: bool
+    """Held after a failed launch: it will not go on by itself."""
+    core_spec: str
+    status: Status
+
+
+def read_squeue(text: str) -> Iterator[Seen]:
+    """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch).
+    Raises ValueError for a line that is not of that form."""
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        fields = [field.strip() for field in line.split("|", 9)]
+        _, task, word, code, restarts, core_spec, began, ended, node, reason = fields
+        reason = reason.rstrip("|").strip()
+        for index in expanded(task):
+            yield _seen(index, word, _number(code), reason, began, ended, node, _number(restarts), core_spec)
+
+
+def read_sacct(text: str, array: str) -> Iterator[Seen]:
+    """Every element of this array in `sacct -X -P -n -j ARRAY -o SACCT_FIELDS`, which also shows
+    an element of another array whose own job id is the same number."""
+    for line in text.splitlines():
+        if not line.strip():
+            continue
+        job, state, code, began, ended, node = line.split("|", 5)
+        owner, _, task = job.partition("_")
+        if owner != array or not task:
+            continue
+        exit_code, _, number = code.partition(":")
+        status = _number(exit_code) << 8 | _number(number)
+        for index in expanded(task):
+            # `CANCELLED by 1000`, and `CANCELLED+` where a column was too narrow
+            words = state.rstrip("+").split()
+            yield _seen(index, words[0] if words else "", status, "", began, ended, node, 0, "")
+
+
+def _seen(
+    index: int,
+    word: str,
+    code: int,
+    reason: str,
+    began: str,
+    ended: str,
+    node: str,
+    restarts: int,
+    core_spec: str,
+) -> Seen:
+    state = STATES.get(word, State.RUNNING)
+    held = word in ("REQUEUE_HOLD", "SPECIAL_EXIT") or (
+        state is State.PENDING and "requeued held" in reason.lower().replace("_", " ")
+    )
+    if held:
+        state = State.FAILED
+    status = Status(
+        state=state,
+        reason=_why(state, word, code, reason),
+        node="" if node in ("None assigned", "(null)", "n/a", "N/A") else node,
+        started=_time(began) if state is not State.PENDING else 0.0,
+        ended=_time(ended) if state.ended else 0.0,
+        restarts=restarts,
+    )
+    return Seen(index, word, held, core_spec, status)
+
+
+def _why(state: State, word: str, code: int, reason: str) -> str:
+    """`exit 1`, `signal 9`, `OUT_OF_MEMORY`, `JobArrayTaskLimit`; empty: nothing to say."""
+    said = "" if reason in ("None", "N/A", "") else reason
+    if state is State.FAILED and word == "FAILED":
+        if code & 0x7F:
+            return f"signal {code & 0x7F}"
+        if code >> 8:
+            return f"exit {code >> 8}"
+    if state in (State.FAILED, State.CANCELLED):
+        return f"{word}: {said}" if said and said.upper() != word else word
+    return said
+
+
+def _number(text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        return 0
+
+
+def _time(text: str) -> float:
+    try:
+        return max(0.0, float(text))
+    except ValueError:
+        return 0.0

@@ -1,0 +1,139 @@
+"""What is handed to sbatch: an argument list of validated options, and the batch script.
+
+Every value of the configuration becomes exactly one argument `--option=value`, after it has
+matched that option's pattern; none is ever free text, and no shell sees any of them.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from typing import TYPE_CHECKING
+
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from penstock.config.model import JobOptions
+
+_NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
+PATTERNS = {
+    "partition": re.compile(rf"{_NAME}(,{_NAME})*"),
+    "account": re.compile(_NAME),
+    "qos": re.compile(_NAME),
+    "reservation": re.compile(rf"{_NAME}(,{_NAME})*"),
+    "constraint": re.compile(r"[A-Za-z0-9_(\[][A-Za-z0-9_.&|*,()\[\]-]*"),
+    "licenses": re.compile(rf"{_NAME}(@{_NAME})?([:=][0-9]+)?"),
+    "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
+}
+LEAD = 120
+"""Seconds between SIGTERM and the end of an element's time (SLURM keeps it approximately)."""
+
+
+def validated(key: str, value: str) -> str:
+    """The value, if it can be this option's. Raises ConfigError."""
+    if not PATTERNS[key].fullmatch(value):
+        raise ConfigError(
+            f"{value!r} cannot be a SLURM {key}",
+            where=f"cluster.{key}",
+            why=f"it must match {PATTERNS[key].pattern}",
+        )
+    return value
+
+
+def job_arguments(options: JobOptions) -> list[str]:
+    """The options that choose where a job runs and with what. Memory is rounded up to MiB, time
+    to minutes."""
+    arguments = ["--nodes=1", "--ntasks=1"]
+    for key in ("partition", "account", "qos", "reservation", "constraint"):
+        value = getattr(options, key)
+        if value is not None:
+            arguments.append(f"--{key}={validated(key, value)}")
+    if options.licenses:
+        arguments.append("--licenses=" + ",".join(validated("licenses", one) for one in options.licenses))
+    if options.time is not None:
+        arguments.append(f"--time={-(-options.time // 60)}")
+    if options.memory is not None:
+        arguments.append(f"--mem={-(-options.memory // (1 << 20))}M")
+    if options.core_spec is not None:
+        arguments.append(f"--core-spec={options.core_spec}")
+    if options.cpus is not None:
+        arguments.append(f"--cpus-per-task={options.cpus}")
+    return arguments
+
+
+def array_arguments(
+    name: str, indices: Sequence[int], at_once: int, options: JobOptions, logs: Path, step: str
+) -> list[str]:
+    """The whole of sbatch's arguments for one array."""
+    lead = LEAD if options.time is None else max(1, min(LEAD, options.time // 4))
+    return [
+        "sbatch",
+        "--parsable",
+        f"--job-name={validated('name', name)}",
+        f"--array={compressed(indices)}%{at_once}",
+        "--requeue",
+        f"--signal=B:TERM@{lead}",
+        "--export=ALL",
+        "--open-mode=append",
+        "--input=/dev/null",
+        f"--output={pattern(logs)}/{validated('name', step)}-%A_%a.log",
+        "--chdir=/",
+        *job_arguments(options),
+    ]
+
+
+def pattern(folder: Path) -> str:
+    """A folder in `--output`, where SLURM reads `%` and a backslash as its own."""
+    text = str(folder)
+    if "\\" in text or "\n" in text or not text.startswith("/"):
+        raise ConfigError(
+            "SLURM cannot write logs into this folder",
+            where=repr(text),
+            why="a backslash, a newline or a relative path cannot be given to --output",
+        )
+    return text.replace("%", "%%")
+
+
+def script(command: Sequence[str]) -> str:
+    """A batch script that becomes the command with the element's index as its last argument.
+
+    It `exec`s, so that `--signal=B:` reaches the element itself, and names the node when the
+    interpreter is not there.
+    """
+    interpreter = shlex.quote(command[0])
+    return (
+        "#!/bin/sh\n"
+        f"if ! [ -x {interpreter} ]; then\n"
+        f'  printf "penstock: no interpreter %s on node %s\\n" {interpreter} "$SLURMD_NODENAME" >&2\n'
+        "  exit 127\n"
+        "fi\n"
+        f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"\n'
+    )
+
+
+def compressed(indices: Iterable[int]) -> str:
+    """`0-3,7,9-10` of any indices."""
+    ordered = sorted(set(indices))
+    if not ordered:
+        raise ValueError("an array needs at least one element")
+    runs: list[list[int]] = []
+    for index in ordered:
+        if runs and runs[-1][1] == index - 1:
+            runs[-1][1] = index
+        else:
+            runs.append([index, index])
+    return ",".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+
+
+def expanded(text: str) -> list[int]:
+    """The inverse of `compressed`; also reads `[3-9%2]` and `0-10:5`, as SLURM prints them.
+    Raises ValueError."""
+    indices: list[int] = []
+    for run in text.strip("[]").partition("%")[0].split(","):
+        span, _, step = run.partition(":")
+        first, _, last = span.partition("-")
+        indices.extend(range(int(first), int(last or first) + 1, int(step or 1)))
+    return indices

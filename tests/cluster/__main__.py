@@ -1,0 +1,62 @@
+"""The test cluster by hand: up, status, down."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+import time
+from pathlib import Path
+
+from tests.cluster.machine import Machine, missing
+from tests.cluster.settings import Settings
+
+FOLDER = Path(f"/tmp/penstock-slurm-by-hand-{os.getuid()}")
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
+    parser.add_argument("verb", choices=["up", "status", "down"])
+    parser.add_argument("--accounting", action="store_true", help="with slurmdbd and its database")
+    parser.add_argument("--max-array", type=int, default=1001, help="MaxArraySize")
+    parser.add_argument("--folder", type=Path, default=FOLDER)
+    chosen = parser.parse_args()
+    running = (chosen.folder / "cluster.json").exists()
+    if chosen.verb == "up":
+        return up(chosen, running=running)
+    if not running:
+        print(f"no test cluster in {chosen.folder}")
+        return 0 if chosen.verb == "down" else 1
+    machine = Machine.load(chosen.folder)
+    if chosen.verb == "down":
+        machine.down()
+        print("the test cluster is down")
+        return 0
+    for name, daemon in machine.daemons.items():
+        print(f"{name:10} {'up' if daemon.alive else 'DOWN':5} pid {daemon.pid}")
+    print(machine.run("sinfo", "-N", "-l").stdout, machine.run("squeue").stdout, sep="\n", end="")
+    print(f"\nexport SLURM_CONF={machine.conf}")
+    return 0
+
+
+def up(chosen: argparse.Namespace, *, running: bool) -> int:
+    if problem := missing(accounting=chosen.accounting):
+        print(f"cannot start a cluster: {problem}", file=sys.stderr)
+        return 3
+    if running:
+        machine = Machine.load(chosen.folder)
+        if all(daemon.alive for daemon in machine.daemons.values()):
+            print(f"the test cluster is up already\nexport SLURM_CONF={machine.conf}")
+            return 0
+        machine.down()
+    chosen.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
+    began = time.monotonic()
+    machine = Machine(chosen.folder, Settings(accounting=chosen.accounting, max_array=chosen.max_array))
+    machine.up()
+    print(f"four nodes are idle after {time.monotonic() - began:.1f} s; to use them:")
+    print(f"export SLURM_CONF={machine.conf}")
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

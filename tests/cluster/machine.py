@@ -1,0 +1,242 @@
+"""Start, harm and stop the test cluster."""
+
+from __future__ import annotations
+
+import json
+import os
+import pwd
+import secrets
+import shutil
+import signal
+import subprocess
+import tempfile
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+
+from tests.cluster import database
+from tests.cluster.processes import (
+    Daemon,
+    free_ports,
+    kill,
+    parent,
+    signal_to,
+    start,
+    stop,
+    wait_for,
+    with_environment,
+)
+from tests.cluster.settings import NODES, Settings, slurm_conf, slurmdbd_conf
+
+PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
+PACKAGES = "munge slurmctld slurmd slurm-client"
+PACKAGES_ACCOUNTING = "slurmdbd mariadb-server"
+
+
+def missing(*, accounting: bool) -> str:
+    """What this machine lacks for the cluster, as one sentence; empty: nothing."""
+    lacking = [name for name in PROGRAMS if not shutil.which(name, path=database.search_path())]
+    if accounting:
+        lacking += database.missing()
+    if not lacking:
+        return ""
+    packages = PACKAGES + (f" {PACKAGES_ACCOUNTING}" if accounting else "")
+    return f"no {', '.join(lacking)} here; on Debian or Ubuntu: apt-get install {packages}"
+
+
+@dataclass
+class Machine:
+    """A cluster in one folder. `up` returns when four nodes are idle."""
+
+    folder: Path
+    settings: Settings = field(default_factory=Settings)
+    ports: dict[str, int] = field(default_factory=dict)
+    daemons: dict[str, Daemon] = field(default_factory=dict)
+
+    @classmethod
+    def new(cls, settings: Settings | None = None) -> Machine:
+        """In a new folder, short enough for a socket's path."""
+        folder = Path(tempfile.mkdtemp(prefix="penstock-slurm-", dir="/tmp"))
+        return cls(folder, settings or Settings())
+
+    @classmethod
+    def load(cls, folder: Path) -> Machine:
+        """A cluster that another process started."""
+        raw = json.loads((folder / "cluster.json").read_text())
+        return cls(
+            folder,
+            Settings(**raw["settings"]),
+            raw["ports"],
+            {name: Daemon(**daemon) for name, daemon in raw["daemons"].items()},
+        )
+
+    @property
+    def conf(self) -> Path:
+        return self.folder / "slurm.conf"
+
+    @property
+    def env(self) -> dict[str, str]:
+        """The whole environment of the daemons and of a bare client."""
+        return {"PATH": database.search_path(), "SLURM_CONF": str(self.conf)}
+
+    def up(self) -> None:
+        if problem := missing(accounting=self.settings.accounting):
+            raise RuntimeError(problem)
+        user = pwd.getpwuid(os.geteuid()).pw_name
+        self.folder.chmod(0o755)
+        for name in ("state", "logs", "spool"):
+            (self.folder / name).mkdir(mode=0o755, exist_ok=True)
+            (self.folder / name).chmod(0o755)
+        names = ("slurmctld", "slurmdbd", "database", *NODES)
+        self.ports = self.ports or dict(zip(names, free_ports(len(names)), strict=True))
+        self.conf.write_text(slurm_conf(self.folder, self.ports, user, self.settings))
+        (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
+        try:
+            self._munge()
+            if self.settings.accounting:
+                self._accounting(user)
+            self.start_controller()
+            for node in NODES:
+                self.start_node(node)
+            self.wait_idle()
+        except BaseException:
+            self.down(keep=True)
+            raise
+
+    def _munge(self) -> None:
+        key = self.folder / "munge.key"
+        if not key.exists():
+            key.touch(mode=0o600)
+            key.write_bytes(secrets.token_bytes(128))
+        socket = self.folder / "munge.socket"
+        self._start(
+            "munged",
+            ["munged", "--foreground", "--force", f"--socket={socket}", f"--key-file={key}",
+             f"--pid-file={self.folder}/munged.pid", f"--log-file={self.folder}/logs/munged.log",
+             f"--seed-file={self.folder}/munged.seed", "--num-threads=4"],
+        )  # fmt: skip
+        wait_for(socket.exists, "munged")
+
+    def _accounting(self, user: str) -> None:
+        conf = self.folder / "slurmdbd.conf"
+        conf.touch(mode=0o600)
+        conf.write_text(slurmdbd_conf(self.folder, self.ports, user))
+        self._keep(database.start_database(self.folder, self.ports["database"], user, self.env))
+        self._keep(database.start_slurmdbd(self.folder, self.env))
+        database.add_accounts(sorted({user, "root", "nobody"}), self.env)
+
+    def start_controller(self) -> None:
+        """slurmctld, answering. Jobs of an earlier life are known to it."""
+        self._start("slurmctld", ["slurmctld", "-D"])
+
+        def answers() -> bool:
+            if not self.daemons["slurmctld"].alive:
+                raise RuntimeError(f"slurmctld ended: see {self.folder}/logs/slurmctld.log")
+            return self.run("scontrol", "ping").returncode == 0
+
+        wait_for(answers, "slurmctld")
+
+    def stop_controller(self) -> None:
+        stop(self.daemons["slurmctld"])
+
+    def start_node(self, node: str) -> None:
+        """slurmd of one node; `wait_idle` says when the controller has it."""
+        self._start(node, ["slurmd", "-D", "-N", node], PENSTOCK_NODE=node)
+
+    def kill_node(self, node: str) -> None:
+        """What a power cut does: slurmd, slurmstepd and payload of one node end at once."""
+        kill(self.daemons[node])
+        self.kill_payload(node, steppers=True)
+
+    def stop_slurmd(self, node: str) -> None:
+        """Only slurmd ends; the payload goes on (the cluster will believe the node lost)."""
+        kill(self.daemons[node])
+
+    def payload(self, node: str) -> list[int]:
+        """The processes of jobs on a node, without slurmstepd."""
+        return with_environment(f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.conf}")
+
+    def kill_payload(self, node: str, *, steppers: bool = False) -> None:
+        def living() -> list[int]:
+            pids = self.payload(node)
+            if steppers:
+                pids += with_environment(f"PENSTOCK_NODE={node}", f"SLURM_CONF={self.conf}")
+            return [pid for pid in pids if parent(pid)]
+
+        for pid in living():
+            signal_to(pid, signal.SIGKILL)
+
+    def run(self, *command: str) -> subprocess.CompletedProcess[str]:
+        """A client command, as this user, in the cluster's environment."""
+        return subprocess.run(
+            list(command), env=self.env, capture_output=True, text=True, check=False, cwd="/"
+        )
+
+    def wait_idle(self, count: int = len(NODES), *, seconds: float = 120.0) -> None:
+        """Until that many nodes are idle."""
+
+        def idle() -> bool:
+            answer = self.run("sinfo", "-h", "-N", "-p", "data", "-o", "%N %t").stdout.split("\n")
+            return sum(line.endswith(" idle") for line in answer) >= count
+
+        wait_for(idle, f"{count} idle nodes (see {self.folder}/logs)", seconds=seconds, every=0.2)
+
+    def tidy(self) -> None:
+        """Between tests: no jobs, all daemons up, all nodes idle."""
+        if not self.daemons["slurmctld"].alive:
+            self.start_controller()
+        self.run("scancel", "--state=PENDING", "-u", "root")
+        self.run("scancel", "-u", "root")
+        self.run("scancel", "-u", "nobody")
+        for node in NODES:
+            if not self.daemons[node].alive:
+                self.start_node(node)
+            for pid in self.payload(node):
+                signal_to(pid, signal.SIGCONT)
+        wait_for(lambda: not self.run("squeue", "-h").stdout.strip(), "an empty queue", every=0.2)
+        for node in NODES:
+            self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+        self.wait_idle()
+
+    def down(self, *, keep: bool = False) -> None:
+        """End everything that was started, jobs too, and remove the folder."""
+        if "slurmctld" in self.daemons and self.daemons["slurmctld"].alive:
+            self.run("scancel", "-f", "--full", "-u", pwd.getpwuid(os.geteuid()).pw_name)
+        for name in ("slurmctld", *NODES):
+            if name in self.daemons:
+                kill(self.daemons[name])
+        self._leftovers()
+        for name in ("slurmdbd", "database", "munged"):
+            if name in self.daemons:
+                stop(self.daemons[name])
+        self.daemons.clear()
+        if not keep:
+            shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _leftovers(self) -> None:
+        """slurmstepd and payloads outlive slurmd: whatever bears our slurm.conf in its environment
+        and is neither a daemon that is stopped tidily nor above this process."""
+        spared = {d.pid for d in self.daemons.values() if d.name in ("slurmdbd", "database", "munged")}
+        pid = os.getpid()
+        while pid > 1:
+            spared.add(pid)
+            pid = parent(pid)
+        for found in with_environment(f"SLURM_CONF={self.conf}"):
+            if found not in spared:
+                signal_to(found, signal.SIGKILL)
+
+    def _start(self, name: str, command: list[str], **extra: str) -> None:
+        program = shutil.which(command[0], path=database.search_path())
+        assert program is not None
+        log = self.folder / "logs" / f"{name}.out"
+        self._keep(start(name, [program, *command[1:]], log, {**self.env, **extra}))
+
+    def _keep(self, daemon: Daemon) -> None:
+        self.daemons[daemon.name] = daemon
+        state = {
+            "settings": asdict(self.settings),
+            "ports": self.ports,
+            "daemons": {name: asdict(d) for name, d in self.daemons.items()},
+        }
+        new = self.folder / "cluster.json.new"
+        new.write_text(json.dumps(state, indent=1))
+        new.rename(self.folder / "cluster.json")

@@ -1,0 +1,121 @@
+"""The configuration files of the test cluster, as text."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+NODES = ("n1", "n2", "n3", "n4")
+CPUS = 8
+MEMORY_MIB = 8000
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a test may want otherwise."""
+
+    accounting: bool = False
+    """With slurmdbd and its database; accounts and QOS are then enforced."""
+    max_array: int = 1001
+    allow_spec: bool = True
+    """AllowSpecResourcesUsage: without it `--core-spec` is ignored."""
+    min_job_age: int = 300
+    """Seconds until slurmctld forgets a job that ended (at least 2)."""
+    extra: Mapping[str, str] = field(default_factory=dict)
+    """Further lines of slurm.conf."""
+
+
+def slurm_conf(folder: Path, ports: Mapping[str, int], user: str, settings: Settings) -> str:
+    """slurm.conf: short timeouts, so that a lost node is noticed while a person watches."""
+    lines: dict[str, str] = {
+        "ClusterName": "penstock",
+        "SlurmctldHost": "localhost(127.0.0.1)",
+        "SlurmctldPort": str(ports["slurmctld"]),
+        "SlurmUser": user,
+        "SlurmdUser": user,
+        "AuthType": "auth/munge",
+        # A requeued element may start again only when its old credential has expired.
+        "AuthInfo": f"socket={folder}/munge.socket,cred_expire=5",
+        "CryptoType": "crypto/munge",
+        "StateSaveLocation": f"{folder}/state",
+        "SlurmdSpoolDir": f"{folder}/spool/%n",
+        "SlurmctldPidFile": f"{folder}/slurmctld.pid",
+        "SlurmdPidFile": f"{folder}/slurmd.%n.pid",
+        "SlurmctldLogFile": f"{folder}/logs/slurmctld.log",
+        "SlurmdLogFile": f"{folder}/logs/slurmd.%n.log",
+        "SlurmdParameters": "config_overrides",
+        "ProctrackType": "proctrack/linuxproc",
+        "TaskPlugin": "task/none",
+        "SelectType": "select/cons_tres",
+        "SelectTypeParameters": "CR_Core_Memory",
+        "AllowSpecResourcesUsage": "YES" if settings.allow_spec else "NO",
+        "MpiDefault": "none",
+        "SwitchType": "switch/none",
+        "ReturnToService": "2",
+        "SlurmdTimeout": "10",
+        "SlurmctldTimeout": "10",
+        "MessageTimeout": "10",
+        "KillWait": "5",
+        "MinJobAge": str(settings.min_job_age),
+        "MaxArraySize": str(settings.max_array),
+        "MaxJobCount": "20000",
+        "JobRequeue": "1",
+        "SchedulerType": "sched/backfill",
+        "SchedulerParameters": "sched_min_interval=100000,batch_sched_delay=1,bf_interval=3,"
+        "requeue_setup_env_fail",
+        "PreemptType": "preempt/partition_prio",
+        "PreemptMode": "REQUEUE",
+        "Licenses": "wan:4",
+    }
+    if settings.accounting:
+        lines |= {
+            "AccountingStorageType": "accounting_storage/slurmdbd",
+            "AccountingStorageHost": "127.0.0.1",
+            "AccountingStoragePort": str(ports["slurmdbd"]),
+            # With munge this is the path of its socket, whatever AuthInfo says.
+            "AccountingStoragePass": f"{folder}/munge.socket",
+            "AccountingStorageEnforce": "associations,limits,qos",
+            "AccountingStorageTRES": "license/wan",
+            "JobAcctGatherType": "jobacct_gather/linux",
+            "JobAcctGatherFrequency": "5",
+        }
+    lines |= settings.extra
+    text = "".join(f"{key}={value}\n" for key, value in lines.items())
+    for index, node in enumerate(NODES):
+        # WEKA's own cores on two of the four.
+        reserved = " CoreSpecCount=1" if index < 2 else ""
+        feature = "fast" if index < 2 else "plain"
+        text += (
+            f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[node]} CPUs={CPUS} "
+            f"Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MIB} "
+            f"Feature={feature}{reserved} State=UNKNOWN\n"
+        )
+    text += "PartitionName=data Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1\n"
+    text += "PartitionName=cpu Nodes=n[3-4] MaxTime=01:00:00 State=UP PriorityTier=1\n"
+    text += "PartitionName=urgent Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF\n"
+    return text
+
+
+def slurmdbd_conf(folder: Path, ports: Mapping[str, int], user: str) -> str:
+    lines = {
+        "DbdHost": "localhost",
+        "DbdAddr": "127.0.0.1",
+        "DbdPort": str(ports["slurmdbd"]),
+        "SlurmUser": user,
+        "AuthType": "auth/munge",
+        "AuthInfo": f"socket={folder}/munge.socket",
+        "StorageType": "accounting_storage/mysql",
+        "StorageHost": "127.0.0.1",
+        "StoragePort": str(ports["database"]),
+        "StorageUser": "slurm",
+        "StoragePass": "slurm",
+        "StorageLoc": "slurm_acct_db",
+        "LogFile": f"{folder}/logs/slurmdbd.log",
+        "PidFile": f"{folder}/slurmdbd.pid",
+        "CommitDelay": "0",
+    }
+    return "".join(f"{key}={value}\n" for key, value in lines.items())
