@@ -83,7 +83,7 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
     elif wanted < slots * PER_SLOT:
         why = f"one for each {_gib(ELEMENT_COST)} of bytes and file costs"
     else:
-        why = f"{PER_SLOT} for each of {slots} slots, so that a slow node takes fewer"
+        why = f"{PER_SLOT} for each that can run at once ({slots}), so that a slow node takes fewer"
     by_bytes, by_files = math.ceil(load.bytes / shard_bytes), math.ceil(load.rows / shard_files)
     if by_bytes > wanted and by_bytes >= by_files:
         wanted, why = by_bytes, "plan.shard_bytes allows no fewer"
