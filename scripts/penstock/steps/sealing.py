@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -20,6 +21,7 @@ from penstock.steps.evidence import required
 from penstock.storage import durable
 from penstock.storage.facts import facts
 from penstock.storage.failures import storage_error
+from penstock.storage.permissions import group_id
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -114,6 +116,12 @@ def _seal(
         "ignored": dict(info.ignored),
         "base": plan.base,
         "unchanged": plan.unchanged,
+        "permissions": {
+            "file_mode": config.permissions.file_mode,
+            "dir_mode": config.permissions.dir_mode,
+            "gid": group_id(config.permissions),
+            "uid": os.geteuid(),
+        },
         "records": {"root": tree.root(), "count": tree.count, "fields": list(SEALED_FIELDS)},
         "manifests": manifests,
         "evidence": evidence.to_json(),

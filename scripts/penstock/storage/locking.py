@@ -63,7 +63,8 @@ class DatasetLock:
     """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
 
     `holder_ended(job)`: True the scheduler knows the job as ended, False it is alive, None it cannot say.
-    `pause(seconds)` waits between two looks and may raise to give up. Not reentrant; for one thread.
+    `pause(seconds)` waits between two looks and may raise to give up. `name` is the lock file's:
+    an audit has one of its own, since it changes nothing that a run does. Not reentrant; for one thread.
     """
 
     def __init__(
@@ -76,8 +77,9 @@ class DatasetLock:
         pause: Callable[[float], None] = _pause,
         patience: float = PATIENCE,
         heartbeat: float = HEARTBEAT,
+        name: str = "lock",
     ) -> None:
-        self._path = layout.lock
+        self._path = layout.state / name
         self._dataset = layout.dataset
         self._run, self._command = run, command
         self._holder_ended = holder_ended

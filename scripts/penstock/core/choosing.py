@@ -1,0 +1,74 @@
+"""Which files an audit reads: all, a random sample, or the next slice of a rotation.
+
+The unit is a file; of a giant, each part. Choices are a function of the path (and the part), so
+that all elements agree, and a killed audit goes on with the same ones.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from hashlib import blake2b
+from os import fsencode
+
+CONFIDENCE = 0.95
+
+
+@dataclass(frozen=True)
+class Choice:
+    """`whole`, `sample` (`share` of all, drawn by `seed`) or `slice` (number `turn` of `turns`)."""
+
+    kind: str = "whole"
+    share: float = 1.0
+    seed: str = ""
+    turn: int = 0
+    turns: int = 1
+
+    def takes(self, path: str, part: int = -1) -> bool:
+        """Whether this file (or this part of it) is read."""
+        if self.kind == "whole":
+            return True
+        seed = self.seed if self.kind == "sample" else "rotation"
+        name = b"%b\x00%d\x00%b" % (seed.encode(), part, fsencode(path))
+        number = int.from_bytes(blake2b(name, digest_size=8).digest())
+        if self.kind == "sample":
+            return number < self.share * 2.0**64
+        return number % self.turns == self.turn
+
+    def detects(self, damaged: int) -> float:
+        """The probability that at least one of `damaged` files, hit at random, is read."""
+        share = 1.0 if self.kind == "whole" else self.share if self.kind == "sample" else 1 / self.turns
+        return 1.0 - (1.0 - share) ** damaged
+
+    def promise(self) -> str:
+        """One sentence: what this audit can miss."""
+        if self.kind == "whole":
+            return "every byte is read: any damage is found"
+        share = self.share if self.kind == "sample" else 1 / self.turns
+        enough = 1 if share >= 1 else math.ceil(math.log(1 - CONFIDENCE) / math.log(1 - share))
+        sentence = (
+            f"one damaged file is found with a probability of {share:.2%}, "
+            f"{enough} or more with at least {CONFIDENCE:.0%}"
+        )
+        if self.kind == "slice":
+            sentence = (
+                f"slice {self.turn + 1} of {self.turns}: all slices together read every byte; {sentence}"
+            )
+        return sentence
+
+
+def parse_share(text: str) -> float:
+    """`1%`, `0.5 %` or `0.01` as a share of 1. Raises ValueError outside (0, 1]."""
+    text = text.strip()
+    share = float(text[:-1]) / 100 if text.endswith("%") else float(text)
+    if not 0 < share <= 1:
+        raise ValueError(text)
+    return share
+
+
+def parse_turns(text: str) -> int:
+    """`1/30` as 30. Raises ValueError."""
+    one, _, turns = text.partition("/")
+    if one.strip() != "1" or not 1 <= int(turns) <= 10_000:
+        raise ValueError(text)
+    return int(turns)

@@ -1,0 +1,60 @@
+"""What an audit found: one line a deviation, marked as people know it from `diff`.
+
+| mark | kind     | means                                                                     |
+|------|----------|---------------------------------------------------------------------------|
+| -    | missing  | the manifest has it, the tree does not                                    |
+| +    | extra    | the tree has it, the manifest does not                                    |
+| *    | changed  | its bytes are not those that were published (parts: which, of a giant)    |
+| *    | replaced | a link, folder or special file stands in its place                        |
+| !    | mode     | mode, owner or group is not what was published                            |
+| !    | unread   | it could not be read: nothing is known of its bytes                       |
+| !    | manifest | the manifest or the seal itself is damaged                                |
+"""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+MARKS = {
+    "missing": "-",
+    "extra": "+",
+    "changed": "*",
+    "replaced": "*",
+    "mode": "!",
+    "unread": "!",
+    "manifest": "!",
+}
+REPAIRABLE = frozenset({"missing", "changed", "replaced", "unread"})
+
+
+class Finding(NamedTuple):
+    """One deviation."""
+
+    kind: str
+    path: str
+    why: str
+    parts: tuple[int, ...] = ()
+    """Of a giant: the numbers of the parts that are damaged."""
+
+    @property
+    def mark(self) -> str:
+        return MARKS[self.kind]
+
+
+def to_json(finding: Finding) -> dict[str, Any]:
+    """As a line of `findings.jsonl`. A path that is not UTF-8 keeps its bytes as \\udcXX escapes,
+    which JSON carries."""
+    return {
+        "mark": finding.mark,
+        "kind": finding.kind,
+        "path": finding.path,
+        "why": finding.why,
+        "parts": list(finding.parts),
+    }
+
+
+def from_json(raw: dict[str, Any]) -> Finding:
+    """Raises KeyError, TypeError for what is no finding."""
+    kind = str(raw["kind"])
+    MARKS[kind]
+    return Finding(kind, str(raw["path"]), str(raw["why"]), tuple(int(p) for p in raw["parts"]))

@@ -1,0 +1,215 @@
+"""From a release's manifest to the shards of an audit, and the proof that the manifest is sound."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.model import PlanConfig, to_json
+from penstock.core import runs
+from penstock.core.balance import Cut, Load, cost, decide
+from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.model import Entry
+from penstock.core.seal import Tree, canonical
+from penstock.errors import FailedError, FindingsError
+from penstock.formats.manifest import read_manifest
+from penstock.formats.shards import ShardWriter
+from penstock.steps import receipts
+from penstock.storage import durable, target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.config.model import Config
+    from penstock.core.choosing import Choice
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.model import Record
+    from penstock.core.runs import ShardInfo
+    from penstock.steps.auditbook import Audit
+    from penstock.steps.context import Context
+
+DIGEST_BYTES = 16
+
+
+def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
+    """The seal and its `sha256:<hex>`. Raises FindingsError when it is missing or damaged."""
+    path = layout.release(release) / SEAL
+    try:
+        return durable.read_json(path), receipts.file_digest(path)
+    except (OSError, ValueError) as error:
+        raise FindingsError(
+            "the release's seal cannot be read",
+            where=str(path),
+            why=str(error),
+            hint="without its seal nothing about the release can be shown: stage it anew",
+        ) from error
+
+
+def published_seal(layout: DatasetLayout, release: str) -> str | None:
+    """The digest of the seal that the history names for this release, kept apart from it."""
+    import json
+
+    try:
+        lines = layout.history.read_bytes().splitlines()
+    except FileNotFoundError:
+        return None
+    for line in reversed(lines):
+        try:
+            told = json.loads(line)
+        except ValueError:
+            continue
+        if isinstance(told, dict) and (told.get("event"), told.get("release")) == ("publish", release):
+            return str(told.get("seal"))
+    return None
+
+
+def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: str) -> list[str]:
+    """Why the manifest or the seal is not the published one; nothing when it is.
+
+    | looked at                      | compared with                                    |
+    |--------------------------------|--------------------------------------------------|
+    | the seal's bytes               | its digest in history.jsonl, off the release     |
+    | each manifest's bytes          | their digests in the seal                        |
+    | the records, one by one        | the root of the seal's tree                      |
+    """
+    why = []
+    known = published_seal(layout, release)
+    if known is not None and known != digest:
+        why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
+    folder = layout.release(release)
+    for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256):
+        told = seal.get("manifests", {}).get(name)
+        if told is None:
+            continue
+        try:
+            found = receipts.file_digest(folder / name)
+        except OSError as error:
+            why.append(f"{name}: {os.strerror(error.errno or 0)}")
+            continue
+        if found != told.get("sha256"):
+            why.append(f"{name}: its bytes are not those that were sealed")
+    if any(line.startswith(MANIFEST) for line in why):
+        return why
+    tree = Tree()
+    try:
+        for batch in read_manifest(folder / MANIFEST):
+            for record in batch:
+                tree.add(canonical(record))
+    except FailedError as error:
+        return [*why, f"{MANIFEST}: {error.why or error.what}"]
+    sealed = seal.get("records", {})
+    if (tree.root(), tree.count) != (sealed.get("root"), sealed.get("count")):
+        why.append(f"{MANIFEST}: its records are not those that were sealed")
+    return why
+
+
+def rows(record: Record, choice: Choice) -> Iterator[Entry]:
+    """What an audit reads of one record: the file, or those parts of a giant that were chosen."""
+    entry = Entry(
+        record.path, record.key, record.size, record.token, record.modified_ns, record.source, record.version
+    )
+    if not record.parts:
+        if choice.takes(record.path):
+            yield entry._replace(length=record.size, reuse=record.digest)
+        return
+    size = int(record.digest.partition(":")[0].partition("/")[2])
+    for number, offset in enumerate(range(0, record.size, size)):
+        if choice.takes(record.path, number):
+            digest = record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
+            yield entry._replace(
+                part=number,
+                offset=offset,
+                length=min(size, record.size - offset),
+                reuse=f"xxh3_128:{digest}",
+            )
+
+
+def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]) -> runs.PlanInfo:
+    """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
+    folder = audit.layout(layout)
+    if folder.plan.exists():
+        return runs.plan_info(durable.read_json(folder.plan))
+    manifest = layout.release(audit.release) / MANIFEST
+    files = total = size = work = 0
+    for batch in read_manifest(manifest):
+        context.stop.check()
+        for record in batch:
+            files += 1
+            for row in rows(record, audit.choice):
+                total += 1
+                size += row.length
+                work += cost(row._replace(reuse=""))
+    defaults = PlanConfig()
+    decision = decide(
+        Load(work, size, total),
+        shard_bytes=defaults.shard_bytes,
+        shard_files=defaults.shard_files,
+        slots=context.cluster.slots("audit"),
+        max_array=context.cluster.max_array(),
+    )
+    shards = _shards(folder, manifest, audit.choice, Cut(work, decision.shards)) if total else []
+    made = runs.PlanInfo(
+        run=audit.id,
+        release=audit.release,
+        base=None,
+        files=total,
+        bytes=size,
+        giants=int(seal.get("giants") or 0),
+        unchanged=0,
+        unchanged_bytes=0,
+        shards=tuple(shards),
+        part_bytes=int(seal.get("part_bytes") or defaults.part_bytes),
+        folders=0,
+        why=(f"{total} rows of {files} files", decision.why, audit.choice.promise()),
+    )
+    durable.write_json(folder.run_file, runs.to_json(_info(context.config, layout, audit, seal)))
+    durable.write_json(folder.plan, runs.to_json(made))
+    return made
+
+
+def _shards(folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list[ShardInfo]:
+    parent = folder.shard(0).parent
+    if parent.exists():
+        target.remove_tree(parent)
+    durable.make_dirs(parent)
+    made: list[ShardInfo] = []
+    waiting: list[Entry] = []
+    writer, index = ShardWriter(folder.shard(0), 0), 0
+    try:
+        for batch in read_manifest(manifest):
+            for record in batch:
+                for row in rows(record, choice):
+                    place = cut.place(cost(row._replace(reuse="")))
+                    if place != index:
+                        writer.add(waiting)
+                        waiting.clear()
+                        made.append(writer.close())
+                        writer, index = ShardWriter(folder.shard(place), place), place
+                    waiting.append(row)
+            writer.add(waiting)
+            waiting.clear()
+        made.append(writer.close())
+    finally:
+        writer.abandon()
+    return made
+
+
+def _info(config: Config, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]) -> runs.RunInfo:
+    """What the elements need to know; the engine's settings are today's, with the audit's limit."""
+    from dataclasses import replace
+
+    engine = replace(config.engine, limit=audit.limit) if audit.limit else config.engine
+    return runs.RunInfo(
+        run=audit.id,
+        dataset=layout.dataset,
+        release=audit.release,
+        created=audit.created,
+        listing_digest=str(seal.get("listing", "")),
+        files=int(seal.get("files", 0)),
+        bytes=int(seal.get("bytes", 0)),
+        scanned=int(seal.get("scanned", 0)),
+        root=str(layout.root),
+        state_root=str(layout.state_root) if layout.state_root else None,
+        config={"engine": to_json(engine)},
+    )
