@@ -76,4 +76,4 @@ def test_the_merge_finds_what_both_have_and_keeps_every_row(mine: list[str], the
     rows = merged(paths, base)
     assert [row.path for row in rows] == paths
     assert {row.path for row in rows if row.reuse} == set(mine) & set(theirs)
-    assert all(row.reuse in ("", DIGEST) for row in rows)
+    assert all(row.reuse in ("", f"{DIGEST} size") for row in rows)

@@ -43,9 +43,14 @@ def compare(
                 and record.path == entry.path
                 and same(entry, record, sources=sources, giant_bytes=giant_bytes, keep_mtime=keep_mtime)
             ):
-                entry = entry._replace(reuse=record.digest)
+                entry = entry._replace(reuse=reuse(record))
             out.append(entry)
         yield out
+
+
+def reuse(record: Record) -> str:
+    """What a linked file brings along: its digest, and how its source proved it."""
+    return f"{record.digest} {record.source_grade} {record.source_proof}".rstrip()
 
 
 def same(

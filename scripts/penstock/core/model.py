@@ -45,7 +45,8 @@ class Entry(NamedTuple):
     length: int = 0
     """Bytes of this row: `size` for a whole object."""
     reuse: str = ""
-    """Digest of the current release's file with the same path and token: link it, copy nothing."""
+    """`<digest> <source grade> <proof>` of the current release's file with the same path and token:
+    link it, copy nothing."""
 
 
 class Claim(NamedTuple):
