@@ -23,6 +23,7 @@ from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
+    from pathlib import Path
 
     from penstock.core.layout import RunLayout
     from penstock.errors import PenstockError
@@ -261,7 +262,9 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
         why = outcome.get("error") or ""
         lines.append(f"element {index}{node}: {reason}" + (f": {why}" if why else ""))
         if not outcome and watch.context.cluster.kind == "local":
-            lines.append(f"  its log: {watch.run.logs / f'{watch.step}-{index}.log'}")
+            log = watch.run.logs / f"{watch.step}-{index}.log"
+            lines += [f"  {line}" for line in _last_lines(log)]
+            lines.append(f"  its log: {log}")
         named = outcome.get("failures", ())[: max(0, SHOWN - shown)]
         shown += len(named)
         lines += [f"  {path!r}: {cause}" for path, cause in named]
@@ -278,3 +281,13 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
     return kind(
         f"{watch.step}: {len(missing)} elements did not finish", where=watch.dataset, hint="\n  ".join(lines)
     )
+
+
+def _last_lines(log: Path, count: int = 3) -> list[str]:
+    """The end of what an element said, when it could leave nothing else."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - 2048))
+            return stream.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []

@@ -33,7 +33,7 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
     """Do one shard; returns the exit status. `attempt` "auto" makes one that is unique."""
     run = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
-    reporter = Reporter(run.progress(step, index), every=float(os.environ.get("PENSTOCK_PROGRESS", "1")))
+    reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)
     try:

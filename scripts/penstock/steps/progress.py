@@ -28,7 +28,7 @@ POINTS = 240
 class Reporter:
     """Called by the engine with totals so far; writes the file and keeps samples over time."""
 
-    def __init__(self, path: Path, *, every: float = 1.0) -> None:
+    def __init__(self, path: Path, *, every: float = 0.5) -> None:
         self._path, self._every = path, every
         self._began = self._told = time.monotonic()
         self.started = time.time()

@@ -7,7 +7,6 @@ that failed has come, and what failed.
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import TYPE_CHECKING, Any
 
 import penstock
@@ -94,7 +93,8 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
     ended = max((r["ended"] for r in done.values() if r), default=0.0)
     if ended:
         result["ended"] = _iso(ended)
-        result["seconds"] = round(ended - datetime.fromisoformat(info.created).timestamp(), 3)
+        # Of the steps, not of the days between a failure and the command that went on.
+        result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
     return result
 
 
