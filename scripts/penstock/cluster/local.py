@@ -130,10 +130,10 @@ class LocalCluster:
         """A twentieth of what was waited, so that the wait for the end stays within 5 %."""
         return min(0.5, max(0.02, waited / 20))
 
-    def holder_ended(self, job: str) -> bool:
+    def holder_ended(self, job: str) -> bool | None:
         """This machine knows no jobs; the lock itself looks at processes of its own host."""
         del job
-        return False
+        return None
 
     def close(self) -> None:
         """End every element and the supervising thread."""

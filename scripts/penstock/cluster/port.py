@@ -98,6 +98,7 @@ class Cluster(Protocol):
     def interval(self, waited: float) -> float:
         """Seconds until the next query, after `waited` seconds of waiting."""
 
-    def holder_ended(self, job: str) -> bool:
-        """True only when the cluster names this job (a lock's holder) as ended. A job that it
-        does not know or may not show is NOT ended."""
+    def holder_ended(self, job: str) -> bool | None:
+        """Of a lock's holder: True only when the cluster names this job as ended, False when it names
+        it as alive (suspended is alive). None for a job that it does not know or may not show: that is
+        not ended either, and the lock watches the heartbeat instead."""

@@ -237,7 +237,8 @@ class DatasetLock:
             f"another run holds dataset {self._dataset}",
             where=str(self._path),
             why=holder.describe() if holder else "it does not say who",
-            hint="wait for it, or stop it; a lock whose holder is dead is taken over by itself",
+            hint="wait for it, or stop it; the lock of a dead holder is taken over without being asked for "
+            "(remove the file only if the cluster shows a job that is gone for certain)",
         )
 
     def _look(self) -> _Seen | None:

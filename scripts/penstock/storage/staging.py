@@ -237,7 +237,10 @@ class Writer:
     def alive(self, pending: Pending) -> None:
         """Raises FailedError when this attempt was fenced: its file is gone, a giant's file lost its
         write bit, or the staging folder moved. One fstat; to be called before each large block."""
-        seen = os.fstat(pending.fd)
+        try:
+            seen = os.fstat(pending.fd)
+        except OSError as error:
+            raise storage_error(error, "cannot look at", pending.path) from None
         if seen.st_nlink == 0:
             raise self._fenced(pending.path, "its file was removed")
         if pending.part and not seen.st_mode & stat.S_IWUSR:
