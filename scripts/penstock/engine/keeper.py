@@ -1,14 +1,16 @@
 """Keeps journal lines back until their bytes are durable, in a thread of its own.
 
-`syncfs`: lines are held; every few seconds one barrier, whose descriptor was opened before the
+`syncfs`: lines are held; now and then one barrier, whose descriptor was opened before the
 first write, makes all bytes durable that were written before it; only then the lines that were
 held when it began are appended and synced. `fsync`: the bytes were durable when the lines came;
-they are appended at once and synced every second. After a failed barrier nothing that was held
-is ever recorded: the next attempt writes it anew.
+they are appended and synced now and then. How often depends on what it costs: a tenth of the time
+may go into it. After a failed barrier nothing that was held is ever recorded: the next attempt
+writes it anew.
 """
 
 from __future__ import annotations
 
+import time
 from threading import Condition, Thread
 from typing import TYPE_CHECKING, Self
 
@@ -19,7 +21,14 @@ if TYPE_CHECKING:
     from penstock.engine.journal import Journal
     from penstock.storage.barrier import Barrier
 
-EVERY = {"syncfs": 3.0, "fsync": 1.0}
+SOONEST = 0.5
+LATEST = 5.0
+SHARE = 10.0
+
+
+def next_pause(cost: float) -> float:
+    """Seconds until the next keeping, from the seconds that the last one took."""
+    return min(LATEST, max(SOONEST, SHARE * cost))
 
 
 class Keeper:
@@ -27,7 +36,7 @@ class Keeper:
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
         self._journal, self._barrier = journal, barrier
-        self._every = EVERY["syncfs" if barrier else "fsync"]
+        self._pause = SOONEST
         self._held: list[bytes] = []
         self._ending = False
         self._error: PenstockError | None = None
@@ -66,16 +75,19 @@ class Keeper:
         ending = False
         while not ending and self._error is None:
             with self._change:
-                self._change.wait_for(lambda: self._ending, self._every)
+                self._change.wait_for(lambda: self._ending, self._pause)
                 ending = self._ending
                 lines, self._held = self._held, []
             if lines:
+                began = time.monotonic()
                 try:
                     self._keep(b"".join(lines))
                 except (FailedError, NoSpaceError) as error:
                     self._error = error
                 except OSError as error:
                     self._error = storage_error(error, "cannot write the journal", str(self._journal.path))
+
+                self._pause = next_pause(time.monotonic() - began)
 
     def _keep(self, lines: bytes) -> None:
         if self._barrier is not None:

@@ -181,7 +181,7 @@ class Pool:
             return tuner.pressure(now)
         if not tuner.due(now):
             return False
-        if not self.answered:
+        if not self.answered and not self.shared.total():
             # Workers are still starting: nothing can be said about how busy they will be.
             tuner.restart(now, self.shared.total(), sum(map(_demand, self.alive)))
             return False

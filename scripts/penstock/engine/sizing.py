@@ -34,7 +34,7 @@ class Sizing(NamedTuple):
     streams: int
     """At first, in all."""
     most: int
-    """Streams in all at most; a multiple of `workers`."""
+    """Streams in all at most."""
     why: str
 
 
@@ -53,40 +53,41 @@ def size(
     """`rows` and `total` bytes are what is left to do; `memory` bytes are free for the engine."""
     mean = total // rows if rows else 0
     words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
-    count = workers or min(cpus, MOST_STREAMS)
-    words.append(f"{count} workers ({'configured' if workers else 'one a CPU'})")
-    first = streams or (count if local else min(MOST_STREAMS, 4 * count))
-    most = streams or (min(MOST_STREAMS, 4 * count) if local else MOST_STREAMS)
-    where = "local disks" if local else "over a network"
-    words.append(
-        f"{first} streams (configured)"
-        if streams
-        else f"{first} streams at first, up to {max(most, count)} ({where})"
-    )
-    if workers is None:
-        # A worker is worth its start from a few dozen small rows on, or for one large one.
-        useful = rows if mean >= SMALL else -(-rows // ROWS_A_WORKER)
-        for bound, why in (
-            (useful, "so few rows"),
-            (memory // (WORKER_BYTES + STREAM_BYTES), "so little memory"),
-        ):
-            if count > max(1, bound):
-                count = max(1, bound)
-                words.append(
-                    f"{count} workers are enough for {why}" if bound == useful else f"{count} workers: {why}"
-                )
-    bounds = [(max(1, rows), "so few rows")]
-    if streams is None:
-        bounds.append((max(count, (memory - count * WORKER_BYTES) // STREAM_BYTES), "so little memory"))
+    # A worker is worth its start from a few dozen small rows on, or for one large one.
+    useful = rows if mean >= SMALL else -(-rows // ROWS_A_WORKER)
+    bounds = [
+        (MOST_STREAMS, f"no more than {MOST_STREAMS} streams"),
+        (streams or MOST_STREAMS, "the streams configured"),
+        (useful, "so few rows"),
+        (memory // (WORKER_BYTES + STREAM_BYTES), "so little memory"),
+    ]
+    count, why = (workers, "configured") if workers else _least(cpus, "one a CPU", bounds)
+    words.append(f"{count} workers ({why})")
+    if streams:
+        first = most = max(count, streams)
+        words.append(f"{first} streams (configured)")
+        return Sizing(count, first, most, "; ".join(words))
+    bounds = [
+        (rows, "so few rows"),
+        ((memory - count * WORKER_BYTES) // STREAM_BYTES, "so little memory"),
+    ]
     if limit is not None:
         # A stream that waits long for its turn would lose its connection.
-        bounds.append((max(1, limit // SMALL), f"a limit of {limit} bytes a second"))
-    for bound, why in bounds:
-        if most > bound:
-            most = max(bound, count)
-            words.append(f"at most {most} streams: {why}")
-    threads = max(1, -(-most // count))
-    return Sizing(count, max(count, min(first, most)), threads * count, "; ".join(words))
+        bounds.append((limit // SMALL, f"a limit of {limit} bytes a second"))
+    top, why = (4 * count, "local disks") if local else (MOST_STREAMS, "over a network")
+    most, why = _least(min(MOST_STREAMS, top), why, bounds)
+    most = max(count, most)
+    first = min(most, count if local else 4 * count)
+    words.append(f"{first} streams at first, up to {most} ({why})")
+    return Sizing(count, first, most, "; ".join(words))
+
+
+def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, str]:
+    """The least of a value and its bounds, at least 1, and what decided it."""
+    for bound, reason in bounds:
+        if bound < value:
+            value, why = max(1, bound), reason
+    return max(1, value), why
 
 
 def cpus(environment: Mapping[str, str]) -> tuple[int, str]:

@@ -1,0 +1,170 @@
+from __future__ import annotations
+
+import hashlib
+import random
+import zlib
+
+import pytest
+import xxhash
+from awscrt import checksums
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model import Claim, Entry
+from penstock.engine.checks import (
+    RANK,
+    Composite,
+    Sums,
+    combinable,
+    combine,
+    grade_of,
+    judge_giant,
+    new_sum,
+    tree_digest,
+)
+from penstock.errors import IntegrityError
+
+DATA = random.Random(1).randbytes(100_000)
+VALUES = {
+    "crc64nvme": f"{checksums.crc64nvme(DATA):016x}",
+    "crc32c": f"{checksums.crc32c(DATA):08x}",
+    "crc32": f"{zlib.crc32(DATA):08x}",
+    "xxh3_128": xxhash.xxh3_128_hexdigest(DATA),
+    "xxh64": xxhash.xxh64_hexdigest(DATA),
+    "sha256": hashlib.sha256(DATA).hexdigest(),
+    "sha1": hashlib.sha1(DATA).hexdigest(),
+    "sha512": hashlib.sha512(DATA).hexdigest(),
+    "md5": hashlib.md5(DATA).hexdigest(),
+}
+
+
+def entry(**changes: object) -> Entry:
+    return Entry("p", "k", len(DATA), "token", 0, length=len(DATA))._replace(**changes)  # type: ignore[arg-type]
+
+
+def judged(one: Entry, claims: list[Claim], data: bytes = DATA, block: int = 7_000) -> tuple[str, str]:
+    sums = Sums(one, claims)
+    view = memoryview(bytearray(data))
+    for start in range(0, len(data), block):
+        sums.update(view[start : start + block])
+    return sums.judge()
+
+
+def test_every_algorithm_has_a_rank() -> None:
+    assert set(VALUES) == set(RANK)
+
+
+@pytest.mark.parametrize("algorithm", sorted(VALUES))
+def test_a_full_claim_that_holds_proves(algorithm: str) -> None:
+    claim = Claim(algorithm, "full", VALUES[algorithm])
+    assert judged(entry(), [claim]) == ("full", str(claim))
+
+
+@pytest.mark.parametrize("algorithm", sorted(VALUES))
+def test_a_full_claim_that_does_not_hold_is_an_error(algorithm: str) -> None:
+    claim = Claim(algorithm, "full", VALUES[algorithm])
+    with pytest.raises(IntegrityError, match=algorithm):
+        judged(entry(), [claim], DATA[:-1] + b"x")
+
+
+def test_known_vectors() -> None:
+    vectors = {"crc64nvme": "ae8b14860a799888", "crc32c": "e3069283", "crc32": "cbf43926"}
+    for name, value in vectors.items():
+        one = new_sum(name)
+        one.update(b"12345")
+        one.update(b"6789")
+        assert one.hexdigest() == value
+
+
+def test_only_the_cheapest_is_computed() -> None:
+    good = Claim("crc64nvme", "full", VALUES["crc64nvme"])
+    wrong = Claim("md5", "full", "0" * 32)
+    assert judged(entry(), [wrong, good]) == ("full", str(good))
+
+
+def test_a_checksum_of_the_listing_is_always_checked() -> None:
+    good = Claim("crc64nvme", "full", VALUES["crc64nvme"])
+    assert judged(entry(checksum="sha256:full:" + VALUES["sha256"]), [good])[0] == "full"
+    with pytest.raises(IntegrityError, match="sha256"):
+        judged(entry(checksum="sha256:full:" + "0" * 64), [good])
+
+
+def test_an_md5_that_is_the_etag_is_the_weaker_proof() -> None:
+    claim = Claim("md5", "full", VALUES["md5"])
+    assert judged(entry(token=VALUES["md5"]), [claim])[0] == "etag-md5"
+    assert grade_of(claim, "other") == "full"
+
+
+def test_unknown_algorithms_prove_nothing() -> None:
+    assert judged(entry(), [Claim("sha3", "full", "00")]) == ("size", "")
+    assert not Sums(entry(), [])
+
+
+@pytest.mark.parametrize("algorithm", ["crc32c", "sha256", "md5", "crc64nvme"])
+@pytest.mark.parametrize("part", [10_000, 33_333, 100_000, 200_000])
+def test_composites_are_computed_when_the_size_of_parts_is_known(algorithm: str, part: int) -> None:
+    outer = new_sum(algorithm)
+    pieces = [DATA[i : i + part] for i in range(0, len(DATA), part)]
+    for piece in pieces:
+        inner = new_sum(algorithm)
+        inner.update(piece)
+        outer.update(bytes.fromhex(inner.hexdigest()))
+    claim = Claim(algorithm, "composite", outer.hexdigest(), len(pieces), part)
+    assert judged(entry(), [claim]) == ("composite", str(claim))
+    with pytest.raises(IntegrityError):
+        judged(entry(), [claim], DATA[1:] + b"x")
+    assert judged(entry(), [claim._replace(part_bytes=0)]) == ("size", "")
+
+
+def test_an_empty_object_has_its_checksums_too() -> None:
+    claim = Claim("crc32c", "full", "00000000")
+    assert judged(entry(size=0), [claim], b"") == ("full", str(claim))
+    assert Composite("md5", 10).hexdigest() == hashlib.md5(b"").hexdigest()
+
+
+@given(
+    st.sampled_from(["crc64nvme", "crc32c", "crc32"]),
+    st.lists(st.integers(1, 40_000), min_size=1, max_size=6),
+)
+@settings(deadline=None, max_examples=30)
+def test_crcs_of_parts_combine_to_the_whole(algorithm: str, lengths: list[int]) -> None:
+    proofs, at = [], 0
+    whole = [Claim(algorithm, "full", "f" * 8)]
+    for number, length in enumerate(lengths):
+        piece = DATA[at : at + length]
+        sums = Sums(entry(part=number, offset=at, length=len(piece)), (), lambda: whole)
+        sums.update(piece)
+        proofs.append((sums.judge()[1], len(piece)))
+        at += length
+    expected = new_sum(algorithm)
+    expected.update(DATA[:at])
+    assert combine(proofs) == Claim(algorithm, "full", expected.hexdigest())
+
+
+def test_parts_without_crcs_or_with_different_ones_do_not_combine() -> None:
+    assert combine([("crc32c:part:00000001", 4), ("", 4)]) is None
+    assert combine([("crc32c:part:00000001", 4), ("crc32:part:00000001", 4)]) is None
+    assert combine([("sha256:part:00", 4)]) is None
+    assert combine([]) is None
+
+
+def test_a_part_is_checked_against_the_claim_of_its_range() -> None:
+    claim = Claim("crc32c", "part", VALUES["crc32c"])
+    assert judged(entry(part=0), [claim]) == ("size", "")
+    with pytest.raises(IntegrityError):
+        judged(entry(part=0), [claim], DATA[:-1] + b"x")
+
+
+def test_a_giant_is_judged_by_its_parts_together() -> None:
+    claim = Claim("crc32c", "full", "0000000a")
+    assert combinable([Claim("md5", "full", "00"), claim]) == claim
+    assert judge_giant("k", claim, [claim]) == ("full", str(claim))
+    assert judge_giant("k", claim, [Claim("md5", "full", "00")]) == ("size", "")
+    assert judge_giant("k", None, [claim]) == ("size", "")
+    with pytest.raises(IntegrityError):
+        judge_giant("k", claim._replace(value="0000000b"), [claim])
+
+
+def test_the_tree_digest_names_its_part_size() -> None:
+    parts = xxhash.xxh3_128_digest(b"a") + xxhash.xxh3_128_digest(b"b")
+    assert tree_digest(1 << 20, parts) == "xxh3_128/1048576:" + xxhash.xxh3_128_hexdigest(parts)

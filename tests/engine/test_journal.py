@@ -1,0 +1,126 @@
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+from zlib import crc32
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.engine import journal
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHARD = "sha256:" + "a" * 64
+
+
+def opened(folder: Path, attempt: str = "a1", shard: str = SHARD) -> journal.Journal:
+    return journal.Journal(folder, shard_digest=shard, run="r", attempt=attempt, host="h1")
+
+
+def written(folder: Path, rows: range, attempt: str = "a1", digest: str = "0" * 32) -> Path:
+    book = opened(folder, attempt)
+    book.append("".join(journal.row_line(row, digest, "size", "") for row in rows).encode())
+    book.sync()
+    book.close()
+    return book.path
+
+
+def test_what_was_written_is_replayed(tmp_path: Path) -> None:
+    book = opened(tmp_path)
+    book.append(journal.row_line(7, "f" * 32, "full", "crc32c:full:00000001").encode())
+    book.append(journal.row_line(2, "xxh3_128/1048576:" + "e" * 32, "size", "").encode())
+    book.close()
+    copied = journal.replay(tmp_path, SHARD)
+    assert sorted(copied) == [2, 7]
+    assert copied[7].digest == "xxh3_128:" + "f" * 32
+    assert copied[7].proof == "crc32c:full:00000001"
+    assert copied[7].host == "h1"
+    assert copied[2].digest == "xxh3_128/1048576:" + "e" * 32
+
+
+def test_a_row_line_is_what_any_json_reader_reads() -> None:
+    head, _, body = journal.row_line(3, "a" * 32, "full", "md5:full:00").partition(" ")
+    assert json.loads(body) == [3, "a" * 32, "full", "md5:full:00"]
+    assert int(head, 16) == crc32(body.rstrip("\n").encode())
+
+
+def test_no_folder_is_no_journal(tmp_path: Path) -> None:
+    assert journal.replay(tmp_path / "none", SHARD) == {}
+
+
+@given(st.integers(min_value=0))
+@settings(deadline=None, max_examples=60)
+def test_any_torn_end_costs_only_the_torn_line(tmp_path_factory: pytest.TempPathFactory, cut: int) -> None:
+    folder = tmp_path_factory.mktemp("torn")
+    path = written(folder, range(20))
+    whole = path.read_bytes()
+    cut %= len(whole) + 1
+    path.write_bytes(whole[:cut])
+    expected = max(0, whole[:cut].count(b"\n") - 1)
+    assert sorted(journal.replay(folder, SHARD)) == list(range(expected))
+
+
+def test_a_tail_of_zeros_is_a_torn_end(tmp_path: Path) -> None:
+    path = written(tmp_path, range(5))
+    with path.open("ab") as stream:
+        stream.write(bytes(4096))
+    assert sorted(journal.replay(tmp_path, SHARD)) == list(range(5))
+
+
+def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
+    path = written(tmp_path, range(5))
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"\n") + 12] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(FailedError, match="damaged"):
+        journal.replay(tmp_path, SHARD)
+
+
+def test_another_shards_journal_is_refused(tmp_path: Path) -> None:
+    written(tmp_path, range(2))
+    with pytest.raises(FailedError, match="another shard"):
+        journal.replay(tmp_path, "sha256:" + "b" * 64)
+
+
+def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "x.journal").write_text(journal.line([1, "a" * 32, "size", ""]))
+    with pytest.raises(FailedError, match="not a journal"):
+        journal.replay(tmp_path, SHARD)
+
+
+def test_attempts_are_merged_and_names_may_come_again(tmp_path: Path) -> None:
+    written(tmp_path, range(3), "a1")
+    written(tmp_path, range(2, 6), "a1")
+    written(tmp_path, range(6, 8), "a2")
+    assert sorted(journal.replay(tmp_path, SHARD)) == list(range(8))
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_two_attempts_that_disagree_prove_nothing(tmp_path: Path) -> None:
+    written(tmp_path, range(3), "a1", "0" * 32)
+    written(tmp_path, range(2, 4), "a2", "1" * 32)
+    assert sorted(journal.replay(tmp_path, SHARD)) == [0, 1, 3]
+
+
+def test_what_was_taken_back_counts_again_when_it_is_copied_again(tmp_path: Path) -> None:
+    written(tmp_path, range(3), "a1")
+    copied = journal.replay(tmp_path, SHARD)
+    journal.invalidate(tmp_path, SHARD, [copied[1]], run="r", host="h")
+    assert sorted(journal.replay(tmp_path, SHARD)) == [0, 2]
+    written(tmp_path, range(1, 2), "a1", "2" * 32)
+    again = journal.replay(tmp_path, SHARD)
+    assert sorted(again) == [0, 1, 2]
+    assert again[1].digest == "xxh3_128:" + "2" * 32
+    journal.invalidate(tmp_path, SHARD, [], run="r", host="h")
+    assert len(os.listdir(tmp_path)) == 3
+
+
+def test_clear_forgets(tmp_path: Path) -> None:
+    written(tmp_path, range(3))
+    journal.clear(tmp_path)
+    assert journal.replay(tmp_path, SHARD) == {}
