@@ -100,7 +100,11 @@ def _unexpected(error: BaseException, session: Session) -> int:
         return 128 + session.stop.signal_number
     text = "".join(traceback.format_exception(error))
     where = session.parsed.log
-    if where is None:
+    if session.parsed.command == "element":
+        # Its standard error is the element's log.
+        sys.stderr.write(text)
+        where = "this log"
+    elif where is None:
         handle, where = tempfile.mkstemp(prefix="penstock-", suffix=".traceback")
         with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
             file.write(text)

@@ -1,0 +1,79 @@
+# make run     stage the example of config.yaml, over S3 from a server on loopback
+# make test    every test; PENSTOCK_TEST_ALL=1 makes a skip a failure
+# make lint    formatting, lint, types, import layers, workflow
+# make bench   side by side with other tools, on this machine (benchmarks/)
+# make cluster-up, make cluster-down    the tests' SLURM cluster, to be used by hand
+# make lock    resolve envs/*.in anew
+# make clean   remove what the above made
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DELETE_ON_ERROR:
+
+# The system's own first: jobs of other users can run it.
+PYTHON ?= $(firstword $(wildcard /usr/bin/python3) python3)
+VENV ?= .venv
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check -q
+WORKERS ?= 2
+
+.PHONY: run test test-unit test-slurm lint bench cluster-up cluster-down lock clean venv venv-dev system
+
+run: venv
+	@$(BIN)/python -m penstock.demo.example
+
+venv: $(VENV)/.run
+venv-dev: $(VENV)/.dev
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { echo "penstock needs Python 3.11 or later: make PYTHON=..." >&2; exit 1; }
+	@$(PYTHON) -m venv $(VENV) || { echo "a virtual environment cannot be made: apt-get install python3-venv" >&2; exit 1; }
+
+$(VENV)/.run: envs/requirements.lock pyproject.toml | $(VENV)/bin/python
+	@echo "Installing the locked packages into $(VENV) ..."
+	@$(PIP) install --require-hashes -r envs/requirements.lock
+	@$(PIP) install --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
+	@$(PIP) install --require-hashes -r envs/requirements-dev.lock
+	@touch $@
+
+# What the tests need beside Python: installed where that is allowed, else named.
+system:
+	@bash envs/system-packages.sh
+
+test: system venv-dev test-unit test-slurm
+
+# Files stay together, since some share a server for all their tests.
+test-unit: venv-dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm" $(ARGS)
+
+# The real cluster takes the machine: alone, and one test at a time.
+test-slurm: venv-dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slurm $(ARGS)
+
+lint: venv-dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+	$(BIN)/snakefmt --check Snakefile workflow
+	$(BIN)/snakemake --lint
+
+bench: venv-dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/run.py $(ARGS)
+
+cluster-up: system venv-dev
+	@$(BIN)/python -m tests.cluster up
+
+cluster-down:
+	@$(BIN)/python -m tests.cluster down
+
+lock:
+	cd envs && for name in requirements requirements-dev; do uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --quiet $(UPGRADE) $$name.in -o $$name.lock; done
+
+# Releases are read-only on purpose; their folders must be writable to be removed.
+clean:
+	@if [ -d demo ]; then chmod -R u+rwX demo; fi
+	@rm -rf demo results .snakemake build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)

@@ -1,0 +1,41 @@
+#!/usr/bin/env bash
+# The programs that the tests use beside Python: installed when this is root on Debian or Ubuntu,
+# else named in one message. Nothing of it is needed to run penstock itself.
+set -euo pipefail
+
+declare -A package=(
+    [slurmctld]=slurmctld [slurmd]=slurmd [slurmdbd]=slurmdbd [sbatch]=slurm-client [munged]=munge
+    [mariadbd]=mariadb-server [xxhsum]=xxhash [setfacl]=acl [rsync]=rsync
+    [mkfs.ext4]=e2fsprogs [mount]=mount [ip]=iproute2 [git]=git [strace]=strace [fusermount3]=fuse3
+)
+
+export PATH="$PATH:/usr/sbin:/sbin:/usr/local/sbin"
+missing=()
+for program in "${!package[@]}"; do
+    command -v "$program" >/dev/null || missing+=("${package[$program]}")
+done
+[ ${#missing[@]} -eq 0 ] && exit 0
+mapfile -t missing < <(printf '%s\n' "${missing[@]}" | sort -u)
+
+if [ "$(id -u)" -ne 0 ] || ! command -v apt-get >/dev/null; then
+    echo "Some tests will say that they cannot run: this machine lacks ${missing[*]}." >&2
+    echo "On Debian or Ubuntu, as root: apt-get install --no-install-recommends ${missing[*]}" >&2
+    exit 0
+fi
+
+echo "Installing ${missing[*]} ..."
+export DEBIAN_FRONTEND=noninteractive
+# A service that starts by itself would meet the tests' own: it must not.
+policy=/usr/sbin/policy-rc.d
+if [ ! -e "$policy" ]; then
+    printf '#!/bin/sh\nexit 101\n' >"$policy"
+    chmod +x "$policy"
+    trap 'rm -f "$policy"' EXIT
+fi
+for attempt in 1 2 3; do
+    if apt-get update -qq && apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null; then
+        exit 0
+    fi
+    echo "apt-get failed (attempt $attempt)" >&2
+done
+exit 1

@@ -1,0 +1,40 @@
+"""For all tests: a skip is a failure where everything must run; no test leans on the surroundings."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+ALL = os.environ.get("PENSTOCK_TEST_ALL") == "1"
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item, call: pytest.CallInfo[None]
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """With PENSTOCK_TEST_ALL=1 a test that cannot run fails and says why."""
+    report = yield
+    if ALL and report.skipped and not hasattr(report, "wasxfail"):
+        reason = call.excinfo.value if call.excinfo else "skipped"
+        report.outcome = "failed"
+        report.longrepr = f"{item.nodeid}: cannot run here, and PENSTOCK_TEST_ALL=1: {reason}"
+    return report
+
+
+@pytest.fixture(autouse=True)
+def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the person at the terminal has set must not reach the tests."""
+    for name in list(os.environ):
+        if name.startswith(("AWS_", "PENSTOCK_", "SNAKEMAKE_", "SLURM_", "SBATCH_")) and name not in _KEPT:
+            monkeypatch.delenv(name)
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+
+
+_KEPT = {"PENSTOCK_TEST_ALL", "PENSTOCK_TEST_CACHE"}
