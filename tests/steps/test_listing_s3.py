@@ -1,0 +1,105 @@
+"""list and preflight against object stores: what cannot be staged is told, and leaves no trace."""
+
+from __future__ import annotations
+
+import os
+import socket
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.hostile import Hostile
+from tests.support.s3server import S3Server
+from tests.support.staging_runs import context_for, tree
+
+from penstock.config.model import SourceConfig
+from penstock.errors import PenstockError, PreflightError
+from penstock.formats.listing import read_listing
+from penstock.steps import listing, preflight
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+ODD = [
+    "p/a b",
+    "p/line\nfeed",
+    "p/%41",
+    "p/-rf",
+    "p/$(touch x)",
+    "p/quo'te\"s",
+    "p/" + "x" * 255,
+    "p/d/日本",
+    "p/é+é",
+]
+
+
+def context(tmp_path: Path, endpoint: str, url: str = "s3://bucket/p/", **options: Any) -> Context:
+    options = {"endpoint_url": endpoint, "anon": True, **options}
+    return context_for(tmp_path, url, sources=(SourceConfig(url, "", options),))
+
+
+def test_odd_keys_are_listed_as_they_are(tmp_path: Path) -> None:
+    with Hostile(dict.fromkeys(ODD, b"content"), page=2) as server:
+        made = context(tmp_path, server.endpoint)
+        receipt = listing.run(made, "data")
+        assert listing.run(made, "data") == receipt
+    found = [e for batch in read_listing(made.layout("data").run(receipt["run"]).listing) for e in batch]
+    assert [entry.path for entry in found] == sorted((key[2:] for key in ODD), key=os.fsencode)
+    assert {entry.size for entry in found} == {7}
+
+
+def test_hostile_keys_are_all_named_and_leave_no_trace(tmp_path: Path) -> None:
+    bad = ["../x", "/abs", "a//b", "a/b", "b/../c", "x" * 256, "y/", ".p.0123456789abcdef"]
+    keys = {f"p/{key}": b"1" for key in [*bad, "a", "a-between", "fine"]}
+    with Hostile({**keys, "p/": b"", "p/folder/": b""}) as server, pytest.raises(PreflightError) as caught:
+        listing.run(context(tmp_path, server.endpoint), "data")
+    assert caught.value.exit_code == 3
+    assert "8 key(s)" in str(caught.value)
+    for key in bad:
+        assert ascii(key) in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("mode", ["unsorted", "duplicate", "repeated", "tokenless", "html", "outside"])
+def test_a_store_that_lists_wrongly_is_refused(tmp_path: Path, mode: str) -> None:
+    objects = {f"p/{n}": b"1" for n in range(6)}
+    with Hostile(objects, listing=mode, page=3) as server, pytest.raises(PenstockError):
+        listing.run(context(tmp_path, server.endpoint), "data")
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", [preflight.run, listing.run])
+def test_an_endpoint_that_nobody_serves_is_named(tmp_path: Path, step: Any) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+    with pytest.raises(PreflightError) as caught:
+        step(context(tmp_path, f"http://127.0.0.1:{port}"), "data")
+    assert f"127.0.0.1:{port}" in str(caught.value)
+    assert os.listdir(tmp_path) == []
+
+
+@pytest.mark.parametrize("step", [preflight.run, listing.run])
+def test_a_missing_bucket_wrong_keys_and_an_empty_prefix_are_told(tmp_path: Path, step: Any) -> None:
+    target = tmp_path / "work"
+    target.mkdir()
+    wrong = tmp_path / "wrong"
+    wrong.write_text("[default]\naws_access_key_id = right\naws_secret_access_key = wrong\n")
+    wrong.chmod(0o600)
+    source = tree(tmp_path / "source", {"p/a": b"1"})
+    with S3Server(source, access_key="right", secret_key="right") as server:
+        signed: dict[str, Any] = {"anon": False, "credentials_file": str(wrong)}
+        with pytest.raises(PreflightError) as caught:
+            step(context(target, server.endpoint, **signed), "data")
+        assert "s3://bucket/p/" in str(caught.value)
+        with pytest.raises(PreflightError):
+            step(context(target, server.endpoint), "data")
+        wrong.write_text("[default]\naws_access_key_id = right\naws_secret_access_key = right\n")
+        with pytest.raises(PreflightError) as caught:
+            step(context(target, server.endpoint, "s3://no-such-bucket/p/", **signed), "data")
+        assert "no-such-bucket" in str(caught.value)
+        if step is listing.run:
+            with pytest.raises(PreflightError, match="is empty"):
+                step(context(target, server.endpoint, "s3://bucket/nothing/", **signed), "data")
+        assert os.listdir(target) == []
+        assert step(context(target, server.endpoint, **signed), "data")["dataset"] == "data"
