@@ -31,7 +31,9 @@ $(VENV)/bin/python:
 
 $(VENV)/.run: envs/requirements.lock pyproject.toml | $(VENV)/bin/python
 	@echo "Installing the locked packages into $(VENV) ..."
-	@$(PIP) install --require-hashes -r envs/requirements.lock
+	@awk '/^[a-z]/ {wanted = /^setuptools==/} wanted' envs/requirements.lock > $(VENV)/setuptools.lock
+	@$(PIP) install --require-hashes -r $(VENV)/setuptools.lock
+	@$(PIP) install --require-hashes --use-pep517 --no-build-isolation -r envs/requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
 	@touch $@
 
