@@ -61,13 +61,18 @@ class Page(NamedTuple):
 
 
 def understand(text: str, where: str) -> Page:
-    """Whether and how the listing goes on. Raises FailedError for what is no page of a listing."""
+    """Whether and how the listing goes on.
+
+    Raises FailedError for what is no page of a listing, TransientError for one that is cut off.
+    """
     truncated = _TRUNCATED.search(text[:2000]) or _TRUNCATED.search(text, max(0, len(text) - 2000))
     truncated = truncated or _TRUNCATED.search(text)
     if "<ListBucketResult" not in text[:2000] or truncated is None:
         raise FailedError(
             "the answer is no listing", where=where, hint="check endpoint_url: is this an S3 server?"
         )
+    if not text[-200:].rstrip().endswith("</ListBucketResult>"):
+        raise TransientError("the listing ends in the middle of a page", where=where)
     found = _NEXT.search(text[:4000]) or _NEXT.search(text)
     following = plain(found[1]) if found else ""
     if truncated[1].lower() == "true" and not following:
@@ -97,7 +102,10 @@ def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
     if len(usual) == count:
         yield from usual
         return
-    for block in _OBJECT.findall(text):
+    blocks = _OBJECT.findall(text)
+    if len(blocks) != count:
+        raise FailedError("the listing is malformed", where=where)
+    for block in blocks:
         fields = dict(_FIELD.findall(block))
         if "Key" not in fields or not fields.get("Size", "").strip().isdigit():
             raise FailedError("the listing has an object without key or size", where=where)

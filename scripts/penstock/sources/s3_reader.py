@@ -58,21 +58,10 @@ class S3Reader:
         if token and headers.get(b"etag", b"").strip(b'"') != token.encode("latin-1", "replace"):
             connection.abandon()
             raise _other_object(headers, token, where)
-        if connection.length != length and connection.length >= 0:
-            why = f"{connection.length} bytes where {length} were asked for"
-            if encoding := headers.get(b"content-encoding"):
-                why += f", Content-Encoding {encoding.decode('latin-1')}"
+        error = _misfit(connection, entry, offset, length, where)
+        if error is not None:
             connection.abandon()
-            raise TransientError("the answer's length is not the listed one", where=where, why=why)
-        if connection.length < 0 and headers.get(b"content-encoding", b"identity") != b"identity":
-            connection.abandon()
-            raise ObjectError("the answer is encoded on the way", where=where, why="Content-Encoding")
-        if not whole:
-            wanted = f"bytes {offset}-{offset + length - 1}/{entry.size}"
-            stated = headers.get(b"content-range", b"").decode("latin-1")
-            if stated != wanted:
-                connection.abandon()
-                raise SourceChangedError("another range came", where=where, why=f"{stated!r}, not {wanted!r}")
+            raise error
         claims = self._claims(entry, connection, whole)
         return HttpBody(connection, length, claims, where)
 
@@ -108,6 +97,36 @@ class S3Reader:
         self._client.close()
         if self._side is not None:
             self._side.close()
+
+
+def _misfit(
+    connection: Connection, entry: Entry, offset: int, length: int, where: str
+) -> PenstockError | None:
+    """What is wrong with the answer's length or range, if anything.
+
+    S3 hands an object's Content-Encoding out with the bytes as they are stored: right when the
+    length is. Some proxies encode on the way, which changes or hides the length.
+    """
+    headers = connection.headers
+    if connection.length != length:
+        encoding = headers.get(b"content-encoding", b"").decode("latin-1")
+        if encoding not in ("", "identity"):
+            why = f"Content-Encoding {encoding}, {connection.length} bytes where {length} were asked for"
+            return ObjectError("the answer is encoded on the way", where=where, why=why)
+        if connection.length >= 0:
+            why = f"{connection.length} bytes where {length} were asked for"
+            return TransientError("the answer's length is not the listed one", where=where, why=why)
+    if connection.status == 206:
+        wanted = f"bytes {offset}-{offset + length - 1}/{entry.size}"
+        stated = headers.get(b"content-range", b"").decode("latin-1")
+        if stated != wanted:
+            why = f"{stated!r}, not {wanted!r}"
+            if stated.rpartition("/")[2] not in ("", "*", str(entry.size)):
+                return SourceChangedError(
+                    "the object's size changed since it was listed", where=where, why=why
+                )
+            return ObjectError("the server answers with another range", where=where, why=why)
+    return None
 
 
 def _other_object(headers: dict[bytes, bytes], token: str, where: str) -> PenstockError:

@@ -129,7 +129,7 @@ class WebReader:
         elif token and token_of(headers, entry.size) != token:
             error = SourceChangedError("the file changed since it was listed", where=where)
         elif not whole and stated != f"bytes {offset}-{offset + length - 1}/{entry.size}":
-            error = SourceChangedError("another range came", where=where, why=repr(stated))
+            error = ObjectError("the server answers with another range", where=where, why=repr(stated))
         elif connection.length not in (-1, length):
             why = f"{connection.length} bytes, not {length}"
             error = TransientError("the answer's length is not the listed one", where=where, why=why)

@@ -1,0 +1,212 @@
+"""Servers that cut, lie, stall, redirect and change: what a reader makes of each."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.contracts.source_contract import content, entry_of, listing, read
+from tests.sources.conftest import dataset
+from tests.support.hostile import Hostile
+
+from penstock.config.model import SourceConfig
+from penstock.errors import (
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.sources.opening import open_source
+from penstock.sources.s3 import S3Source
+from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources.sigv4 import Keys
+
+if TYPE_CHECKING:
+    from penstock.sources.port import Source
+
+DATA = content("x", 100_000)
+WHOLE, PART = (0, len(DATA)), (1000, 50_000)
+
+
+def s3(server: Hostile, prefix: str = "", timeout: float = 20.0) -> S3Source:
+    config = SourceConfig(f"s3://{server.bucket}/{prefix}", storage_options={"endpoint_url": server.endpoint})
+    return S3Source(config, S3Credentials(None, "us-east-1", server.endpoint), timeout=timeout)
+
+
+def web(server: Hostile, timeout: float = 20.0) -> Source:
+    config = SourceConfig(server.url("x"))
+    return open_source(config, dataset(config.url), timeout=timeout)
+
+
+@pytest.mark.parametrize("span", [WHOLE, PART])
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        ("shortlen", TransientError),
+        ("nolen", TransientError),
+        ("badchunk", TransientError),
+        ("cut", TransientError),
+        ("reset", TransientError),
+        ("long", TransientError),
+        ("slowdown", TransientError),
+        ("error500", TransientError),
+        ("drip", TransientError),
+        ("silent", TransientError),
+        ("gzip", ObjectError),
+        ("errhtml200", ObjectError),
+        ("denied", ObjectError),
+        ("changed", SourceChangedError),
+        ("412", SourceChangedError),
+        ("404", SourceChangedError),
+        ("expired", ExpiredCredentialsError),
+        ("redirect", FailedError),
+        ("redirectother", FailedError),
+    ],
+)
+def test_s3_answers(mode: str, kind: type[PenstockError], span: tuple[int, int]) -> None:
+    with Hostile({"p/x": DATA, "p/y": DATA}, {"p/x": f"{mode}*20"}) as server:
+        source = s3(server, "p/", timeout=1.0 if mode in ("drip", "silent") else 20.0)
+        found = {key: entry_of(item) for key, item in listing(source).items()}
+        reader = source.reader()
+        with pytest.raises(kind) as caught:
+            read(reader, found["x"], *span)
+        assert type(caught.value) is kind
+        # The reader is as good as new for the next object.
+        if not mode.startswith("redirect"):
+            assert read(reader, found["y"], *span) == DATA[span[0] : span[0] + span[1]]
+        reader.close()
+
+
+@pytest.mark.parametrize("mode", ["rangeignored", "wrongrange"])
+def test_ranges_that_are_not_the_ones_asked_for(mode: str) -> None:
+    with Hostile({"x": DATA}, {"x": mode}) as server:
+        for source in (s3(server), web(server)):
+            entry = entry_of(listing(source)["x"])
+            reader = source.reader()
+            with pytest.raises(ObjectError):
+                read(reader, entry, *PART)
+            reader.close()
+
+
+def test_patience_says_how_long() -> None:
+    with Hostile({"x": DATA}, {"x": "slowdown"}) as server:
+        source = s3(server)
+        entry = entry_of(listing(source)["x"])
+        reader = source.reader()
+        with pytest.raises(TransientError) as caught:
+            read(reader, entry)
+        assert caught.value.after == 0.0
+        reader.close()
+
+
+def test_a_redirect_within_the_store_is_followed() -> None:
+    with Hostile({"x": DATA}, {"x": "redirect*2"}) as server:
+        source = s3(server)
+        entry = entry_of(listing(source)["x"])
+        reader = source.reader()
+        assert read(reader, entry) == DATA
+        reader.close()
+
+
+@pytest.mark.parametrize("mode", ["flip", "flipcrc", "falsecrc", "composite"])
+def test_claims_are_handed_on_as_stated(mode: str) -> None:
+    import zlib
+
+    with Hostile({"x": DATA}, {"x": mode}) as server:
+        source = s3(server)
+        entry = entry_of(listing(source)["x"])
+        reader = source.reader()
+        body = reader.open(entry, 0, entry.size)
+        stated = [(claim.algorithm, claim.kind) for claim in body.claims]
+        assert stated == {"flip": [], "composite": [("crc32", "composite")]}.get(mode, [("crc32", "full")])
+        if mode == "composite":
+            assert body.claims[0].part_bytes == 0
+        if mode == "flipcrc":
+            assert body.claims[0].value == f"{zlib.crc32(DATA):08x}"
+        body.abandon()
+        reader.close()
+
+
+@pytest.mark.parametrize("span", [WHOLE, PART])
+@pytest.mark.parametrize(
+    ("mode", "kind"),
+    [
+        ("shortlen", TransientError),
+        ("nolen", TransientError),
+        ("badchunk", TransientError),
+        ("cut", TransientError),
+        ("reset", TransientError),
+        ("long", TransientError),
+        ("gzip", ObjectError),
+        ("changed", SourceChangedError),
+        ("errhtml200", PenstockError),
+        ("412", SourceChangedError),
+        ("slowdown", TransientError),
+        ("denied", ObjectError),
+    ],
+)
+def test_web_answers(mode: str, kind: type[PenstockError], span: tuple[int, int]) -> None:
+    with Hostile({"x": DATA}) as server:
+        source = web(server)
+        entry = entry_of(listing(source)["x"])
+        server.modes["x"] = mode
+        reader = source.reader()
+        with pytest.raises(kind):
+            read(reader, entry, *span)
+        del server.modes["x"]
+        assert read(reader, entry, *span) == DATA[span[0] : span[0] + span[1]]
+        reader.close()
+
+
+KEYS = {f"p/{number:03d}": b"x" * number for number in range(40)}
+
+
+@pytest.mark.parametrize("mode", ["slowdown*2", "cut*2", "truncated*2", "honest"])
+def test_listings_that_come_in_the_end(mode: str) -> None:
+    with Hostile(KEYS | {"p/": b"", "q": b""}, listing=mode, page=7) as server:
+        found = listing(s3(server, "p/"))
+        assert {f"p/{key}": item.size for key, item in found.items()} == {k: len(v) for k, v in KEYS.items()}
+
+
+@pytest.mark.parametrize("mode", ["repeated", "tokenless", "duplicate", "outside", "unsorted", "html"])
+def test_listings_that_cannot_be_trusted(mode: str) -> None:
+    with Hostile(KEYS, listing=mode, page=7) as server, pytest.raises(FailedError):
+        listing(s3(server, "p/"))
+
+
+def test_a_listing_that_is_left_ends_its_thread() -> None:
+    import threading
+
+    with Hostile(KEYS, page=3) as server:
+        with contextlib.closing(s3(server, "p/").list()) as batches:  # type: ignore[type-var]
+            next(iter(batches))
+        assert not [thread for thread in threading.enumerate() if thread.name.startswith("listing")]
+
+
+@pytest.mark.parametrize(
+    ("bucket", "said"), [("nothere", "no such bucket"), ("bucket", "")], ids=["missing bucket", "there"]
+)
+def test_check(bucket: str, said: str) -> None:
+    with Hostile({"x": b"1"}) as server:
+        config = SourceConfig(f"s3://{bucket}/", storage_options={"endpoint_url": server.endpoint})
+        source = S3Source(config, S3Credentials(Keys("a", "b"), "us-east-1", server.endpoint))
+        if not said:
+            source.check()
+            return
+        with pytest.raises(PreflightError, match=said):
+            source.check()
+
+
+def test_an_unreachable_endpoint_is_told() -> None:
+    with Hostile({}) as server:
+        gone = server.endpoint
+    config = SourceConfig("s3://bucket/", storage_options={"endpoint_url": gone})
+    # A web server's check does not try again and again, so it is the quick one here.
+    with pytest.raises(PreflightError, match="reached"):
+        open_source(SourceConfig(f"{gone}/x"), dataset("x")).check()
+    with pytest.raises(PreflightError, match="listed"):
+        S3Source(config, S3Credentials(None, "us-east-1", gone)).check()
