@@ -1,0 +1,364 @@
+from __future__ import annotations
+
+import json
+import threading
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.staging_runs import context_for, events_of
+
+from penstock.cluster.port import State, Status
+from penstock.config.model import ClusterConfig
+from penstock.core.layout import RunLayout
+from penstock.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NoSpaceError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.steps import receipts
+from penstock.steps.arraybook import ArrayBook
+from penstock.steps.arrays import run_array, still_alive
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import ArraySpec
+    from penstock.steps.context import Context
+
+DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
+
+
+@dataclass
+class ScriptedCluster:
+    """A faithful cluster whose elements end as they are told to, one query after another.
+
+    `script(index, try)` says how an element ends, and may leave a receipt or an outcome. Tries of
+    an index are counted over all arrays. An index in two live arrays at once is an error here.
+    """
+
+    script: Callable[[int, int], State]
+    kind: str = "slurm"
+    most: int = 1000
+    silent: int = 0
+    """So many queries fail before one is answered."""
+    queries_until_end: int = 2
+    arrays: dict[str, ArraySpec] = field(default_factory=dict)
+    ended: dict[str, dict[int, Status]] = field(default_factory=dict)
+    tries: dict[int, int] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    cancelled: list[str] = field(default_factory=list)
+    on_query: Callable[[], None] = lambda: None
+
+    def check(self, steps: Sequence[str]) -> Sequence[str]:
+        return ()
+
+    def slots(self, step: str) -> int:
+        return 2
+
+    def max_array(self) -> int:
+        return self.most
+
+    def submit(self, spec: ArraySpec) -> str:
+        live = {i for a, s in self.arrays.items() if a not in self.ended for i in s.indices}
+        assert not live & set(spec.indices), "one index in two live arrays"
+        assert len(spec.indices) <= self.most
+        array = str(len(self.arrays) + 1)
+        self.arrays[array] = spec
+        return array
+
+    def find(self, name: str) -> str | None:
+        return next((a for a, s in self.arrays.items() if s.name == name and a not in self.ended), None)
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        self.on_query()
+        if self.silent:
+            self.silent -= 1
+            raise TransientError("slurmctld does not answer")
+        if array not in self.arrays:
+            return {i: Status(LOST) for i in indices}
+        self.asked[array] = self.asked.get(array, 0) + 1
+        if self.asked[array] < self.queries_until_end:
+            return {i: Status(RUNNING, node=f"n{i}") for i in indices}
+        if array not in self.ended:
+            self.ended[array] = {}
+            for index in self.arrays[array].indices:
+                self.tries[index] = self.tries.get(index, 0) + 1
+                self.ended[array][index] = Status(self.script(index, self.tries[index]), "so", f"n{index}")
+        return {i: self.ended[array].get(i, Status(LOST)) for i in indices}
+
+    def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
+        self.cancelled.append(array)
+
+    def interval(self, waited: float) -> float:
+        return 0.001
+
+    def holder_ended(self, job: str) -> bool:
+        return False
+
+
+class Stage:
+    """A run's folder, a cluster that follows `how`, and receipts that count when they are there."""
+
+    def __init__(self, tmp_path: Path, how: Callable[[int, int], State], **cluster: Any) -> None:
+        self.run = RunLayout(tmp_path / "runs" / "0123456789abcdef")
+        self.run.folder.mkdir(parents=True)
+        self.cluster = ScriptedCluster(how, **cluster)
+        self.context: Context = context_for(tmp_path, "/nowhere")
+        self.context.cluster = self.cluster
+
+    def retries(self, count: int) -> None:
+        self.context.config = replace(self.context.config, cluster=ClusterConfig(retries=count))
+
+    def receipt(self, index: int) -> None:
+        receipts.write(self.run.receipt("copy", index), {"files": 1, "bytes": 10})
+
+    def outcome(self, index: int, **what: Any) -> None:
+        receipts.write(self.run.outcome("copy", index), what)
+
+    def has(self, index: int) -> bool:
+        return self.run.receipt("copy", index).exists()
+
+    def go(self, indices: Sequence[int]) -> Mapping[int, Status]:
+        return run_array(self.context, "data", self.run, "copy", indices, self.has)
+
+    def texts(self, kind: str) -> list[str]:
+        return [e.data["text"] for e in events_of(self.context) if e.kind == kind]
+
+
+def good(stage: list[Stage]) -> Callable[[int, int], State]:
+    def how(index: int, _: int) -> State:
+        stage[0].receipt(index)
+        return DONE
+
+    return how
+
+
+def staged(tmp_path: Path, **cluster: Any) -> Stage:
+    """Every element does its work at once."""
+    box: list[Stage] = []
+    box.append(Stage(tmp_path, good(box), **cluster))
+    return box[0]
+
+
+def test_only_elements_without_a_receipt_are_submitted(tmp_path: Path) -> None:
+    stage = staged(tmp_path)
+    stage.receipt(1)
+    stage.go([0, 1, 2])
+    assert [list(spec.indices) for spec in stage.cluster.arrays.values()] == [[0, 2]]
+    stage.go([0, 1, 2])
+    assert len(stage.cluster.arrays) == 1
+    assert ArrayBook(stage.run.arrays).open() == []
+
+
+def test_an_elements_command_needs_nothing_but_the_runs_folder(tmp_path: Path) -> None:
+    stage = staged(tmp_path)
+    stage.go([0])
+    command = list(stage.cluster.arrays["1"].command)
+    assert command[0].startswith("/")
+    assert command[1:] == [
+        "-m", "penstock", "element", "--run", str(stage.run.folder), "--step", "copy", "--attempt", "auto",
+    ]  # fmt: skip
+
+
+def test_failed_elements_alone_are_submitted_again(tmp_path: Path) -> None:
+    box: list[Stage] = []
+
+    def how(index: int, tries: int) -> State:
+        if index == 1 and tries < 3:
+            return FAILED
+        box[0].receipt(index)
+        return DONE
+
+    box.append(Stage(tmp_path, how))
+    box[0].go([0, 1, 2])
+    assert [list(spec.indices) for spec in box[0].cluster.arrays.values()] == [[0, 1, 2], [1], [1]]
+    assert len({spec.name for spec in box[0].cluster.arrays.values()}) == 3
+
+
+def test_when_tries_are_used_up_everything_that_failed_is_named(tmp_path: Path) -> None:
+    box: list[Stage] = []
+
+    def how(index: int, _: int) -> State:
+        if index == 0:
+            box[0].receipt(0)
+            return DONE
+        failures = [["a/b", "404"], ["odd\nname", "404"]]
+        box[0].outcome(index, exit_code=1, retry=True, failed=30, failures=failures)
+        return FAILED
+
+    box.append(Stage(tmp_path, how))
+    box[0].retries(1)
+    with pytest.raises(FailedError) as failed:
+        box[0].go([0, 1])
+    text = str(failed.value)
+    assert failed.value.exit_code == 1
+    assert "1 elements did not finish" in text
+    assert "element 1 on n1: so" in text
+    assert "'odd\\nname': 404" in text
+    assert "and 28 more" in text
+    assert len(box[0].cluster.arrays) == 2
+
+
+@pytest.mark.parametrize(
+    ("codes", "kind"),
+    [((5, 5), SourceChangedError), ((5, 1), FailedError), ((6, 1), NoSpaceError), ((1, 1), FailedError)],
+)
+def test_the_exit_status_follows_from_all_failures(
+    tmp_path: Path, codes: tuple[int, int], kind: type[Exception]
+) -> None:
+    box: list[Stage] = []
+
+    def how(index: int, _: int) -> State:
+        box[0].outcome(index, exit_code=codes[index], retry=False, error="why")
+        return FAILED
+
+    box.append(Stage(tmp_path, how))
+    with pytest.raises(kind) as failed:
+        box[0].go([0, 1])
+    assert type(failed.value) is kind
+    assert len(box[0].cluster.arrays) == 1, "what cannot help is not tried again"
+
+
+def test_done_without_a_receipt_is_not_done(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, lambda _i, _t: DONE, kind="local")
+    with pytest.raises(FailedError, match="did not finish"):
+        stage.go([0])
+    assert len(stage.cluster.arrays) == 3
+
+
+def test_a_receipt_counts_when_the_cluster_has_forgotten_the_element(tmp_path: Path) -> None:
+    box: list[Stage] = []
+
+    def how(index: int, _: int) -> State:
+        box[0].receipt(index)
+        return LOST
+
+    box.append(Stage(tmp_path, how))
+    assert box[0].go([0])[0].state is LOST
+
+
+def test_a_late_receipt_is_waited_for(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, lambda _i, _t: DONE)
+    threading.Timer(0.3, stage.receipt, [0]).start()
+    stage.go([0])
+    assert len(stage.cluster.arrays) == 1
+
+
+def test_a_live_array_is_met_again_by_its_id(tmp_path: Path) -> None:
+    stage = staged(tmp_path, queries_until_end=4)
+    stage.context.stop.set(15)
+    stage.cluster.on_query = lambda: stage.context.stop.set(15)
+    stage.context.stop.event.clear()
+    with pytest.raises(InterruptedRunError):
+        stage.go([0, 1])
+    assert stage.cluster.cancelled == []
+    assert "penstock cancel data" in stage.texts("warning")[0]
+    stage.context.stop.event.clear()
+    stage.cluster.on_query = lambda: None
+    assert still_alive(stage.context, "data", stage.run, "copy") == ["1"]
+    stage.go([0, 1])
+    assert list(stage.cluster.arrays) == ["1"]
+
+
+def test_an_array_whose_id_was_lost_is_found_by_its_name(tmp_path: Path) -> None:
+    stage = staged(tmp_path, queries_until_end=3)
+    submit = stage.cluster.submit
+
+    def die_before_it_is_written_down(spec: ArraySpec) -> str:
+        submit(spec)
+        raise KeyboardInterrupt
+
+    stage.cluster.submit = die_before_it_is_written_down  # type: ignore[method-assign]
+    with pytest.raises(KeyboardInterrupt):
+        stage.go([0, 1])
+    stage.cluster.submit = submit  # type: ignore[method-assign]
+    stage.go([0, 1])
+    assert list(stage.cluster.arrays) == ["1"]
+
+
+def test_an_intent_that_was_never_carried_out_is_submitted_anew(tmp_path: Path) -> None:
+    stage = staged(tmp_path)
+    ArrayBook(stage.run.arrays).intend("penstock-x", "copy", "slurm", [0])
+    stage.go([0])
+    assert list(stage.cluster.arrays) == ["1"]
+
+
+def test_arrays_of_a_local_controller_that_died_are_forgotten(tmp_path: Path) -> None:
+    stage = staged(tmp_path)
+    book = ArrayBook(stage.run.arrays)
+    book.intend("penstock-x", "copy", "local", [0])
+    book.submitted("penstock-x", "local-1-1")
+    stage.go([0])
+    assert list(stage.cluster.arrays) == ["1"]
+
+
+def test_arrays_on_slurm_are_not_doubled_by_a_local_run(tmp_path: Path) -> None:
+    stage = staged(tmp_path, kind="local")
+    book = ArrayBook(stage.run.arrays)
+    book.intend("penstock-x", "copy", "slurm", [0])
+    book.submitted("penstock-x", "77")
+    with pytest.raises(LockedError, match="array 77"):
+        stage.go([0])
+
+
+def test_a_silent_controller_is_told_of_once_and_ends_nothing(tmp_path: Path) -> None:
+    stage = staged(tmp_path, silent=5)
+    stage.go([0])
+    assert len(stage.texts("warning")) == 1
+    assert "does not answer" in stage.texts("warning")[0]
+    assert stage.texts("note") == ["the cluster answers again"]
+    assert len(stage.cluster.arrays) == 1
+
+
+def test_large_arrays_are_split_by_number_and_by_span(tmp_path: Path) -> None:
+    stage = staged(tmp_path, most=3)
+    stage.go([0, 1, 2, 3, 9, 10, 14])
+    assert [list(s.indices) for s in stage.cluster.arrays.values()] == [[0, 1, 2], [3], [9, 10], [14]]
+
+
+def test_a_stop_ends_local_elements(tmp_path: Path) -> None:
+    stage = staged(tmp_path, kind="local", queries_until_end=100)
+    stage.cluster.on_query = lambda: stage.context.stop.set(2)
+    with pytest.raises(InterruptedRunError) as stopped:
+        stage.go([0])
+    assert stopped.value.exit_code == 130
+    assert stage.cluster.cancelled == ["1"]
+
+
+def test_progress_is_monotonic_and_ends_with_the_receipts(tmp_path: Path) -> None:
+    stage = staged(tmp_path, queries_until_end=5)
+    seen = 0
+
+    def running() -> None:
+        nonlocal seen
+        seen += 1
+        path = stage.run.progress("copy", 0)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(json.dumps({"files": 0, "bytes": 9 - 3 * (seen % 2), "failed": 0}))
+
+    stage.cluster.on_query = running
+    stage.go([0, 1])
+    counts = [e.data["bytes"] for e in events_of(stage.context) if e.kind == "progress"]
+    assert counts == sorted(counts)
+    assert counts[-1] == 20
+    states = [(e.data["index"], e.data["state"]) for e in events_of(stage.context) if e.kind == "element"]
+    assert states == [(0, "running"), (1, "running"), (0, "done"), (1, "done")]
+
+
+def test_the_book_survives_a_torn_line(tmp_path: Path) -> None:
+    path = tmp_path / "arrays.jsonl"
+    book = ArrayBook(path)
+    book.intend("a", "copy", "slurm", [0, 1])
+    book.submitted("a", "7")
+    with path.open("ab") as stream:
+        stream.write(b'{"intent": "b", "st')
+    book.intend("c", "verify", "slurm", [2])
+    assert [(s.name, s.array, list(s.indices)) for s in book.open()] == [("a", "7", [0, 1]), ("c", "", [2])]
+    assert [s.name for s in book.open("verify")] == ["c"]
+    book.ended("a")
+    assert [s.name for s in book.open()] == ["c"]
