@@ -1,0 +1,198 @@
+"""repair: what the last audit found damaged is made anew from the same pinned source, no more.
+
+Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes that have
+the published digest and read back so, or it stays as it is and is named unrepairable. What was
+done is a line of the dataset's history.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.findings import REPAIRABLE, Finding
+from penstock.core.layout import DATA, MANIFEST
+from penstock.errors import FailedError, FindingsError, PenstockError
+from penstock.formats.manifest import read_manifest
+from penstock.steps import auditbook, auditplan
+from penstock.steps.auditing import findings_of
+from penstock.steps.holding import holding
+from penstock.steps.refetching import Fetcher, refetch
+from penstock.storage import durable, target
+from penstock.storage.mending import Mender
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Record
+    from penstock.steps.auditbook import Audit
+    from penstock.steps.context import Context
+
+STEP = "repair"
+STREAMS = 8
+
+
+@dataclass(frozen=True)
+class _Done:
+    path: str
+    how: str = ""
+    why: str = ""
+    """Why it could not be repaired; "" when it was."""
+
+
+def run(context: Context, dataset: str, release: str | None = None) -> dict[str, Any]:
+    """Repair a release by its newest finished audit. Returns {dataset, release, audit, status,
+    repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, or PARTLY when something
+    stays as it was (for `judge`).
+
+    Raises FailedError when there is no audit to go by, FindingsError when the manifest itself is
+    damaged, LockedError.
+    """
+    layout = context.layout(dataset)
+    release = release or target.current(layout)
+    if release is None:
+        raise FailedError("nothing is published yet", where=dataset)
+    audit = auditbook.last(layout, release)
+    if audit is None:
+        raise FailedError(
+            "there is no finished audit to go by",
+            where=f"{dataset}/{release}",
+            hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
+        )
+    with holding(context, dataset, release, STEP):
+        return _repair(context, layout, audit)
+
+
+def _repair(context: Context, layout: DatasetLayout, audit: Audit) -> dict[str, Any]:
+    began = time.time()
+    dataset = layout.dataset
+    seal, digest = auditplan.read_seal(layout, audit.release)
+    damaged = auditplan.unsound(layout, audit.release, seal, digest)
+    if damaged:
+        raise FindingsError(
+            "the manifest or the seal is damaged: nothing can be repaired by it",
+            where=str(layout.release(audit.release)),
+            why="; ".join(damaged),
+            hint="stage the dataset as a new release",
+        )
+    findings = findings_of(layout, audit)
+    wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
+    context.emit("start", dataset, STEP, files=len(wanted))
+    data = layout.release(audit.release) / DATA
+    told = seal.get("permissions") or {}
+    config = context.dataset(dataset)
+    mtime = config.permissions.mtime == "keep"
+    fetcher = Fetcher(config, seal, context.config.engine.attempts)
+    os.umask(0)
+    try:
+        with Mender(
+            data,
+            file_mode=told.get("file_mode", config.permissions.file_mode),
+            dir_mode=told.get("dir_mode", config.permissions.dir_mode),
+            gid=told.get("gid"),
+        ) as mender:
+            done, left = _others(findings, mender)
+            records = _records(layout, audit, wanted)
+
+            def one(record: Record) -> _Done:
+                context.stop.check()
+                try:
+                    how = refetch(
+                        record, wanted[record.path], data, mender, fetcher, context.stop.event.wait, mtime
+                    )
+                except PenstockError as error:
+                    if error.exit_code == 6 or error.exit_code >= 128:
+                        raise
+                    return _Done(record.path, why=str(error).partition("\n")[0])
+                return _Done(record.path, how)
+
+            with ThreadPoolExecutor(STREAMS) as pool:
+                for number, result in enumerate(pool.map(one, records), 1):
+                    done.append(result)
+                    context.emit("progress", dataset, STEP, files=number, bytes=fetcher.fetched)
+    finally:
+        fetcher.close()
+    return _close(context, layout, audit, done, left, fetcher.fetched, began)
+
+
+def _others(findings: Sequence[Finding], mender: Mender) -> tuple[list[_Done], list[str]]:
+    """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
+    done: list[_Done] = []
+    left = []
+    for finding in findings:
+        if finding.kind == "extra":
+            if mender.sweep(finding.path):
+                done.append(_Done(finding.path, "removed"))
+            else:
+                left.append(finding.path)
+    for finding in findings:
+        if finding.kind == "mode":
+            try:
+                mender.set_mode(finding.path)
+                done.append(_Done(finding.path, "mode"))
+            except PenstockError as error:
+                done.append(_Done(finding.path, why=str(error)))
+    return done, left
+
+
+def _records(layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding]) -> list[Record]:
+    manifest = layout.release(audit.release) / MANIFEST
+    return [r for batch in read_manifest(manifest) for r in batch if r.path in wanted]
+
+
+def _close(
+    context: Context,
+    layout: DatasetLayout,
+    audit: Audit,
+    done: list[_Done],
+    left: list[str],
+    fetched: int,
+    began: float,
+) -> dict[str, Any]:
+    failed = [[d.path, d.why] for d in done if d.why]
+    result = {
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "status": "PARTLY" if failed or left else "REPAIRED",
+        "repaired": [[d.path, d.how] for d in done if not d.why],
+        "unrepairable": failed,
+        "left": left,
+        "fetched_bytes": fetched,
+        "seconds": round(time.time() - began, 3),
+    }
+    durable.append_line(
+        layout.history,
+        {
+            "event": STEP,
+            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "dataset": layout.dataset,
+            "release": audit.release,
+            "audit": audit.id,
+            "repaired": [d.path for d in done if not d.why],
+            "unrepairable": failed,
+            "fetched_bytes": fetched,
+            "uid": os.geteuid(),
+            "host": os.uname().nodename,
+        },
+    )
+    context.emit("end", layout.dataset, STEP, **result)
+    return result
+
+
+def judge(result: dict[str, Any]) -> None:
+    """Raises FindingsError (exit 4) when something could not be repaired."""
+    if result["unrepairable"] or result["left"]:
+        lines = [f"{path}: {why}" for path, why in result["unrepairable"]]
+        lines += [f"{path}: it was not published, and is left for you to remove" for path in result["left"]]
+        raise FindingsError(
+            f"{len(lines)} findings could not be repaired",
+            where=f"{result['dataset']}/{result['release']}",
+            why="\n  ".join(["", *lines[:20]]),
+            hint="they stay as they are; staging the dataset as a new release replaces them",
+        )
