@@ -37,13 +37,16 @@ SHOWN = 1000
 """Findings that a result carries itself; all of them are in `findings.jsonl`."""
 
 
+WHOLE = Choice()
+
+
 @dataclass(frozen=True)
 class Request:
     """What is asked for."""
 
     release: str | None = None
     """None: the one that `current` names."""
-    choice: Choice = Choice()
+    choice: Choice = WHOLE
     rotate: int = 0
     """Above 0: the next slice of that many."""
     limit: int | None = None
@@ -100,7 +103,7 @@ def _audit(
     ]
     if any(finding.path == "manifest.parquet" for finding in manifest):
         # Nothing can be judged by a manifest that is not the published one.
-        return _close(context, layout, audit, None, iter(manifest), began, Counter())
+        return _close(layout, audit, None, iter(manifest), began, Counter())
     plan = auditplan.plan(context, layout, audit, seal)
     context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(plan.shards))
     indices = receipts.indices(plan)
@@ -125,7 +128,7 @@ def _audit(
             if finding.path not in shaped:
                 yield finding
 
-    return _close(context, layout, audit, plan, findings(), began, methods)
+    return _close(layout, audit, plan, findings(), began, methods)
 
 
 def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
@@ -165,7 +168,6 @@ def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
 
 
 def _close(
-    context: Context,
     layout: DatasetLayout,
     audit: Audit,
     plan: PlanInfo | None,

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 NAMED = 1000
 """Failed files that an outcome names; the rest is counted."""
-STEPS = ("copy", "verify")
+STEPS = ("copy", "verify", "audit")
 
 
 def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Stop) -> int:
@@ -102,6 +102,8 @@ def _work(
     stop: Stop,
 ) -> tuple[Outcome, dict[str, Any]]:
     layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
+    if step == "audit":
+        return _audit(run, info, layout, shard, reporter, stop)
     data = layout.staging(info.release) / DATA
     if not data.is_dir():
         raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
@@ -150,6 +152,25 @@ def _work(
     if outcome.failures:
         return outcome, {}
     return outcome, {"copied_by": copied_by, "records": receipts.file_digest(records)}
+
+
+def _audit(
+    run: RunLayout, info: RunInfo, layout: DatasetLayout, shard: ShardInfo, reporter: Reporter, stop: Stop
+) -> tuple[Outcome, dict[str, Any]]:
+    """A shard of a published release. What it finds is not a failure of the element."""
+    from penstock.engine.auditing import AuditTask, audit_shard
+    from penstock.steps import auditbook
+
+    task = AuditTask(
+        shard=shard,
+        rows=run.shard(shard.index),
+        data=layout.release(info.release) / DATA,
+        seen=auditbook.seen(run, shard.index),
+        engine=EngineConfig(**known(EngineConfig, info.config["engine"])),
+    )
+    durable.make_dirs(task.seen.parent)
+    outcome, seen = audit_shard(task, reporter, stop.check)
+    return outcome, {"findings": len(seen.bad)}
 
 
 def _receipt(
