@@ -76,6 +76,9 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("dataset", nargs="?", metavar="DATASET", help="default: the only one")
     elif command.datasets == "some":
         parser.add_argument("dataset", nargs="*", metavar="DATASET", help="default: all of them")
+    if command.where == "steps:run":
+        # A step that the controller sent to a node: its configuration is the frozen one.
+        parser.add_argument("--joined", type=int, metavar="INDEX", help=argparse.SUPPRESS)
     if command.name == "run":
         parser.add_argument("--cores", type=int, metavar="N", help="steps at once (default: the profile's)")
         parser.add_argument("--dry-run", action="store_true", help="show what would run")

@@ -109,7 +109,7 @@ class Session:
         from penstock.cluster.opening import open_cluster
 
         with self.display() as view:
-            yield Context(config, open_cluster(config.cluster), _logged(view), self.stop)
+            yield Context(config, open_cluster(config.cluster, config.target.root), _logged(view), self.stop)
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:

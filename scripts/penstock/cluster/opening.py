@@ -5,16 +5,19 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.cluster.port import Cluster
     from penstock.config.model import ClusterConfig
 
 
-def open_cluster(config: ClusterConfig) -> Cluster:
-    """The cluster of `config.backend`. It is not asked anything yet."""
+def open_cluster(config: ClusterConfig, target: Path | None = None) -> Cluster:
+    """The cluster of `config.backend`. It is not asked anything yet. `target` is the folder that
+    preflight looks for from a node."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 
-        return open_slurm(config)
+        return open_slurm(config, target)
     from penstock.cluster.local import LocalCluster
 
     return LocalCluster(config)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.cluster.port import Cluster
     from penstock.core.layout import RunLayout
     from penstock.errors import PenstockError
     from penstock.steps.arraybook import Submission
@@ -49,6 +50,7 @@ class _Watch:
     receipt_ok: Callable[[int], bool]
     indices: Sequence[int]
     book: ArrayBook
+    command: Sequence[str]
     statuses: dict[int, Status] = field(default_factory=dict)
     progress: Progress = field(default_factory=Progress)
     asked_in_vain: bool = False
@@ -61,14 +63,17 @@ def run_array(
     step: str,
     indices: Sequence[int],
     receipt_ok: Callable[[int], bool],
+    command: Sequence[str] | None = None,
 ) -> Mapping[int, Status]:
-    """Return when every index has a good receipt; the last statuses of those that ran.
+    """Return when every index has a good receipt; the last statuses of those that ran. `command`
+    (without the index) is for other elements than those of shards.
 
     Raises FailedError that names the elements, reasons and files (exit status 5 when every
     failure is a changed source, 6 when one is a full target), and InterruptedRunError on a
     signal: local elements have ended tidily by then, SLURM's run on and are met again.
     """
-    watch = _Watch(context, dataset, run, step, receipt_ok, indices, ArrayBook(run.arrays))
+    words = command or element_command(context, run, step)
+    watch = _Watch(context, dataset, run, step, receipt_ok, indices, ArrayBook(run.arrays), words)
     tries: Counter[int] = Counter()
     while True:
         for submission, array in _living(watch):
@@ -89,7 +94,7 @@ def run_array(
 
 def still_alive(context: Context, dataset: str, run: RunLayout, step: str) -> list[str]:
     """Ids of arrays of this step that have elements which may still write."""
-    watch = _Watch(context, dataset, run, step, lambda _: False, (), ArrayBook(run.arrays))
+    watch = _Watch(context, dataset, run, step, lambda _: False, (), ArrayBook(run.arrays), ())
     return [array for _, array in _living(watch)]
 
 
@@ -108,11 +113,14 @@ def _submit(watch: _Watch, indices: Sequence[int]) -> None:
         for folder in (run.receipt(step, index), run.outcome(step, index), run.progress(step, index)):
             durable.make_dirs(folder.parent)
     durable.make_dirs(run.logs)
-    spec = ArraySpec(
-        name, step, tuple(indices), element_command(context, run, step), run.logs, {"dataset": watch.dataset}
-    )
+    spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, {"dataset": watch.dataset})
     watch.book.intend(name, step, context.cluster.kind, indices)
-    watch.book.submitted(name, context.cluster.submit(spec))
+    watch.book.submitted(name, _patiently(watch, partial(_submit_once, context.cluster, spec)))
+
+
+def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
+    """Submit unless an earlier try, whose answer was lost, has done so."""
+    return cluster.find(spec.name) or cluster.submit(spec)
 
 
 def element_command(context: Context, run: RunLayout, step: str) -> list[str]:

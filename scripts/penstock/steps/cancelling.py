@@ -16,8 +16,9 @@ def run(context: Context, dataset: str) -> list[str]:
     local backend end with their controller and have no array to cancel."""
     cluster, layout = context.cluster, context.layout(dataset)
     told = []
-    for folder in sorted(layout.runs.glob("*/")):
-        for submission in ArrayBook(layout.run(folder.name).arrays).open():
+    books = [*sorted(layout.runs.glob("*/arrays.jsonl")), *sorted(layout.state.glob("nodes/*/arrays.jsonl"))]
+    for book in books:
+        for submission in ArrayBook(book).open():
             if submission.kind != cluster.kind:
                 continue
             array = submission.array or cluster.find(submission.name)

@@ -123,8 +123,8 @@ class SlurmCluster:
                 ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH), array
             ):
                 # squeue knows what is alive: accounting's RUNNING without it is a record nobody closed
-                if one.index in missing and one.status.state.ended:
-                    seen[one.index] = one
+                if one.element in missing and one.status.state.ended:
+                    seen[one.element] = one
         held = [index for index in wanted & seen.keys() if seen[index].held]
         if held:
             self.cancel(array, held)
@@ -143,7 +143,7 @@ class SlurmCluster:
         if answer.code != 0 and "Invalid job id" not in answer.words:
             raise problem("squeue", answer)
         try:
-            seen = {one.index: one for one in read_squeue(answer.out)}
+            seen = {one.element: one for one in read_squeue(answer.out)}
         except ValueError as error:
             raise FailedError("squeue's answer cannot be read", why=answer.words) from error
         wanted = self._unread.get(array)
@@ -163,7 +163,7 @@ class SlurmCluster:
 
     def _settled(self, array: str, seen: Seen) -> Status:
         """What a requeue may still undo counts as running for a while."""
-        key = (array, seen.index)
+        key = (array, seen.element)
         if seen.word not in PASSING:
             self._passing.pop(key, None)
             return seen.status
@@ -188,22 +188,20 @@ class SlurmCluster:
     def interval(self, waited: float) -> float:
         return min(1.0 + waited / 10.0, max(self._config.poll, min(30.0, waited / 60.0)))
 
-    def holder_ended(self, job: str) -> bool:
-        if not job or not job.replace("_", "").isdigit():
-            return False
+    def holder_ended(self, job: str) -> bool | None:
+        if not job.replace("_", "", 1).isdigit():
+            return None
         try:
             answer = call("squeue", "--array", "-h", "--states=all", "-j", job, "-O", "State:30")
             words = answer.out.split() if answer.code == 0 else []
-            if not words and self._known().accounting:
-                # A raw job id may be shown under its array's: the question is only of states.
-                words = [
-                    line.split()[0].rstrip("+")
-                    for line in ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "State").splitlines()
-                    if line.strip()
-                ]
+            if not words and "Invalid job id" in answer.words and self._known().accounting:
+                listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "State")
+                words = [line.split()[0].rstrip("+") for line in listed.splitlines() if line.strip()]
         except (TransientError, FailedError, PreflightError):
-            return False
-        return bool(words) and all(STATES.get(word, State.RUNNING).ended for word in words)
+            return None
+        if not words:
+            return None
+        return all(STATES.get(word, State.RUNNING).ended for word in words)
 
     def _known(self) -> site.Facts:
         if self._facts is None:

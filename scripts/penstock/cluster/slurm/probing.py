@@ -101,8 +101,7 @@ def _outcome(job: str, options: JobOptions, interpreter: str, target: Path | Non
     lacking = {
         NO_INTERPRETER: (
             f"the interpreter {interpreter} is not there or cannot be run",
-            "install penstock where the nodes see it under the same path (every folder above it "
-            "readable), or set cluster.python",
+            "install penstock where all nodes see it under this path, or set cluster.python",
         ),
         NO_PACKAGE: (
             f"{interpreter} cannot import penstock and what it needs",

@@ -57,7 +57,7 @@ PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 class Seen(NamedTuple):
     """One element as SLURM shows it."""
 
-    index: int
+    element: int
     word: str
     """SLURM's own word for its state."""
     held: bool

@@ -1,0 +1,63 @@
+"""submit: the controller itself as a small job, for sites that allow no long process on a login
+node. It is requeued when its node is lost, and then goes on with the arrays that run.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import ArraySpec
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.cluster.port import Cluster
+    from penstock.config.model import Config, JobOptions
+
+STEP = "submit"
+MEMORY = 1 << 30
+
+
+def options(config: Config) -> JobOptions:
+    """What the controller's job asks for: a core and 1 GiB, not a node; the rest as configured
+    (`cluster.steps.submit`)."""
+    chosen = config.cluster.of(STEP)
+    own = STEP in config.cluster.steps
+    memory = chosen.memory if own and chosen.memory is not None else MEMORY
+    return dataclasses.replace(
+        chosen, core_spec=None, licenses=(), cpus=chosen.cpus if own else 1, memory=memory, max_elements=1
+    )
+
+
+def with_options(config: Config) -> Config:
+    """The configuration whose step `submit` has these options."""
+    steps = {**config.cluster.steps, STEP: options(config)}
+    return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
+
+
+def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | None) -> tuple[str, bool]:
+    """Submit `penstock run` for the working directory; returns the job's id, and whether it was
+    there already. Raises ConfigError where the backend is not SLURM."""
+    if cluster.kind != "slurm":
+        raise ConfigError(
+            "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
+        )
+    here = Path.cwd()
+    place = hashlib.sha256(f"{here}\0{file.absolute()}".encode()).hexdigest()[:16]
+    name = f"penstock-submit-{place}"
+    found = cluster.find(name)
+    if found is not None:
+        return found, True
+    logs = here / "results" / "logs"
+    logs.mkdir(parents=True, exist_ok=True)
+    # The job begins in `/`, which every node has; the controller works where it was called.
+    program = "import os, sys; os.chdir(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:-1])"
+    interpreter = python or sys.executable
+    words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", "slurm"]
+    command = [interpreter, "-c", program, str(here), *words, "run", *datasets]
+    return cluster.submit(ArraySpec(name, STEP, (0,), command, logs)), False

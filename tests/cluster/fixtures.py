@@ -1,0 +1,53 @@
+"""Fixtures: a running cluster for the whole session, its configuration in each test's environment.
+
+A conftest takes them by `from tests.cluster.fixtures import slurm, slurm_accounting`.
+"""
+
+from __future__ import annotations
+
+import atexit
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster.machine import Machine, missing
+from tests.cluster.settings import Settings
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+_running: dict[str, Machine] = {}
+
+
+def machine(settings: Settings) -> Machine:
+    """The cluster with these settings, started at its first use in this process and ended with
+    it. Skips, with a reason, where the packages are not installed."""
+    if problem := missing(accounting=settings.accounting):
+        pytest.skip(problem)
+    key = repr(settings)
+    if key not in _running:
+        made = Machine.new(settings)
+        atexit.register(made.down)
+        made.up()
+        _running[key] = made
+    return _running[key]
+
+
+def borrowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """The cluster, named by this test's environment; idle and whole again afterwards."""
+    lent = machine(settings)
+    monkeypatch.setenv("SLURM_CONF", str(lent.conf))
+    monkeypatch.setenv("PATH", lent.env["PATH"])
+    yield lent
+    lent.tidy()
+
+
+@pytest.fixture
+def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """Four nodes, without slurmdbd."""
+    yield from borrowed(Settings(), monkeypatch)
+
+
+@pytest.fixture
+def slurm_accounting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """Four nodes with slurmdbd. The controller forgets jobs 2 s after their end."""
+    yield from borrowed(Settings(accounting=True, min_job_age=2), monkeypatch)
