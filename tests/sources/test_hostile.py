@@ -205,7 +205,6 @@ def test_an_unreachable_endpoint_is_told() -> None:
     with Hostile({}) as server:
         gone = server.endpoint
     config = SourceConfig("s3://bucket/", storage_options={"endpoint_url": gone})
-    # A web server's check does not try again and again, so it is the quick one here.
     with pytest.raises(PreflightError, match="reached"):
         open_source(SourceConfig(f"{gone}/x"), dataset("x")).check()
     with pytest.raises(PreflightError, match="listed"):

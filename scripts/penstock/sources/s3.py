@@ -66,7 +66,7 @@ class S3Source:
         """One page of one key, signed as later requests are."""
         pages = Pages(self.bucket, self.credentials, self._renew_here)
         try:
-            page = pages.fetch("", limit=1)
+            page = pages.fetch("", limit=1, tries=2)
             next(listed(self.bucket, iter([page])), None)
         except PreflightError:
             raise

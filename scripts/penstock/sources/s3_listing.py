@@ -167,10 +167,10 @@ class Pages:
             pool.shutdown(wait=True, cancel_futures=True)
             self._client.close()
 
-    def fetch(self, token: str, *, limit: int = PAGE) -> Page:
+    def fetch(self, token: str, *, limit: int = PAGE, tries: int = TRIES) -> Page:
         """One page; what may pass is tried again, a few times with growing pauses."""
         renewed = False
-        for attempt in range(TRIES):
+        for attempt in range(tries):
             try:
                 return self._ask(token, limit)
             except ExpiredCredentialsError:
@@ -179,7 +179,7 @@ class Pages:
                 self._renew()
                 renewed = True
             except TransientError as error:
-                if attempt == TRIES - 1:
+                if attempt >= tries - 1:
                     raise
                 pause = error.after if error.after is not None else 0.2 * 2**attempt
                 if self._stop.wait(pause * random.uniform(0.8, 1.2)):  # noqa: S311 (jitter)

@@ -1,0 +1,207 @@
+"""Where keys, region and endpoint come from, and that nothing shows them."""
+
+from __future__ import annotations
+
+import os
+import pickle
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.sources.conftest import dataset
+
+from penstock.config.model import SourceConfig
+from penstock.errors import ConfigError, PenstockError, PreflightError
+from penstock.sources import opening
+from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
+from penstock.sources.posix import PosixSource
+from penstock.sources.s3 import S3Source, bucket_of
+from penstock.sources.s3_client import address
+from penstock.sources.s3_credentials import S3Credentials, parse, resolve
+from penstock.sources.web import WebSource
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SECRET = "wJalrXUtnFEMI-canary"
+
+
+def s3(**options: Any) -> SourceConfig:
+    return SourceConfig("s3://bucket/prefix", storage_options=options)
+
+
+def secret_file(path: Path, text: str, mode: int = 0o600) -> str:
+    path.write_text(text)
+    path.chmod(mode)
+    return str(path)
+
+
+PLAIN = f"# keys\nexport AWS_ACCESS_KEY_ID=AKIA\nAWS_SECRET_ACCESS_KEY='{SECRET}'\nAWS_SESSION_TOKEN=t==\n"
+INI = (
+    f"[default]\naws_access_key_id = OTHER\naws_secret_access_key = o\n\n"
+    f"[team]\naws_access_key_id = AKIA\naws_secret_access_key = {SECRET}\naws_session_token = t==\n"
+)
+
+
+@pytest.mark.parametrize(("text", "profile"), [(PLAIN, ""), (PLAIN, "any"), (INI, "team")])
+def test_a_file_of_ones_own(tmp_path: Path, text: str, profile: str) -> None:
+    path = secret_file(tmp_path / "keys", text)
+    found = resolve(s3(credentials_file=path, region="eu-1", **({"profile": profile} if profile else {})))
+    assert found.keys is not None
+    assert (found.keys.access, found.keys.secret, found.keys.session) == ("AKIA", SECRET, "t==")
+    assert found.region == "eu-1"
+    assert SECRET not in repr(found)
+    assert pickle.loads(pickle.dumps(found)) == found
+
+
+@pytest.mark.parametrize("mode", [0o640, 0o604, 0o660])
+def test_a_file_that_others_may_read_is_refused(tmp_path: Path, mode: int) -> None:
+    path = secret_file(tmp_path / "keys", PLAIN, mode)
+    with pytest.raises(PreflightError, match="not kept safely") as caught:
+        resolve(s3(credentials_file=path))
+    assert "chmod 600" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "profile"),
+    [("", ""), ("aws_access_key_id=A\n", ""), (INI, "nobody"), ("[broken\n", ""), ("=\n", "")],
+)
+def test_a_file_without_keys_is_told(tmp_path: Path, text: str, profile: str) -> None:
+    path = secret_file(tmp_path / "keys", text)
+    with pytest.raises(PreflightError, match="no access key") as caught:
+        resolve(s3(credentials_file=path, **({"profile": profile} if profile else {})))
+    assert SECRET not in str(caught.value)
+
+
+def test_odd_files(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "fifo", 0o600)
+    for path in (tmp_path / "missing", tmp_path, tmp_path / "fifo"):
+        with pytest.raises(PreflightError, match="credentials file"):
+            resolve(s3(credentials_file=str(path)))
+    (tmp_path / "binary").write_bytes(b"\xff")
+    (tmp_path / "binary").chmod(0o600)
+    with pytest.raises(PreflightError, match="no text"):
+        resolve(s3(credentials_file=str(tmp_path / "binary")))
+
+
+def test_parse_keeps_what_a_secret_may_hold() -> None:
+    assert parse("aws_access_key_id=a\naws_secret_access_key=a=b;c#d%e\n") == {
+        "access": "a",
+        "secret": "a=b;c#d%e",
+    }
+
+
+def test_anon_asks_nobody() -> None:
+    assert resolve(s3(anon=True)) == S3Credentials(None, "us-east-1", "")
+
+
+def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "AKIA")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setenv("AWS_REGION", "ap-1")
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://here:1")
+    found = resolve(s3())
+    assert found.keys is not None
+    assert (found.keys.secret, found.region, found.endpoint) == (SECRET, "ap-1", "http://here:1")
+    assert found.expires is None
+    assert resolve(s3(endpoint_url="http://there:2")).endpoint == "http://there:2"
+    assert resolve(s3(client_kwargs={"endpoint_url": "http://there:3"})).endpoint == "http://there:3"
+
+
+def test_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    config = tmp_path / "config"
+    config.write_text(
+        "[profile team]\nregion = eu-9\nservices = mine\n[services mine]\ns3 =\n  endpoint_url = http://mine:4\n"
+        "[profile plain]\nendpoint_url = http://plain:5\n"
+    )
+    keys = tmp_path / "credentials"
+    keys.write_text(f"[team]\naws_access_key_id=A\naws_secret_access_key={SECRET}\n[plain]\n"
+                    f"aws_access_key_id=B\naws_secret_access_key={SECRET}\n")  # fmt: skip
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(keys))
+    found = resolve(s3(profile="team"))
+    assert found.keys is not None
+    assert (found.keys.access, found.region, found.endpoint) == ("A", "eu-9", "http://mine:4")
+    assert resolve(s3(profile="plain")).endpoint == "http://plain:5"
+    with pytest.raises(PreflightError, match="AWS configuration"):
+        resolve(s3(profile="nobody"))
+
+
+def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    answer = (
+        '{"Version": 1, "AccessKeyId": "A", "SecretAccessKey": "b", "SessionToken": "c", '
+        '"Expiration": "2099-01-01T00:00:00Z"}'
+    )
+    (tmp_path / "answer").write_text(answer)
+    config = tmp_path / "config"
+    config.write_text(f"[profile process]\ncredential_process = cat {tmp_path / 'answer'}\n")
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
+    found = opening.credentials(s3(profile="process"))
+    assert opening.expires(found) == 4070908800.0
+    assert opening.expires(None) is None
+
+
+def test_no_credentials_at_all() -> None:
+    with pytest.raises(PreflightError, match="no credentials"):
+        resolve(s3())
+
+
+@pytest.mark.parametrize(
+    ("bucket", "endpoint", "options", "expected"),
+    [
+        ("b", "", {}, ("https://b.s3.eu-1.amazonaws.com", "/")),
+        ("b.c", "", {}, ("https://s3.eu-1.amazonaws.com", "/b.c/")),
+        ("b", "http://h:1", {}, ("http://h:1", "/b/")),
+        ("b", "http://h:1/base/", {}, ("http://h:1", "/base/b/")),
+        ("b", "http://h:1", {"addressing_style": "virtual"}, ("http://b.h:1", "/")),
+        ("b", "https://s3.eu-2.amazonaws.com", {}, ("https://b.s3.eu-2.amazonaws.com", "/")),
+    ],
+)
+def test_addresses(bucket: str, endpoint: str, options: dict[str, Any], expected: tuple[str, str]) -> None:
+    config = SourceConfig(f"s3://{bucket}/p", storage_options=options)
+    server, root = address(bucket_of(config, S3Credentials(None, "eu-1", endpoint)), "eu-1")
+    assert (server.url, root) == expected
+
+
+def test_china_has_its_own_domain() -> None:
+    bucket = bucket_of(SourceConfig("s3://b/p"), S3Credentials(None, "cn-north-1", ""))
+    assert address(bucket, "cn-north-1")[0].host == "b.s3.cn-north-1.amazonaws.com.cn"
+
+
+@pytest.mark.parametrize(
+    ("url", "kind"),
+    [
+        ("/folder", PosixSource),
+        ("file:///folder", PosixSource),
+        ("s3://b/p", S3Source),
+        ("https://h/x", WebSource),
+        ("memory://x", FsspecSource),
+    ],
+)
+def test_open_source(url: str, kind: type) -> None:
+    config = SourceConfig(url, storage_options={"anon": True})
+    assert isinstance(opening.open_source(config, dataset(url)), kind)
+
+
+@pytest.mark.parametrize(
+    "url", ["s3://key:hush@b/p", "https://user:hush@h/x", "ftp://u:hush@h/x", "file://x/y"]
+)
+def test_urls_that_are_refused(url: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        opening.open_source(SourceConfig(url), dataset(url))
+    assert "hush" not in str(caught.value)
+
+
+def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None:
+    path = secret_file(tmp_path / "azure", f"account_name=a\naccount_key={SECRET}==\n")
+    config = SourceConfig("abfs://c/p", storage_options={"credentials_file": path})
+    found = opening.credentials(config)
+    assert isinstance(found, FsspecCredentials)
+    assert found.options == {"account_name": "a", "account_key": f"{SECRET}=="}
+    assert SECRET not in repr(found)
+
+
+@pytest.mark.parametrize("url", ["nosuch://x", "memory://nothing/here"])
+def test_what_fsspec_cannot_open_is_told(url: str) -> None:
+    with pytest.raises(PenstockError) as caught:
+        opening.open_source(SourceConfig(url), dataset(url)).check()
+    assert caught.value.exit_code in (2, 3)

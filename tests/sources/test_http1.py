@@ -1,0 +1,340 @@
+"""The HTTP client on connections whose every byte the test decides."""
+
+from __future__ import annotations
+
+import socket
+import threading
+from typing import TYPE_CHECKING, Self
+
+import pytest
+
+from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
+from penstock.sources import http_endpoint
+from penstock.sources.http1 import HEAD_LIMIT, Connection
+from penstock.sources.http_endpoint import Endpoint, bypassed, endpoint
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.s3server import S3Server
+
+GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
+
+
+class Canned:
+    """Answers each request with the next of its answers, in the pieces given; None hangs up."""
+
+    def __init__(self, *answers: list[bytes] | None) -> None:
+        self._answers = list(answers)
+        self.requests: list[bytes] = []
+        self.connections = 0
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._thread = threading.Thread(target=self._serve)
+        self._thread.start()
+        return self
+
+    def connection(self) -> Connection:
+        return Connection(Endpoint("127.0.0.1", self.port, tls=False, timeout=20))
+
+    def _serve(self) -> None:
+        while self._answers:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self.connections += 1
+            with sock:
+                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+                kept = b""
+                while self._answers:
+                    while b"\r\n\r\n" not in kept and (more := sock.recv(65536)):
+                        kept += more
+                    head, found, kept = kept.partition(b"\r\n\r\n")
+                    if not found:
+                        break
+                    self.requests.append(head)
+                    answer = self._answers.pop(0)
+                    if answer is None:
+                        break
+                    for piece in answer:
+                        sock.sendall(piece)
+
+    def __exit__(self, *_: object) -> None:
+        self._answers.clear()
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        self._thread.join()
+
+
+def body(connection: Connection, block: int = 7) -> bytes:
+    buffer = memoryview(bytearray(block))
+    parts = []
+    while count := connection.readinto(buffer):
+        parts.append(bytes(buffer[:count]))
+    return b"".join(parts)
+
+
+OK = b"HTTP/1.1 200 OK\r\n"
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [OK + b"Content-Length: 20\r\n\r\n" + b"0123456789" * 2],
+        [OK, b"Content-Length: 20\r\n", b"\r\n", b"0123456789", b"0123456789"],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\n5\r\n01234\r\nF;x=y\r\n567890123456789\r\n0\r\n\r\n"],
+        [bytes([byte]) for byte in OK + b"Transfer-Encoding: chunked\r\n\r\n14\r\n" + b"0123456789" * 2]
+        + [b"\r\n0\r\nTrailer: x\r\n\r\n"],
+        [b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 20\r\n\r\n" + b"0123456789" * 2],
+        [b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", OK + b"content-length:20 \r\n\r\n" + b"0123456789" * 2],
+    ],
+    ids=["at once", "in pieces", "chunked", "chunked, byte by byte", "interim", "interim apart"],
+)
+@pytest.mark.parametrize("block", [1, 7, 4096])
+def test_bodies(answer: list[bytes], block: int) -> None:
+    with Canned(answer, answer) as server:
+        connection = server.connection()
+        for _ in range(2):
+            assert connection.request(GET) == 200
+            assert body(connection, block) == b"0123456789" * 2
+            assert connection.ends()
+            assert connection.finish()
+        assert server.connections == 1
+        connection.close()
+
+
+def test_the_end_of_the_connection_may_be_the_end_of_the_body() -> None:
+    with Canned([b"HTTP/1.0 200 OK\r\n\r\nsome"]) as server:
+        connection = server.connection()
+        connection.request(GET)
+        assert connection.length == -1
+        assert body(connection) == b"some"
+        connection.finish()
+        assert connection._socket is None
+
+
+@pytest.mark.parametrize("method", ["HEAD", "204", "304"])
+def test_answers_without_a_body(method: str) -> None:
+    status = b"200" if method == "HEAD" else method.encode()
+    head = [b"HTTP/1.1 " + status + b" X\r\nContent-Length: 5\r\n\r\n"]
+    with Canned(head, [OK + b"Content-Length: 2\r\n\r\nab"]) as server:
+        connection = server.connection()
+        connection.request(GET, bodyless=method == "HEAD")
+        assert connection.length == 5
+        assert connection.finish()
+        connection.request(GET)
+        assert connection.read_all(10) == b"ab"
+        assert server.connections == 1
+        connection.close()
+
+
+def test_a_kept_connection_that_went_stale_is_made_anew() -> None:
+    answer = [OK + b"Content-Length: 2\r\n\r\nab"]
+    with Canned(answer, None, answer) as server:
+        connection = server.connection()
+        for _ in range(2):
+            connection.request(GET)
+            assert connection.read_all(10) == b"ab"
+        assert server.connections == 2
+        connection.close()
+
+
+def test_a_server_that_always_hangs_up() -> None:
+    with Canned(None, None, None) as server:
+        with pytest.raises(TransientError, match="without an answer"):
+            server.connection().request(GET)
+        assert server.connections <= 2
+
+
+def test_connection_close_is_heeded() -> None:
+    answer = [OK + b"Connection: close\r\nContent-Length: 2\r\n\r\nab"]
+    with Canned(answer, answer) as server:
+        connection = server.connection()
+        for _ in range(2):
+            connection.request(GET)
+            assert connection.read_all(10) == b"ab"
+            assert connection._socket is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        [b"SSH-2.0-OpenSSH\r\n\r\n"],
+        [OK + b"Content-Length: many\r\n\r\n"],
+        [OK + b"X: " + b"y" * HEAD_LIMIT],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\nzz\r\n"],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\n-5\r\n"],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n"],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 3000],
+        [OK + b"Content-Length: 200\r\n\r\n" + b"x" * 200],
+    ],
+    ids=["not HTTP", "length", "head", "chunk", "negative", "framing", "chunk line", "limit"],
+)
+def test_malformed_answers(answer: list[bytes]) -> None:
+    with Canned(answer) as server:
+        connection = server.connection()
+        with pytest.raises(TransientError):
+            assert connection.request(GET) and connection.read_all(100)  # noqa: PT018 (either may fail)
+        assert connection._socket is None
+
+
+def test_a_large_head_is_read() -> None:
+    with Canned([OK + b"X: " + b"y" * 30_000 + b"\r\nContent-Length: 1\r\n\r\nz"]) as server:
+        connection = server.connection()
+        connection.request(GET)
+        assert len(connection.headers[b"x"]) == 30_000
+        assert connection.read_all(10) == b"z"
+        connection.close()
+
+
+class Proxy:
+    """Passes CONNECT on to anywhere; notes what it was asked."""
+
+    def __init__(self, refuse: bool = False) -> None:
+        self.refuse = refuse
+        self.asked: list[bytes] = []
+        self._threads: list[threading.Thread] = []
+
+    def __enter__(self) -> Self:
+        self._listener = socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._run(self._serve)
+        return self
+
+    def _run(self, target: object, *args: object) -> None:
+        thread = threading.Thread(target=target, args=args)  # type: ignore[arg-type]
+        self._threads.append(thread)
+        thread.start()
+
+    def _serve(self) -> None:
+        while True:
+            try:
+                sock, _ = self._listener.accept()
+            except OSError:
+                return
+            self._run(self._pass, sock)
+
+    def _pass(self, sock: socket.socket) -> None:
+        with sock:
+            head = b""
+            while b"\r\n\r\n" not in head and (more := sock.recv(65536)):
+                head += more
+            self.asked.append(head)
+            if self.refuse:
+                sock.sendall(b"HTTP/1.1 407 Proxy Authentication Required\r\n\r\n")
+                return
+            if not head.startswith(b"CONNECT"):
+                sock.sendall(b"HTTP/1.1 200 OK\r\nContent-Length: 3\r\nConnection: close\r\n\r\nabc")
+                return
+            host, _, port = head.split(b" ")[1].decode().rpartition(":")
+            with socket.create_connection((host, int(port))) as far:
+                sock.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+                back = threading.Thread(target=_pump, args=(far, sock))
+                back.start()
+                _pump(sock, far)
+                back.join()
+
+    def __exit__(self, *_: object) -> None:
+        self._listener.shutdown(socket.SHUT_RDWR)
+        self._listener.close()
+        for thread in self._threads:
+            thread.join()
+
+
+def _pump(here: socket.socket, there: socket.socket) -> None:
+    try:
+        while data := here.recv(65536):
+            there.sendall(data)
+        there.shutdown(socket.SHUT_WR)
+    except OSError:
+        return
+
+
+def test_https_goes_through_a_proxys_tunnel(demo_tls: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Proxy() as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://us%40er:pass@127.0.0.1:{proxy.port}")
+        place = endpoint(demo_tls.endpoint, {"ca_bundle": str(demo_tls.ca)}, timeout=20)
+        assert "pass" not in place.url
+        connection = Connection(place)
+        connection.request(f"GET /{demo_tls.bucket}/ HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+        assert b"AccessDenied" in connection.read_all(10_000)
+        connection.close()
+        assert proxy.asked[0].startswith(f"CONNECT 127.0.0.1:{demo_tls.port} ".encode())
+        assert b"Proxy-Authorization: Basic dXNAZXI6cGFzcw==" in proxy.asked[0]
+
+
+def test_a_proxy_that_refuses(demo_tls: S3Server) -> None:
+    with Proxy(refuse=True) as proxy:
+        options = {"ca_bundle": str(demo_tls.ca), "proxy": f"http://127.0.0.1:{proxy.port}"}
+        with pytest.raises(TransientError, match="proxy refused") as caught:
+            Connection(endpoint(demo_tls.endpoint, options, timeout=20)).request(GET)
+        assert "407" in str(caught.value)
+
+
+def test_plain_http_names_the_server_to_the_proxy() -> None:
+    with Proxy() as proxy:
+        place = endpoint("http://far.example:81", {"proxy": f"127.0.0.1:{proxy.port}"}, timeout=20)
+        connection = Connection(place)
+        connection.request(f"GET {place.origin}/x HTTP/1.1\r\nHost: {place.authority}\r\n\r\n".encode())
+        assert connection.read_all(10) == b"abc"
+        assert proxy.asked[0].startswith(b"GET http://far.example:81/x HTTP/1.1\r\n")
+
+
+def test_an_unknown_authority_is_refused(demo_tls: S3Server) -> None:
+    with pytest.raises(FailedError, match="certificate"):
+        Connection(endpoint(demo_tls.endpoint, {}, timeout=20)).request(GET)
+
+
+@pytest.mark.parametrize(
+    ("no_proxy", "host", "expected"),
+    [
+        ("", "a.example", False),
+        ("*", "a.example", True),
+        ("example", "a.example", True),
+        (".example", "a.example", True),
+        ("b.example, a.example", "a.example", True),
+        ("a.example:80", "a.example", False),
+        ("a.example:443", "a.example", True),
+        ("ample", "a.example", False),
+        ("10.0.0.0/8", "10.1.2.3", True),
+        ("10.0.0.0/8", "11.1.2.3", False),
+        ("10.0.0.0/8", "a.example", False),
+    ],
+)
+def test_no_proxy(no_proxy: str, host: str, expected: bool) -> None:
+    assert bypassed(host, 443, no_proxy) is expected
+
+
+def test_the_environment_is_heeded_in_its_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("https_proxy", "http://lower:1")
+    monkeypatch.setenv("HTTPS_PROXY", "http://upper:2")
+    assert endpoint("https://h", {}).proxy == ("lower", 1)
+    assert endpoint("https://h", {"proxy": "http://own:3"}).proxy == ("own", 3)
+    assert endpoint("http://h", {}).proxy is None
+    monkeypatch.setenv("NO_PROXY", "h")
+    assert endpoint("https://h", {}).proxy is None
+
+
+def test_bundles(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="not there"):
+        endpoint("https://h", {"ca_bundle": str(tmp_path / "no")})
+    empty = tmp_path / "empty.pem"
+    empty.write_text("nothing")
+    with pytest.raises(PreflightError, match="cannot be read"):
+        http_endpoint.tls_context(str(empty))
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(empty))
+    assert endpoint("https://h", {}).ca_bundle == str(empty)
+
+
+@pytest.mark.parametrize("url", ["ftp://h", "http://", "h:80", "http://h:99999"])
+def test_what_is_no_url(url: str) -> None:
+    with pytest.raises(ConfigError):
+        endpoint(url, {})
+
+
+def test_https_proxies_are_refused() -> None:
+    with pytest.raises(ConfigError, match="proxy"):
+        endpoint("https://h", {"proxy": "https://secret:word@p"})

@@ -1,0 +1,144 @@
+"""Pages of listings: what AWS and others write, undone."""
+
+from __future__ import annotations
+
+import datetime as dt
+from urllib.parse import quote, quote_plus
+from xml.sax.saxutils import escape
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.core.model import Listed
+from penstock.errors import FailedError, TransientError
+from penstock.sources.s3_client import Bucket
+from penstock.sources.s3_listing import Page, Times, listed, objects, plain, understand
+
+KEY = st.text(st.characters(codec="utf-8", min_codepoint=32), min_size=1, max_size=12)
+
+
+def bucket(prefix: str = "") -> Bucket:
+    return Bucket("b", prefix, "http://h", "r", path_style=True, options={})
+
+
+def page(contents: str, *, encoded: bool = True, more: str = "") -> str:
+    kind = "<EncodingType>url</EncodingType>" if encoded else ""
+    token = f"<NextContinuationToken>{more}</NextContinuationToken>" if more else ""
+    return (
+        '<?xml version="1.0"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
+        f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{kind}{contents}</ListBucketResult>\n"
+    )
+
+
+def usual(key: str, size: int, extra: str = "") -> str:
+    return (
+        f"<Contents><Key>{key}</Key><LastModified>2024-02-29T23:59:58.123Z</LastModified>"
+        f"<ETag>&quot;abc-2&quot;</ETag>{extra}<Size>{size}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+    )
+
+
+def odd(key: str, size: int) -> str:
+    return (
+        f'<Contents>\n  <Owner><ID>1</ID></Owner>\n  <Size>{size}</Size><ETag>"abc-2"</ETag>\n'
+        f"<LastModified>2024-02-29T23:59:58.123Z</LastModified><Key>{key}</Key>\n</Contents>"
+    )
+
+
+@settings(deadline=None, max_examples=60)
+@given(
+    keys=st.sets(KEY, max_size=8),
+    encoded=st.booleans(),
+    shape=st.sampled_from([usual, odd]),
+    plus=st.booleans(),
+)
+def test_keys_come_back_as_they_are(keys: set[str], encoded: bool, shape: object, plus: bool) -> None:
+    ordered = sorted((f"p/{key}" for key in keys), key=str.encode)
+
+    def written(key: str) -> str:
+        if not encoded:
+            return escape(key)
+        return quote_plus(key, safe="/") if plus else quote(key)
+
+    text = page("".join(shape(written(key), 7) for key in ordered), encoded=encoded)  # type: ignore[operator]
+    batches = listed(bucket("p/"), iter([understand(text, "w")]))
+    modified = int(dt.datetime(2024, 2, 29, 23, 59, 58, tzinfo=dt.UTC).timestamp()) * 10**9 + 123_000_000
+    found = [item for batch in batches for item in batch]
+    assert found == [Listed(key[2:], 7, "abc-2", modified) for key in ordered]
+
+
+def test_fields_between_do_not_matter() -> None:
+    extra = "<ChecksumAlgorithm>CRC32</ChecksumAlgorithm><ChecksumType>FULL_OBJECT</ChecksumType>"
+    assert list(objects(usual("k", 5, extra), "w")) == [
+        ("k", "2024-02-29T23:59:58.123Z", "&quot;abc-2&quot;", "5")
+    ]
+
+
+def test_the_prefixs_own_marker_is_passed_over_and_others_are_not() -> None:
+    text = page(usual("p/", 0) + usual("p/a/", 0))
+    assert [item.key for batch in listed(bucket("p/"), iter([understand(text, "w")])) for item in batch] == [
+        "a/"
+    ]
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "<html></html>",
+        page(usual("k", 1)).replace("<IsTruncated>false</IsTruncated>", ""),
+        page(usual("k", 1)).replace(">false<", ">true<"),
+    ],
+)
+def test_what_is_no_page(text: str) -> None:
+    with pytest.raises(FailedError):
+        understand(text, "w")
+
+
+def test_a_page_that_is_cut_off_may_be_asked_for_again() -> None:
+    with pytest.raises(TransientError):
+        understand(page(usual("k", 1))[:-40], "w")
+
+
+@pytest.mark.parametrize(
+    "contents",
+    [
+        usual("k", 1).replace("<Size>1</Size>", ""),
+        usual("k", 1).replace("<Size>1</Size>", "<Size>-1</Size>"),
+        usual("k", 1) + usual("k", 1),
+        usual("k", 1) + usual("j", 1),
+        usual("other/k", 1),
+    ],
+)
+def test_pages_that_are_wrong(contents: str) -> None:
+    with pytest.raises(FailedError):
+        list(listed(bucket("k" if "other" in contents else ""), iter([Page(page(contents), "")])))
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("a&amp;b&lt;&gt;&quot;&apos;", "a&b<>\"'"),
+        ("&#10;&#xD;&#x1F600;", "\n\r😀"),
+        ("&#38;lt; &amp;#10;", "&lt; &#10;"),
+        ("plain", "plain"),
+    ],
+)
+def test_entities(text: str, expected: str) -> None:
+    assert plain(text) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("1970-01-01T00:00:01Z", 10**9),
+        ("1970-01-01T00:01:00.000Z", 60 * 10**9),
+        ("1970-01-01T00:00:00.000000001Z", 1),
+        ("1969-12-31T23:59:59Z", -(10**9)),
+        ("", 0),
+        ("yesterday", 0),
+    ],
+)
+def test_times(text: str, expected: int) -> None:
+    times = Times()
+    assert times.nanoseconds(text) == expected
+    assert times.nanoseconds(text) == expected

@@ -1,0 +1,262 @@
+"""Folders: policies for links and specials, files that change under the reader, odd trees."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import socket
+from typing import TYPE_CHECKING
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.contracts.source_contract import drain, entry_of, listing, read
+
+from penstock.errors import ObjectError, PreflightError, SourceChangedError
+from penstock.sources.posix import SHOWN, PosixSource
+from penstock.sources.posix_reader import FOLDERS_KEPT, PosixReader
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.model import Listed
+
+
+def tree(root: Path) -> None:
+    (root / "plain").write_bytes(b"plain")
+    (root / "folder").mkdir()
+    (root / "folder" / "inner").write_bytes(b"inner")
+
+
+def list_all(source: PosixSource) -> dict[str, Listed]:
+    return listing(source)
+
+
+def test_links_are_refused_all_at_once(tmp_path: Path) -> None:
+    tree(tmp_path)
+    for number in range(SHOWN + 5):
+        (tmp_path / f"link{number:02d}").symlink_to("plain")
+    os.mkfifo(tmp_path / "a fifo")
+    source = PosixSource(str(tmp_path))
+    batches = iter(source.list())
+    seen = [item.key for item in next(batches)]
+    with pytest.raises(PreflightError) as caught:
+        next(batches)
+    assert seen == ["folder/inner", "plain"]
+    text = str(caught.value)
+    assert f"{SHOWN + 6} item(s)" in text
+    assert "'a fifo'" in text
+    assert "and 6 more" in text
+    assert len(text.splitlines()) < SHOWN + 6
+
+
+def test_links_and_specials_may_be_skipped_and_are_counted(tmp_path: Path) -> None:
+    tree(tmp_path)
+    (tmp_path / "link").symlink_to("folder")
+    os.mkfifo(tmp_path / "fifo")
+    with socket.socket(socket.AF_UNIX) as listener:
+        here = os.open(tmp_path, os.O_RDONLY)
+        listener.bind(f"/proc/self/fd/{here}/socket")
+        os.close(here)
+        source = PosixSource(str(tmp_path), links="skip", specials="skip")
+        assert list(list_all(source)) == ["folder/inner", "plain"]
+    assert source.ignored == {"links": 1, "specials": 2}
+
+
+def test_followed_links_stay_below_the_root(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    tree(root)
+    (tmp_path / "secret").write_bytes(b"secret")
+    (root / "folder" / "up").symlink_to("../plain")
+    (root / "absolute").symlink_to(root / "folder" / "inner")
+    source = PosixSource(str(root), links="follow")
+    found = list_all(source)
+    assert list(found) == ["absolute", "folder/inner", "folder/up", "plain"]
+    reader = source.reader()
+    assert read(reader, entry_of(found["absolute"])) == b"inner"
+    assert read(reader, entry_of(found["folder/up"])) == b"plain"
+    # Turned outwards after it was listed: refused, not read.
+    (root / "absolute").unlink()
+    (root / "absolute").symlink_to(tmp_path / "secret")
+    with pytest.raises(SourceChangedError):
+        read(reader, entry_of(found["absolute"]))
+    reader.close()
+    for name, target in (
+        ("out", "../secret"),
+        ("dangling", "nowhere"),
+        ("folderlink", "folder"),
+        ("loop", "loop"),
+    ):
+        (root / name).symlink_to(target)
+    with pytest.raises(PreflightError) as caught:
+        list_all(source)
+    for name in ("'absolute'", "'out'", "'dangling'", "'folderlink'", "'loop'"):
+        assert name in str(caught.value)
+
+
+def test_a_fifo_in_a_files_place_does_not_hang(tmp_path: Path) -> None:
+    tree(tmp_path)
+    source = PosixSource(str(tmp_path))
+    entry = entry_of(list_all(source)["plain"])
+    (tmp_path / "plain").unlink()
+    os.mkfifo(tmp_path / "plain")
+    reader = source.reader()
+    with pytest.raises(SourceChangedError):
+        reader.open(entry, 0, entry.size)
+    reader.close()
+
+
+def test_a_link_in_a_folders_place_is_not_followed(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    tree(root)
+    source = PosixSource(str(root))
+    entry = entry_of(list_all(source)["folder/inner"])
+    shutil.copytree(root / "folder", tmp_path / "elsewhere")
+    shutil.rmtree(root / "folder")
+    (root / "folder").symlink_to(tmp_path / "elsewhere")
+    reader = source.reader()
+    with pytest.raises(SourceChangedError):
+        reader.open(entry, 0, entry.size)
+    reader.close()
+
+
+def test_a_file_that_changes_while_it_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "x"
+    path.write_bytes(b"a" * 100_000)
+    os.utime(path, ns=(1, 1))
+    source = PosixSource(str(tmp_path))
+    entry = entry_of(list_all(source)["x"])
+    reader = source.reader()
+    buffer = memoryview(bytearray(1000))
+    body = reader.open(entry, 0, entry.size)
+    body.readinto(buffer)
+    with path.open("r+b") as file:
+        file.write(b"b")
+    while body.readinto(buffer):
+        pass
+    with pytest.raises(SourceChangedError, match="changed"):
+        body.close()
+    shrunk = entry_of(list_all(source)["x"])
+    body = reader.open(shrunk, 0, shrunk.size)
+    body.readinto(buffer)
+    os.truncate(path, 500)
+    with pytest.raises(SourceChangedError, match="shorter"):
+        drain(body)
+    body.abandon()
+    reader.close()
+
+
+def test_a_touched_file_is_another_version(tmp_path: Path) -> None:
+    tree(tmp_path)
+    source = PosixSource(str(tmp_path))
+    before = list_all(source)["plain"].token
+    os.utime(tmp_path / "plain", ns=(5, 5))
+    os.utime(tmp_path / "plain", ns=(-5_000_000_000, -5_000_000_000))
+    after = list_all(source)["plain"]
+    assert after.token != before
+    reader = source.reader()
+    assert read(reader, entry_of(after)) == b"plain"
+    reader.close()
+
+
+def test_many_folders_few_descriptors(tmp_path: Path) -> None:
+    for number in range(FOLDERS_KEPT * 2 + 9):
+        folder = tmp_path / f"{number % 3}" / f"{number}"
+        folder.mkdir(parents=True)
+        (folder / "x").write_bytes(str(number).encode())
+    source = PosixSource(str(tmp_path))
+    found = list_all(source)
+    reader = source.reader()
+    assert isinstance(reader, PosixReader)
+    before = len(os.listdir("/proc/self/fd"))
+    for _ in range(2):
+        for key, item in found.items():
+            assert read(reader, entry_of(item)) == key.split("/")[1].encode()
+    assert len(os.listdir("/proc/self/fd")) <= before + FOLDERS_KEPT + 1
+    reader.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_a_very_deep_file(tmp_path: Path) -> None:
+    """Deeper than one path may be long, and than the reader keeps folders."""
+    depth = FOLDERS_KEPT + 60
+    here = os.open(tmp_path, os.O_RDONLY)
+    name = "d" * 40
+    for _ in range(depth):
+        os.mkdir(name, dir_fd=here)
+        below = os.open(name, os.O_RDONLY, dir_fd=here)
+        os.close(here)
+        here = below
+    with open(os.open("x", os.O_CREAT | os.O_WRONLY, dir_fd=here), "wb") as file:
+        file.write(b"deep")
+    os.close(here)
+    source = PosixSource(str(tmp_path))
+    found = list_all(source)
+    assert list(found) == [f"{name}/" * depth + "x"]
+    reader = source.reader()
+    assert read(reader, entry_of(next(iter(found.values())))) == b"deep"
+    reader.close()
+
+
+@pytest.mark.parametrize("kind", ["missing", "file"])
+def test_a_root_that_is_no_folder(tmp_path: Path, kind: str) -> None:
+    (tmp_path / "file").write_bytes(b"")
+    source = PosixSource(str(tmp_path / kind))
+    with pytest.raises(PreflightError):
+        source.check()
+    with pytest.raises(PreflightError):
+        list_all(source)
+
+
+def test_a_root_may_be_a_link(tmp_path: Path) -> None:
+    (tmp_path / "real").mkdir()
+    tree(tmp_path / "real")
+    (tmp_path / "root").symlink_to("real")
+    source = PosixSource(str(tmp_path / "root"))
+    source.check()
+    assert read(source.reader(), entry_of(list_all(source)["plain"])) == b"plain"
+
+
+def test_what_may_not_be_read_is_told(tmp_path: Path) -> None:
+    if os.geteuid() == 0:
+        # Root passes every check of modes: a name that is too long is refused to all.
+        source = PosixSource(str(tmp_path))
+        (tmp_path / "x").write_bytes(b"1")
+        entry = entry_of(list_all(source)["x"])._replace(key="y" * 256)
+        with pytest.raises(ObjectError):
+            source.reader().open(entry, 0, 1)
+        return
+    tree(tmp_path)
+    source = PosixSource(str(tmp_path))
+    entry = entry_of(list_all(source)["plain"])
+    (tmp_path / "plain").chmod(0)
+    with pytest.raises((ObjectError, SourceChangedError)):
+        source.reader().open(entry, 0, 1)
+    (tmp_path / "folder").chmod(0)
+    with pytest.raises(PreflightError, match="folder"):
+        list_all(source)
+    (tmp_path / "folder").chmod(0o700)
+
+
+NAME = st.binary(min_size=1, max_size=6).filter(lambda b: not set(b) & {0, 47} and b not in (b".", b".."))
+
+
+@settings(deadline=None, max_examples=25, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(keys=st.sets(st.lists(NAME, min_size=1, max_size=3).map(b"/".join), max_size=12))
+def test_any_names_in_byte_order(tmp_path: Path, keys: set[bytes]) -> None:
+    root = os.fsencode(tmp_path / "root")
+    shutil.rmtree(root, ignore_errors=True)
+    os.mkdir(root)
+    made = set()
+    for key in sorted(keys):
+        path = root + b"/" + key
+        try:
+            os.makedirs(os.path.dirname(path), exist_ok=True)
+            with open(path, "xb"):
+                made.add(key)
+        except (FileExistsError, NotADirectoryError, IsADirectoryError):
+            continue
+    found = [os.fsencode(key) for key in list_all(PosixSource(os.fsdecode(root)))]
+    assert found == sorted(made)
