@@ -88,7 +88,9 @@ class ShardRun:
     ) -> Outcome:
         return copy_shard(self.task(**changes), report or _quiet, stop or _go_on)
 
-    def reread(self, verify: VerifyConfig | None = None, **changes: Any) -> Outcome:
+    def reread(
+        self, verify: VerifyConfig | None = None, stop: Callable[[], None] | None = None, **changes: Any
+    ) -> Outcome:
         self.attempts += 1
         task = RereadTask(
             shard=self.shard,
@@ -102,7 +104,7 @@ class ShardRun:
             attempt=f"v{self.attempts}",
             host="reader",
         )
-        return reread_shard(replace(task, **changes), _quiet, _go_on)
+        return reread_shard(replace(task, **changes), _quiet, stop or _go_on)
 
 
 def _quiet(files: int, size: int, failed: int) -> None:

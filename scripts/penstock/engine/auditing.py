@@ -88,7 +88,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     row; what was seen until then is kept.
     """
     outcome = Outcome()
-    run = Run(outcome, task.engine, task.shard.rows, report)
+    run = Run(outcome, task.engine, task.shard, report)
     try:
         return outcome, _audit(task, run, stop)
     finally:

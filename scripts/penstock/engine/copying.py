@@ -37,7 +37,7 @@ def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
     was done until then is durable and recorded.
     """
     outcome = Outcome()
-    run = Run(outcome, task.engine, task.shard.rows, report)
+    run = Run(outcome, task.engine, task.shard, report)
     try:
         _copy(task, run, stop)
     finally:
@@ -53,6 +53,8 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         from penstock.storage.barrier import Barrier
         from penstock.storage.facts import facts
 
+        if not task.data.is_dir():
+            raise FailedError("the staging folder is not there", where=str(task.data))
         seen = facts(task.data)
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None

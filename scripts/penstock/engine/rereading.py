@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.engine import journal
 from penstock.engine.running import Run
 from penstock.engine.task import Failure, Outcome
+from penstock.errors import FailedError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -61,7 +62,7 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row.
     """
     outcome = Outcome()
-    run = Run(outcome, task.engine, task.shard.rows, report)
+    run = Run(outcome, task.engine, task.shard, report)
     try:
         _reread(task, run, stop)
     finally:
@@ -93,6 +94,8 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     from penstock.formats.shards import read_shard
     from penstock.storage.facts import facts
 
+    if not task.data.is_dir():
+        raise FailedError("the folder to read back is not there", where=str(task.data))
     copied = journal.replay(task.journals, task.shard.digest)
     seen = _Seen(task.shard.rows)
     bad: list[int] = []

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.config.model import EngineConfig
+    from penstock.core.runs import ShardInfo
     from penstock.engine.batches import Job
     from penstock.engine.task import Outcome, Report, StopCheck
 
@@ -23,14 +24,14 @@ if TYPE_CHECKING:
 class Run:
     """The pool, the outcome that grows, the reports. Workers are started by the constructor."""
 
-    def __init__(self, outcome: Outcome, engine: EngineConfig, rows: int, report: Report) -> None:
+    def __init__(self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report) -> None:
         self.outcome, self.engine, self.report = outcome, engine, report
         self.started = time.monotonic()
         self.cpu = time.process_time()
         self.cpus, self.cpus_from = sizing.cpus(os.environ)
         self.memory = sizing.free_memory(os.environ)
         self.total = 0
-        self.pool = Pool(self._size(rows, 0, local=True).workers)
+        self.pool = Pool(self._size(shard.rows, shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
 
     def _size(self, rows: int, total: int, *, local: bool) -> sizing.Sizing:

@@ -80,8 +80,7 @@ class Stream:
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.retries = self.linked = 0
         # One page more than a block: a read that must find the end always has room.
-        self.memory = mmap.mmap(-1, BLOCK + mmap.PAGESIZE)
-        self.view = memoryview(self.memory)
+        self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
     def do(self, row: int, entry: Any) -> Any:
         """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
@@ -119,8 +118,7 @@ class Stream:
                     raise Stopped from None
 
     def close(self) -> None:
-        self.view.release()
-        self.memory.close()
+        """Descriptors and connections; the buffer goes with the last view of it."""
 
 
 def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool]:

@@ -1,0 +1,292 @@
+"""What a misbehaving source does to a row: a bounded retry or a clear refusal, never a wrong file."""
+
+from __future__ import annotations
+
+import threading
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import xxhash
+from tests.support.engine_runs import read_tree, shard_run
+from tests.support.hostile import Hostile
+
+from penstock.core.model import Claim, Entry
+from penstock.engine.copier import Copier
+from penstock.engine.stream import BLOCK, Stopped
+from penstock.engine.wire import EXPIRED, PRESSURE
+from penstock.errors import (
+    ExpiredCredentialsError,
+    FailedError,
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.storage.staging import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+SMALL, LARGE = b"small " * 100, b"large!" * 600_000
+
+
+@dataclass
+class Script:
+    """A source whose object's bytes, claims and faults are written down here."""
+
+    data: bytes
+    claims: Sequence[Claim] = ()
+    drip: int = 1 << 30
+    """Bytes of one readinto at most."""
+    fails_at: int = -1
+    error: PenstockError | None = None
+    close_error: PenstockError | None = None
+    times: int = 1 << 30
+    """How often it fails before it works."""
+    whole: Sequence[Claim] = ()
+    opened: int = 0
+    abandoned: int = 0
+
+    def get(self, index: int) -> Script:
+        return self
+
+    def reader(self) -> Script:
+        return self
+
+    def open(self, entry: Entry, offset: int, length: int) -> ScriptBody:
+        self.opened += 1
+        return ScriptBody(self, self.data[offset:], failing=self.opened <= self.times)
+
+    def close(self) -> None:
+        """A reader without a connection."""
+
+    def claims_of(self, entry: Entry) -> Sequence[Claim]:
+        return self.whole
+
+
+@dataclass
+class ScriptBody:
+    script: Script
+    data: bytes
+    failing: bool
+    at: int = 0
+    claims: Sequence[Claim] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.claims = self.script.claims
+
+    def readinto(self, buffer: memoryview) -> int:
+        script = self.script
+        if self.failing and script.error and self.at >= script.fails_at >= 0:
+            raise script.error
+        piece = self.data[self.at : self.at + min(len(buffer), script.drip)]
+        buffer[: len(piece)] = piece
+        self.at += len(piece)
+        return len(piece)
+
+    def close(self) -> None:
+        if self.failing and self.script.close_error:
+            raise self.script.close_error
+
+    def abandon(self) -> None:
+        self.script.abandoned += 1
+
+
+class Bench:
+    """A copier over a script and a real writer."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.told: list[int] = []
+        self.stopping = threading.Event()
+        self.counters = [0]
+        self.closers: list[Callable[[], None]] = []
+
+    def copier(self, script: Script, **changes: Any) -> Copier:
+        writer = Writer(
+            self.folder,
+            file_mode=0o440,
+            dir_mode=0o2550,
+            gid=None,
+            durability="syncfs",
+            attempt="a",
+            keep_mtime=True,
+        )
+        script_sources: Any = type(
+            "Sources", (), {"get": lambda _, n: script, "claims": lambda _, e: script.claims_of(e)}
+        )()
+        common: dict[str, Any] = {
+            "slot": 0,
+            "counters": self.counters,
+            "stopping": self.stopping,
+            "attempts": 3,
+            "limiter": None,
+            "tell": self.told.append,
+        }
+        copier = Copier(sources=script_sources, writer=writer, base=None, **common | changes)
+        self.closers.append(copier.close)
+        return copier
+
+    def run(self, script: Script, listed: bytes | None = None, **changes: Any) -> str:
+        data = script.data if listed is None else listed
+        part = changes.pop("part", -1)
+        entry = Entry("d/x", "x", len(data), "t", 0, length=len(data), part=part)
+        entry = entry._replace(checksum=changes.pop("checksum", ""))
+        line = self.copier(script, **changes).attempt(0, entry)
+        assert isinstance(line, str)
+        return line
+
+
+@pytest.fixture
+def bench(tmp_path: Path) -> Iterator[Bench]:
+    folder = tmp_path / "data"
+    folder.mkdir()
+    bench = Bench(folder)
+    yield bench
+    for close in bench.closers:
+        close()
+
+
+@pytest.fixture(params=[SMALL, LARGE], ids=["small", "large"])
+def data(request: pytest.FixtureRequest) -> bytes:
+    value: bytes = request.param
+    return value
+
+
+def test_the_line_has_the_digest(bench: Bench, data: bytes) -> None:
+    line = bench.run(Script(data))
+    assert xxhash.xxh3_128_hexdigest(data) in line
+    assert read_tree(bench.folder) == {"d/x": data}
+    assert bench.counters == [len(data)]
+
+
+@pytest.mark.parametrize("drip", [1000, 70_001, BLOCK])
+def test_dripped_bytes_are_put_together(bench: Bench, data: bytes, drip: int) -> None:
+    assert xxhash.xxh3_128_hexdigest(data) in bench.run(Script(data, drip=drip))
+    assert read_tree(bench.folder) == {"d/x": data}
+
+
+def test_a_short_body_is_tried_again_and_then_fails(bench: Bench, data: bytes) -> None:
+    script = Script(data[:-1])
+    with pytest.raises(TransientError, match="ended early"):
+        bench.run(script, listed=data)
+    assert script.opened == script.abandoned == 3
+    assert read_tree(bench.folder) == {}
+    assert bench.counters == [0]
+
+
+def test_a_long_body_is_never_stored(bench: Bench, data: bytes) -> None:
+    with pytest.raises(IntegrityError, match="longer"):
+        bench.run(Script(data + b"x"), listed=data)
+    assert read_tree(bench.folder) == {}
+
+
+def test_a_break_in_the_middle_is_mended_by_another_try(bench: Bench, data: bytes) -> None:
+    script = Script(data, drip=200, fails_at=400, error=TransientError("reset"), times=2)
+    if len(data) > BLOCK:
+        script.drip, script.fails_at = BLOCK, BLOCK
+    bench.run(script)
+    assert script.opened == 3
+    assert read_tree(bench.folder) == {"d/x": data}
+    assert bench.counters == [len(data)]
+
+
+@pytest.mark.parametrize("error", [SourceChangedError("changed"), ObjectError("refused")])
+def test_permanent_errors_are_not_tried_again(bench: Bench, data: bytes, error: PenstockError) -> None:
+    script = Script(data, close_error=error)
+    with pytest.raises(type(error)):
+        bench.run(script)
+    assert script.opened == 1
+    assert read_tree(bench.folder) == {}
+
+
+def test_a_wrong_checksum_is_read_once_more(bench: Bench, data: bytes) -> None:
+    script = Script(data, claims=[Claim("crc32c", "full", "00000001")])
+    with pytest.raises(IntegrityError, match="crc32c"):
+        bench.run(script)
+    assert script.opened == 2
+    assert read_tree(bench.folder) == {}
+
+
+def test_a_checksum_of_a_checksum_file_is_checked_too(bench: Bench, data: bytes) -> None:
+    with pytest.raises(IntegrityError, match="sha256"):
+        bench.run(Script(data), checksum="sha256:full:" + "0" * 64)
+
+
+def test_parts_keep_the_crc_that_the_whole_object_has(bench: Bench) -> None:
+    script = Script(LARGE, whole=[Claim("crc64nvme", "full", "0" * 16)])
+    assert '"crc64nvme:part:' in bench.run(script, part=0)
+    assert read_tree(bench.folder) == {"d/x": LARGE}
+
+
+def test_pressure_and_expiry_are_told(bench: Bench, data: bytes) -> None:
+    bench.run(Script(data, fails_at=0, error=TransientError("x", why="status 503 SlowDown"), times=1))
+    bench.run(Script(data, fails_at=0, error=ExpiredCredentialsError("x"), times=1))
+    assert bench.told == [PRESSURE, EXPIRED]
+
+
+def test_a_stop_leaves_a_large_row_and_a_pause(bench: Bench) -> None:
+    bench.stopping.set()
+    with pytest.raises(Stopped):
+        bench.run(Script(LARGE))
+    with pytest.raises(Stopped):
+        bench.run(Script(SMALL, fails_at=0, error=TransientError("x", after=100.0)))
+    assert read_tree(bench.folder) == {}
+
+
+def test_a_fenced_attempt_stops_the_shard(bench: Bench) -> None:
+    class Moves(Script):
+        def open(self, entry: Entry, offset: int, length: int) -> ScriptBody:
+            for path in (bench.folder / "d").glob(".p.*"):
+                path.unlink()
+            return super().open(entry, offset, length)
+
+    script = Moves(LARGE, drip=BLOCK)
+    copier = bench.copier(script)
+    copier.attempt(0, Entry("d/x", "x", len(LARGE), "t", 0, length=len(LARGE)))
+    bench.folder.rename(bench.folder.with_name("gone"))
+    with pytest.raises(FailedError, match="overtaken"):
+        copier.attempt(1, Entry("d/y", "y", len(LARGE), "t", 0, length=len(LARGE), part=0))
+
+
+MODES = {
+    "fine": ("", ""),
+    "cut": ("cut*2", ""),
+    "reset": ("reset*1", ""),
+    "slow": ("slowdown*2", ""),
+    "chunk": ("badchunk*1", ""),
+    "flipped": ("flipcrc*1", ""),
+    "redirected": ("redirect*1", ""),
+    "short": ("shortlen", "length"),
+    "broken": ("flipcrc", "crc32"),
+    "claims": ("falsecrc", "crc32"),
+    "login": ("errhtml200", "no object of the store"),
+    "zipped": ("gzip", "Content-Encoding"),
+    "other": ("changed", "changed"),
+    "gone": ("404", "gone"),
+    "denied": ("denied", "refuses"),
+}
+
+
+def test_a_hostile_store_costs_its_own_rows_alone(tmp_path: Path) -> None:
+    objects = {f"{name}/{size}": name.encode() * size for name in MODES for size in (100, 400_000)}
+    modes = {f"{name}/{size}": mode for name, (mode, _) in MODES.items() for size in (100, 400_000)}
+    with Hostile(objects, modes=modes) as server:
+        run = shard_run(tmp_path / "run", f"s3://{server.bucket}/", endpoint_url=server.endpoint, anon=True)
+        outcome = run.copy(engine={"attempts": 4, "timeout": 5.0})
+    here = read_tree(run.data)
+    whys = {failure.path: failure.why for failure in outcome.failures}
+    for name, (_, why) in MODES.items():
+        for size in (100, 400_000):
+            key = f"{name}/{size}"
+            if why:
+                assert key not in here
+                assert why in whys[key], key
+            else:
+                assert here[key] == objects[key]
+                assert key not in whys
+    assert outcome.retries >= 10
+    assert "asked for less" in outcome.why

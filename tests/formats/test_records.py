@@ -1,0 +1,98 @@
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.model import Entry, Record
+from penstock.errors import FailedError
+from penstock.formats.records import RecordWriter, SeenRow, extend_shard, read_records, write_records
+from penstock.formats.shards import write_shard
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+
+def row(index: int, path: str = "", part: int = -1) -> SeenRow:
+    record = Record(
+        path=path or f"d/f{index:06d}",
+        size=10 * index,
+        digest=f"xxh3_128:{index:032x}",
+        modified_ns=index,
+        key=f"k{index}",
+        token="t",
+        version="",
+        source=0,
+        source_grade="full",
+        source_proof="crc32c:full:00000000",
+        storage_grade="cold",
+        method="direct",
+        written_host="a",
+        verified_host="b",
+        attempt="v1",
+        mtime_ns=index,
+        ctime_ns=-index,
+        parts=bytes([index % 256, 0, 255]),
+        digests="sha256:00 md5:11",
+    )
+    return SeenRow(index, part, max(part, 0) * 5, 10 * index, record)
+
+
+def test_records_come_back_as_they_were(tmp_path: Path) -> None:
+    odd = b"\xff\xfe \n'".decode("utf-8", "surrogateescape")
+    rows = [row(0, odd), *(row(i, part=i % 3 - 1) for i in range(1, 20_000))]
+    path = tmp_path / "r.parquet"
+    assert write_records(path, rows).startswith("sha256:")
+    batches = list(read_records(path))
+    assert max(map(len, batches)) <= 8192
+    assert [one for batch in batches for one in batch] == rows
+
+
+def test_no_rows_are_a_file_too(tmp_path: Path) -> None:
+    write_records(tmp_path / "r.parquet", [])
+    assert [one for batch in read_records(tmp_path / "r.parquet") for one in batch] == []
+
+
+def test_the_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+
+    def leave() -> None:
+        with RecordWriter(path) as writer:
+            writer.add([row(1)])
+            raise ValueError
+
+    with pytest.raises(ValueError):
+        leave()
+    assert list(tmp_path.iterdir()) == []
+    writer = RecordWriter(path)
+    writer.add([row(1)])
+    assert not path.exists()
+    writer.close()
+    assert path.exists()
+
+
+def test_something_else_is_refused(tmp_path: Path) -> None:
+    write_shard(tmp_path / "s.parquet", 0, [Entry("a", "a", 1, "t", 0)])
+    with pytest.raises(FailedError, match="something else"):
+        list(read_records(tmp_path / "s.parquet"))
+    with pytest.raises(FailedError, match="cannot be read"):
+        list(read_records(tmp_path / "none"))
+
+
+def test_a_shard_is_extended_as_if_row_by_row(tmp_path: Path) -> None:
+    rows = [row(i, part=-1 if i % 5 else 2) for i in range(70_000)]
+    entries = [
+        Entry(r.path, r.key, r.size, r.token, r.modified_ns, part=s.part, offset=s.offset, length=s.length)
+        for s in rows
+        for r in [s.record]
+    ]
+    write_shard(tmp_path / "s.parquet", 0, entries)
+    names = Record._fields
+
+    def columns(start: int, count: int) -> Mapping[str, Sequence[object]]:
+        values = zip(*(s.record for s in rows[start : start + count]), strict=True)
+        return dict(zip(names, map(list, values), strict=True))
+
+    extend_shard(tmp_path / "r.parquet", tmp_path / "s.parquet", columns)
+    assert [one for batch in read_records(tmp_path / "r.parquet") for one in batch] == rows
