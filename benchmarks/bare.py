@@ -1,0 +1,43 @@
+"""The least that a copy can be: two processes that read and write, and nothing else."""
+
+from __future__ import annotations
+
+import os
+import sys
+from multiprocessing import get_context
+
+BLOCK = 1 << 20
+PROCESSES = 2
+
+
+def copy(names: list[tuple[str, str]]) -> None:
+    buffer = memoryview(bytearray(BLOCK))
+    for source, target in names:
+        reader = os.open(source, os.O_RDONLY)
+        writer = os.open(target, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o644)
+        while got := os.readv(reader, [buffer]):
+            done = 0
+            while done < got:
+                done += os.write(writer, buffer[done:got])
+        os.close(reader)
+        os.close(writer)
+
+
+def main(source: str, target: str) -> None:
+    names = []
+    for folder, folders, files in os.walk(source):
+        below = os.path.join(target, os.path.relpath(folder, source))
+        for name in folders:
+            os.makedirs(os.path.join(below, name), exist_ok=True)
+        names += [(os.path.join(folder, name), os.path.join(below, name)) for name in files]
+    context = get_context("fork")
+    workers = [context.Process(target=copy, args=(names[at::PROCESSES],)) for at in range(PROCESSES)]
+    for worker in workers:
+        worker.start()
+    for worker in workers:
+        worker.join()
+    raise SystemExit(max(worker.exitcode or 0 for worker in workers))
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2])

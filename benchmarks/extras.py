@@ -1,0 +1,147 @@
+"""What is no plain copy: listings, metadata latency, and the way to the published, verified state."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import statistics
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from benchmarks import contenders, measure
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from benchmarks import data
+    from benchmarks.run import Bench
+    from benchmarks.server import Server
+
+HERE = Path(__file__).resolve().parent
+LATENCY_MICROSECONDS = 500
+LATENCY_FILES = 2000
+CONFIG = """\
+target: {{root: {root}}}
+datasets:
+  bench:
+    source: s3://{bucket}/{work}/
+    storage_options: {{endpoint_url: "{endpoint}"}}
+"""
+
+
+def alternate(bench: Bench, commands: dict[str, Sequence[Sequence[str]]], env: dict[str, str]) -> list[Any]:
+    """Medians of whole command sequences, in turn; each begins with an empty scratch and target."""
+    walls: dict[str, list[float]] = {name: [] for name in commands}
+    cpus: dict[str, list[float]] = {name: [] for name in commands}
+    names = list(commands)
+    for number in range(bench.rounds):
+        shift = number % len(names)
+        for name in names[shift:] + names[:shift]:
+            scratch = bench.scratch / "run"
+            for folder in (scratch, bench.cache / "state"):
+                shutil.rmtree(folder, ignore_errors=True)
+            (scratch / "target").mkdir(parents=True)
+            wall = cpu = 0.0
+            for command in commands[name]:
+                cost = measure.run(command, env, scratch)
+                if cost.status:
+                    raise SystemExit(f"{' '.join(command)}: exit {cost.status}\n{cost.errors[-2000:]}")
+                wall, cpu = wall + cost.wall, cpu + cost.cpu
+            walls[name].append(wall)
+            cpus[name].append(cpu)
+            print(f"  {name:40} {wall:8.2f} s", flush=True)
+    return [
+        {"what": name, "wall": statistics.median(walls[name]), "cpu": statistics.median(cpus[name]),
+         "rounds": bench.rounds, "walls": [round(wall, 3) for wall in walls[name]]}
+        for name in names
+    ]  # fmt: skip
+
+
+def _task(bench: Bench, work: data.Work, server: Server | None) -> contenders.Task:
+    return contenders.Task(
+        work.name,
+        "http" if server else "folder",
+        bench.root / work.name,
+        bench.scratch / "run" / "target",
+        bench.scratch / "run",
+        endpoint=server.endpoint if server else "",
+    )
+
+
+def listing(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any]]:
+    """Listing every key, penstock's to Parquet, the peers' to a file of lines."""
+    task = _task(bench, work, server)
+    env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
+    commands: dict[str, Sequence[Sequence[str]]] = {
+        "penstock, to Parquet": [[*contenders.ALL[0].command(task), "--list-only"]]
+    }
+    where = f"s3://{contenders.BUCKET}/{work.name}/*"
+    if shutil.which("s5cmd", path=bench.path):
+        commands["s5cmd ls"] = [["s5cmd", "--endpoint-url", server.endpoint, "ls", where]]
+    if shutil.which("rclone", path=bench.path):
+        where = f"b:{contenders.BUCKET}/{work.name}"
+        commands["rclone lsf -R"] = [["rclone", "--config", "", "lsf", "-R", "--fast-list", where]]
+    rows: list[dict[str, Any]] = alternate(bench, commands, env)
+    return [row | {"keys": work.files, "keys_per_second": work.files / row["wall"]} for row in rows]
+
+
+def whole(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any]]:
+    """To the published and verified state, against copying and then comparing by reading all again."""
+    task = _task(bench, work, server)
+    env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
+    config = bench.scratch / "whole.yaml"
+    root = task.scratch / "target"
+    config.write_text(
+        CONFIG.format(root=root, bucket=contenders.BUCKET, work=work.name, endpoint=server.endpoint)
+    )
+    step = [sys.executable, "-m", "penstock", "--config", str(config), "--progress", "off"]
+    run = f'cd "{task.scratch}" && exec "$@"'
+    names = ("list", "plan", "copy", "permissions", "verify", "publish")
+    commands: dict[str, Sequence[Sequence[str]]] = {
+        "penstock run (Snakemake, all steps)": [["sh", "-c", run, "sh", *step, "run", "bench"]],
+        "penstock, its steps one by one": [[*step, name, "bench"] for name in names],
+    }
+    if shutil.which("rclone", path=bench.path):
+        rclone = ["rclone", "--config", "", "--log-level", "ERROR", "--transfers", "32", "--checkers", "16"]
+        rclone += ["--fast-list"]
+        where = f"b:{contenders.BUCKET}/{work.name}"
+        commands["rclone copy, rclone check --download"] = [
+            [*rclone, "copy", where, str(root)],
+            [*rclone, "check", "--download", where, str(root)],
+        ]
+    return alternate(bench, commands, env)
+
+
+def latency(bench: Bench, work: data.Work) -> list[dict[str, Any]]:
+    """A folder to a folder where each metadata call takes LATENCY_MICROSECONDS longer."""
+    compiler = shutil.which("cc") or shutil.which("gcc")
+    if not compiler:
+        return [{"what": "not measured: no C compiler for the shim that delays the calls"}]
+    shim = bench.scratch / "slow.so"
+    build = [compiler, "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "slow.c"), "-ldl"]
+    subprocess.run(build, check=True)
+    task = _task(bench, work, None)
+    folder = bench.scratch / "few"
+    if not folder.exists():
+        files = sorted((bench.root / work.name).rglob("*.bin"))[:LATENCY_FILES]
+        for file in files:
+            place = folder / file.parent.name
+            place.mkdir(parents=True, exist_ok=True)
+            os.link(file, place / file.name)
+    count = sum(len(names) for _, _, names in os.walk(folder))
+    env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
+    env |= {"SLOW_MICROSECONDS": str(LATENCY_MICROSECONDS), "SLOW_BELOW": str(bench.scratch)}
+    env["LD_PRELOAD"] = str(shim)
+    target = task.target
+    commands: dict[str, Sequence[Sequence[str]]] = {
+        "penstock, 64 streams": [
+            [sys.executable, str(HERE / "penstock_copy.py"), "--target", str(target), "--source", str(folder),
+             "--state", str(bench.cache / "state"), "--workers", "4", "--streams", "64"]
+        ],
+        "rsync -a": [["rsync", "-a", f"{folder}/", f"{target}/"]],
+        "cp -a": [["cp", "-a", f"{folder}/.", str(target)]],
+    }  # fmt: skip
+    rows: list[dict[str, Any]] = alternate(bench, commands, env)
+    return [row | {"files": count, "files_per_second": count / row["wall"]} for row in rows]

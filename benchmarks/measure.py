@@ -1,0 +1,99 @@
+"""Runs one command and says what it cost: wall time, CPU of all its processes, peak memory."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+SAMPLE_SECONDS = 0.05
+
+
+@dataclass
+class Cost:
+    wall: float
+    cpu: float
+    """User and system seconds of the command and all that it waited for."""
+    peak_process: int
+    """Bytes: the largest resident set of one process."""
+    peak_sum: int
+    """Bytes: the largest sum over its processes (shared pages counted in each), as sampled."""
+    status: int
+    output: str
+    errors: str
+
+
+def run(argv: Sequence[str], env: Mapping[str, str], scratch: Path) -> Cost:
+    """Runs to the end; output goes to files, so that no pipe holds the command up."""
+    out, err = scratch / "stdout", scratch / "stderr"
+    with out.open("wb") as output, err.open("wb") as errors:
+        begin = time.perf_counter()
+        process = subprocess.Popen(argv, env=dict(env), stdout=output, stderr=errors)
+        sampler = _Sampler(process.pid)
+        _, status, usage = os.wait4(process.pid, 0)
+        wall = time.perf_counter() - begin
+    process.returncode = os.waitstatus_to_exitcode(status)
+    sampler.stop()
+    return Cost(
+        wall,
+        usage.ru_utime + usage.ru_stime,
+        sampler.process,
+        sampler.total,
+        process.returncode,
+        out.read_text(errors="replace"),
+        err.read_text(errors="replace"),
+    )
+
+
+class _Sampler:
+    """Not rusage's maximum: that of a child begins with what its parent had before exec."""
+
+    def __init__(self, root: int) -> None:
+        self._root, self.process, self.total = root, 0, 0
+        self._ending = threading.Event()
+        self._thread = threading.Thread(target=self._watch)
+        self._thread.start()
+
+    def _watch(self) -> None:
+        while True:
+            seen = [_resident(pid) for pid in _tree(self._root)]
+            self.process = max([self.process, *(most for most, _ in seen)])
+            self.total = max(self.total, sum(now for _, now in seen))
+            if self._ending.wait(SAMPLE_SECONDS):
+                return
+
+    def stop(self) -> None:
+        self._ending.set()
+        self._thread.join()
+
+
+def _tree(root: int) -> list[int]:
+    found, left = [], [root]
+    while left:
+        pid = left.pop()
+        found.append(pid)
+        try:
+            for task in Path(f"/proc/{pid}/task").iterdir():
+                left += map(int, (task / "children").read_text().split())
+        except OSError:
+            continue
+    return found
+
+
+def _resident(pid: int) -> tuple[int, int]:
+    """(the most so far, now) in bytes; zeros for a process that has gone."""
+    try:
+        lines = Path(f"/proc/{pid}/status").read_text().splitlines()
+    except OSError:
+        return 0, 0
+    fields = {name: value for name, _, value in (line.partition(":") for line in lines)}
+    if "VmHWM" not in fields:
+        return 0, 0
+    return int(fields["VmHWM"].split()[0]) * 1024, int(fields["VmRSS"].split()[0]) * 1024

@@ -1,0 +1,114 @@
+"""One engine run for the benchmark, as its own process: list, one shard, copy. Prints JSON.
+
+Nothing is left out: every byte is hashed, checksums that the source states are checked, the
+journal is written and the data made durable by the mode that is printed.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import time
+from dataclasses import asdict
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig
+from penstock.core.layout import DatasetLayout
+from penstock.core.model import Entry
+from penstock.sources.opening import open_source
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.sources.port import Source
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--source", required=True)
+    parser.add_argument("--endpoint", default="")
+    parser.add_argument("--ca", default="")
+    parser.add_argument("--target", type=Path, required=True)
+    parser.add_argument("--state", type=Path, required=True)
+    parser.add_argument("--list-only", action="store_true")
+    parser.add_argument("--workers", type=int)
+    parser.add_argument("--streams", type=int)
+    parser.add_argument("--limit", type=int, help="bytes per second")
+    options = parser.parse_args()
+    choices: dict[str, Any] = {}
+    if options.endpoint:
+        choices["endpoint_url"] = options.endpoint
+    if options.ca:
+        choices["ca_bundle"] = options.ca
+    config = SourceConfig(options.source, storage_options=choices)
+    dataset = DatasetConfig("bench", (config,))
+    begin = time.perf_counter()
+    source = open_source(config, dataset)
+    source.check()
+    options.state.mkdir(parents=True, exist_ok=True)
+    if options.list_only:
+        return _list(source, options.state / "listing.parquet")
+    engine = EngineConfig(workers=options.workers, streams=options.streams, limit=options.limit)
+    return _copy(source, dataset, engine, options.target, options.state, begin)
+
+
+def _list(source: Source, path: Path) -> int:
+    from penstock.formats.listing import ListingWriter
+
+    with ListingWriter(path) as writer:
+        for batch in source.list():
+            writer.add(batch)
+        _, count, size = writer.close()
+    print(json.dumps({"files": count, "bytes": size}))
+    return 0
+
+
+def _entries(source: Source) -> Iterator[Entry]:
+    for batch in source.list():
+        for listed in batch:
+            yield Entry(
+                listed.key,
+                listed.key,
+                listed.size,
+                listed.token,
+                listed.modified_ns,
+                version=listed.version,
+                checksum=listed.checksum,
+                length=listed.size,
+            )
+
+
+def _copy(
+    source: Source, dataset: DatasetConfig, engine: EngineConfig, root: Path, state: Path, begin: float
+) -> int:
+    from penstock.engine.copying import copy_shard
+    from penstock.engine.task import CopyTask
+    from penstock.formats.shards import write_shard
+    from penstock.storage import target
+
+    shard = write_shard(state / "00000.parquet", 0, _entries(source))
+    listed = time.perf_counter() - begin
+    layout = DatasetLayout(root, dataset.name)
+    target.prepare(layout)
+    data = target.open_staging(layout, "bench", dataset.permissions.dir_mode, None)
+    task = CopyTask(
+        shard=shard,
+        rows=state / "00000.parquet",
+        journals=state / "journal",
+        data=data,
+        dataset=dataset,
+        engine=engine,
+        run="0" * 16,
+        attempt="bench",
+        host=os.uname().nodename,
+    )
+    outcome = copy_shard(task, lambda *_: None, lambda: None)
+    told = asdict(outcome) | {"listed_seconds": round(listed, 3), "failures": len(outcome.failures)}
+    print(json.dumps(told))
+    return outcome.exit_code
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

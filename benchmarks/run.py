@@ -1,0 +1,217 @@
+"""`make bench`: penstock and its peers side by side, on this machine, in one run.
+
+Contenders alternate, each round begins with another one, each begins with an empty target and is
+checked for the number of files and bytes that landed. Printed are medians. Penstock makes its bytes
+durable inside its time; on a disk each peer is followed by one `sync -f`, inside its time too, so that
+all have done the same for the disk.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import shutil
+import statistics
+import subprocess
+import sys
+import time
+from contextlib import ExitStack
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from benchmarks import contenders, data, extras, measure, peers, tables  # noqa: E402
+from benchmarks.server import Server, find_go  # noqa: E402
+
+
+class Bench:
+    """One run of the benchmark: its folders, its contenders, its rows."""
+
+    def __init__(self, options: argparse.Namespace) -> None:
+        self.options = options
+        self.cache: Path = options.cache.absolute()
+        self.root = self.cache / ("quick" if options.quick else "full")
+        self.scratch = self.cache / "scratch"
+        for folder in (self.root, self.scratch):
+            folder.mkdir(parents=True, exist_ok=True)
+        self.path = peers.path(self.cache)
+        self.go = find_go(self.cache / "peers")
+        found, self.missing = contenders.present(self.path)
+        wanted = options.contenders.split(",") if options.contenders else [one.name for one in found]
+        self.found = [one for one in found if one.name in wanted]
+        self.rounds: int = options.rounds or (3 if options.quick else 5)
+        self.rows: list[dict[str, Any]] = []
+
+    def load(self, work: data.Work, source: str, target: str, server: Server | None) -> None:
+        """All rounds of one load; adds one row a contender."""
+        files, size = data.make(self.root, work)
+        running = [one for one in self.found if source in one.sources]
+        costs: dict[str, list[dict[str, float]]] = {one.name: [] for one in running}
+        told: dict[str, dict[str, Any]] = {}
+        for number in range(self.rounds):
+            shift = number % len(running)
+            for one in running[shift:] + running[:shift]:
+                if one.slow and number:
+                    continue
+                cost, told[one.name] = self._once(one, work, source, target, server, files, size)
+                costs[one.name].append(cost)
+        for one in running:
+            self._row(one, work, source, target, costs[one.name], told[one.name], files, size)
+
+    def _once(
+        self, one: contenders.Contender, work: data.Work, source: str, target: str, server: Server | None,
+        files: int, size: int,
+    ) -> tuple[dict[str, float], dict[str, Any]]:  # fmt: skip
+        folder = self._target(target)
+        scratch = self.scratch / "run"
+        shutil.rmtree(scratch, ignore_errors=True)
+        scratch.mkdir(parents=True)
+        task = contenders.Task(
+            work.name,
+            source,
+            self.root / work.name,
+            folder,
+            scratch,
+            endpoint=server.endpoint if server else "",
+            ca=server.ca if server else None,
+        )
+        env = contenders.environment(task, scratch) | {"PATH": self.path}
+        before = server.cpu() if server else 0.0
+        cost = measure.run(one.command(task), env, scratch)
+        if target == "disk" and one.name != "penstock" and not cost.status:
+            # Else the peers' bytes would reach the disk in nobody's time.
+            synced = measure.run(["sync", "-f", str(folder)], env, scratch)
+            cost.wall, cost.cpu = cost.wall + synced.wall, cost.cpu + synced.cpu
+        served = (server.cpu() if server else 0.0) - before
+        landed = one.landed(task)
+        seen = counted(landed)
+        if cost.status or seen != (files, size):
+            tail = (cost.errors or cost.output)[-2000:]
+            raise SystemExit(
+                f"{one.name} on {work.name} from {source} to {target}: exit {cost.status}, "
+                f"{seen} of {(files, size)} landed\n{tail}"
+            )
+        told = json.loads(cost.output.splitlines()[-1]) if one.name == "penstock" else {}
+        shutil.rmtree(folder, ignore_errors=True)
+        line = {"wall": cost.wall, "cpu": cost.cpu, "peak": cost.peak_process, "sum": cost.peak_sum}
+        print(f"  {work.name} {source:6} {target:5} {one.name:9} {cost.wall:8.2f} s", flush=True)
+        return line | {"server": served}, told
+
+    def _target(self, kind: str) -> Path:
+        base = Path("/dev/shm") if kind == "tmpfs" else self.cache
+        folder = base / f"penstock-bench-{os.getpid()}"
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(mode=0o700)
+        if kind == "disk":
+            subprocess.run(["sync", "-f", str(folder)], check=True)
+        return folder
+
+    def _row(
+        self, one: contenders.Contender, work: data.Work, source: str, target: str,
+        costs: list[dict[str, float]], told: dict[str, Any], files: int, size: int,
+    ) -> None:  # fmt: skip
+        def middle(name: str) -> float:
+            return statistics.median(cost[name] for cost in costs)
+
+        wall = middle("wall")
+        row: dict[str, Any] = {"work": work.name, "text": work.text, "source": source, "target": target}
+        row |= {"contender": one.name, "rounds": len(costs), "wall": wall, "files": files, "bytes": size}
+        row |= {"walls": [round(cost["wall"], 3) for cost in costs]}
+        row |= {"files_per_second": files / wall, "bytes_per_second": size / wall}
+        row |= {"cpu_per_gb": middle("cpu") / (size / 1e9), "cpu_us_per_file": middle("cpu") / files * 1e6}
+        row |= {"peak_process": max(cost["peak"] for cost in costs), "peak_sum": max(c["sum"] for c in costs)}
+        row |= {"server_cpu": middle("server"), "cpu": middle("cpu"), "checks": one.checks}
+        durable = "one `sync -f` at the end, inside the time" if target == "disk" else one.durable
+        row["durable"] = f"{told['durability']}, inside the time" if told else durable
+        if told:
+            row |= {"why": told["why"], "workers": told["workers"], "streams": told["streams"]}
+        self.rows.append(row)
+
+
+def counted(folder: Path) -> tuple[int, int]:
+    """(files, bytes) below a folder."""
+    files = size = 0
+    for where, _, names in os.walk(folder):
+        for name in names:
+            files, size = files + 1, size + os.lstat(os.path.join(where, name)).st_size
+    return files, size
+
+
+def machine() -> dict[str, Any]:
+    """What the figures belong to."""
+    model = next(
+        (line.partition(":")[2].strip() for line in Path("/proc/cpuinfo").read_text().splitlines()
+         if line.startswith("model name")), platform.machine(),
+    )  # fmt: skip
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return {
+        "cpu": model,
+        "cpus": len(os.sched_getaffinity(0)),
+        "memory": memory,
+        "kernel": platform.release(),
+        "python": platform.python_version(),
+        "at": time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime()),
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
+    parser.add_argument("--quick", action="store_true", help="small data, three rounds")
+    parser.add_argument("--rounds", type=int, help="rounds of each load (default 5, quick 3)")
+    parser.add_argument("--works", default="L,M,S,T", help="of L M S T (default: all)")
+    parser.add_argument("--sources", default="folder,http,https")
+    parser.add_argument("--targets", default="tmpfs,disk")
+    parser.add_argument("--contenders", default="", help="names, separated by commas (default: all found)")
+    parser.add_argument("--extras", default="listing,latency,whole", help="listing, latency, whole, or none")
+    parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="data, peers, targets")
+    parser.add_argument("--results", type=Path, default=HERE / "results")
+    parser.add_argument("--no-install", action="store_true", help="take the peers that are there")
+    options = parser.parse_args()
+    if not options.no_install:
+        peers.install(options.cache.absolute())
+    bench = Bench(options)
+    if bench.missing:
+        print(f"not found, so not measured: {', '.join(bench.missing)}")
+    works = {work.name: work for work in (data.QUICK if options.quick else data.FULL)}
+    chosen = [works[name] for name in options.works.split(",") if name]
+    wanted = [name for name in options.extras.split(",") if name in ("listing", "latency", "whole")]
+    for work in [*chosen, *([works["K"]] if "listing" in wanted else [])]:
+        data.make(bench.root, work)
+    more: dict[str, Any] = {}
+    for source in options.sources.split(","):
+        with ExitStack() as stack:
+            server = None
+            if source != "folder":
+                tls = source == "https"
+                server = stack.enter_context(Server(bench.root, bench.scratch, tls=tls, go=bench.go))
+            for target in options.targets.split(","):
+                for work in chosen:
+                    bench.load(work, source, target, server)
+            if source == "http" and server:
+                if "listing" in wanted:
+                    more["listing"] = extras.listing(bench, works["K"], server)
+                if "whole" in wanted:
+                    more["whole"] = extras.whole(bench, works["S"], server)
+    if "latency" in wanted:
+        more["latency"] = extras.latency(bench, works["S"])
+    results = {"machine": machine(), "server": "s3d" if bench.go else "demo", "rows": bench.rows, **more}
+    results["missing"] = bench.missing
+    results["load"] = [asdict(work) for work in chosen]
+    options.results.mkdir(parents=True, exist_ok=True)
+    text = tables.markdown(results)
+    print(text)
+    name = "quick" if options.quick else "full"
+    (options.results / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    (options.results / f"{name}.md").write_text(text)
+    (options.results / f"{name}.svg").write_text(tables.plot(results))
+    print(f"written: {options.results}/{name}.{{md,json,svg}}")
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,3 @@
+module s3d
+
+go 1.19
