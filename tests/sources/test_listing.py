@@ -27,7 +27,8 @@ def page(contents: str, *, encoded: bool = True, more: str = "") -> str:
     token = f"<NextContinuationToken>{more}</NextContinuationToken>" if more else ""
     return (
         '<?xml version="1.0"?>\n<ListBucketResult xmlns="http://s3.amazonaws.com/doc/2006-03-01/">'
-        f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{kind}{contents}</ListBucketResult>\n"
+        f"<IsTruncated>{'true' if more else 'false'}</IsTruncated>{token}{kind}"
+        f"{contents}</ListBucketResult>\n"
     )
 
 

@@ -33,6 +33,13 @@ class Quiet(http.server.SimpleHTTPRequestHandler):
         """Nothing."""
 
 
+class QuietServer(http.server.ThreadingHTTPServer):
+    daemon_threads = True
+
+    def handle_error(self, *_: object) -> None:
+        """A client that hangs up is no news."""
+
+
 @pytest.fixture
 def site(tmp_path: Path) -> Iterator[str]:
     """Python's own web server over a folder: listings, dates, no etags, no ranges."""
@@ -41,8 +48,7 @@ def site(tmp_path: Path) -> Iterator[str]:
     (tmp_path / "top").write_bytes(b"top")
     (tmp_path / "zero").write_bytes(b"")
     handler = functools.partial(Quiet, directory=str(tmp_path))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        server.daemon_threads = True
+    with QuietServer(("127.0.0.1", 0), handler) as server:
         thread = threading.Thread(target=server.serve_forever)
         thread.start()
         yield f"http://127.0.0.1:{server.server_port}/"

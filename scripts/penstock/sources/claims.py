@@ -29,6 +29,7 @@ S3_HEADERS = (
     (b"x-amz-checksum-sha512", "sha512", 64),
     (b"x-amz-checksum-md5", "md5", 16),
 )
+_S3_NAMES = frozenset(name for name, _, _ in S3_HEADERS)
 COMBINE = frozenset({"crc64nvme", "crc32c", "crc32"})
 """Algorithms whose sums of consecutive ranges combine to the sum of the whole."""
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
@@ -68,7 +69,7 @@ def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 
     multipart = _MULTIPART.fullmatch(etag)
     full: list[Claim] = []
     composite: list[Claim] = []
-    for name, algorithm, size in S3_HEADERS:
+    for name, algorithm, size in S3_HEADERS if not _S3_NAMES.isdisjoint(headers) else ():
         stated = headers.get(name)
         if not stated:
             continue

@@ -101,10 +101,12 @@ class FsspecReader:
     def __init__(self, source: FsspecSource) -> None:
         self._source = source
         self._fs: Any = None
+        self._secrets: object = None
 
     @property
     def fs(self) -> Any:
-        if self._fs is None:
+        if self._fs is None or self._secrets is not self._source.secrets:
+            self._secrets = self._source.secrets
             self._fs = self._source.connect()
         return self._fs
 
@@ -140,7 +142,7 @@ class FsspecSource:
     def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None = None) -> None:
         self.url = config.url
         self._config = config
-        self._secrets = credentials if credentials is not None else resolve(config)
+        self.secrets = credentials if credentials is not None else resolve(config)
         self._root = ""
         self._single: bool | None = None
 
@@ -150,14 +152,14 @@ class FsspecSource:
 
     def renew(self, credentials: object) -> None:
         assert isinstance(credentials, FsspecCredentials)
-        self._secrets = credentials
+        self.secrets = credentials
 
     def connect(self) -> Any:
         """A file system object of the protocol. Raises ConfigError, PreflightError."""
         import fsspec
 
         options = {k: v for k, v in self._config.storage_options.items() if k not in OURS}
-        options |= dict(self._secrets.options) if self._secrets else {}
+        options |= dict(self.secrets.options) if self.secrets else {}
         try:
             fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
         except (ValueError, TypeError, ImportError) as error:

@@ -1,0 +1,137 @@
+"""Redirects, regions and what answers mean."""
+
+from __future__ import annotations
+
+import email.utils
+import time
+
+import pytest
+from tests.sources.test_http1 import Canned
+
+from penstock import errors
+from penstock.sources.s3_client import Bucket, S3Client, failure, retry_after, same_store
+from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources.sigv4 import Keys
+
+EMPTY = b"Content-Length: 0\r\n\r\n"
+OK = [b"HTTP/1.1 200 OK\r\n" + EMPTY]
+
+
+def client(server: Canned) -> S3Client:
+    bucket = Bucket(
+        "b", "", f"http://127.0.0.1:{server.port}", "us-east-1", path_style=True, options={}, timeout=20
+    )
+    return S3Client(bucket, S3Credentials(Keys("AKIA", "secret", "session"), "us-east-1", bucket.endpoint))
+
+
+@pytest.mark.parametrize("status", ["301 Moved", "400 Bad Request", "307 Temporary Redirect"])
+def test_a_bucket_is_followed_to_its_region(status: str) -> None:
+    moved = [f"HTTP/1.1 {status}\r\nx-amz-bucket-region: eu-7\r\nContent-Length: 5\r\n\r\nhello".encode()]
+    with Canned(moved, OK, OK) as server:
+        ours = client(server)
+        for _ in range(2):
+            connection = ours.request("GET", "x")
+            assert connection.status == 200
+            connection.finish()
+        assert [b"/us-east-1/s3/" in asked for asked in server.requests] == [True, False, False]
+        assert [b"/eu-7/s3/" in asked for asked in server.requests] == [False, True, True]
+        ours.close()
+
+
+def test_what_a_request_carries() -> None:
+    with Canned(OK) as server:
+        ours = client(server)
+        ours.request("GET", "a/b%20c", "versionId=1", 'If-Match: "e"\r\n').finish()
+        ours.close()
+        lines = server.requests[0].decode().split("\r\n")
+    assert lines[0] == "GET /b/a/b%20c?versionId=1 HTTP/1.1"
+    fields = {line.partition(": ")[0]: line.partition(": ")[2] for line in lines[1:]}
+    assert fields["Host"] == f"127.0.0.1:{server.port}"
+    assert fields["Accept-Encoding"] == "identity"
+    assert fields["x-amz-checksum-mode"] == "ENABLED"
+    assert fields["x-amz-security-token"] == "session"
+    assert fields["If-Match"] == '"e"'
+    assert (
+        "SignedHeaders=host;x-amz-checksum-mode;x-amz-content-sha256;x-amz-date;x-amz-security-token,"
+        in (fields["Authorization"])
+    )
+    assert "secret" not in server.requests[0].decode()
+
+
+@pytest.mark.parametrize(
+    "location", ["http://evil.example/x", "//evil.example/x", "", "http://b.127.0.0.1.evil.example/"]
+)
+def test_nothing_is_sent_to_other_hosts(location: str) -> None:
+    moved = [f"HTTP/1.1 307 X\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()]
+    with Canned(moved) as server, pytest.raises(errors.FailedError, match="not followed"):
+        client(server).request("GET", "x")
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "same"),
+    [
+        ("s3.amazonaws.com", "b.s3.eu-1.amazonaws.com", True),
+        ("h", "h", True),
+        ("H", "b.h", True),
+        ("b.h", "h", False),
+        ("h", "evilh", False),
+        ("s3.amazonaws.com", "s3.amazonaws.com.evil.example", False),
+        ("minio.site", "s3.amazonaws.com", False),
+    ],
+)
+def test_same_store(old: str, new: str, same: bool) -> None:
+    assert same_store(old, new) is same
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "kind"),
+    [
+        (412, "PreconditionFailed", errors.SourceChangedError),
+        (404, "NoSuchKey", errors.SourceChangedError),
+        (404, "", errors.SourceChangedError),
+        (416, "InvalidRange", errors.SourceChangedError),
+        (404, "NoSuchBucket", errors.FailedError),
+        (403, "ExpiredToken", errors.ExpiredCredentialsError),
+        (400, "ExpiredToken", errors.ExpiredCredentialsError),
+        (403, "RequestTimeTooSkewed", errors.FailedError),
+        (403, "SignatureDoesNotMatch", errors.FailedError),
+        (403, "InvalidAccessKeyId", errors.FailedError),
+        (408, "", errors.TransientError),
+        (429, "", errors.TransientError),
+        (400, "RequestTimeout", errors.TransientError),
+        (500, "InternalError", errors.TransientError),
+        (503, "SlowDown", errors.TransientError),
+        (403, "InvalidObjectState", errors.ObjectError),
+        (403, "AccessDenied", errors.ObjectError),
+        (200, "", errors.ObjectError),
+    ],
+)
+def test_what_answers_mean(status: int, code: str, kind: type) -> None:
+    error = failure(status, code, "message", {b"retry-after": b"7"}, "s3://b/k")
+    assert type(error) is kind
+    assert error.where == "s3://b/k"
+    if kind is errors.TransientError:
+        assert isinstance(error, errors.TransientError)
+        assert error.after == 7.0
+
+
+def test_retry_after() -> None:
+    assert retry_after({}) is None
+    assert retry_after({b"retry-after": b"soon"}) is None
+    assert retry_after({b"retry-after": b"999999"}) == 3600.0
+    later = retry_after({b"retry-after": email.utils.formatdate(time.time() + 1000, usegmt=True).encode()})
+    assert later is not None
+    assert 900 < later <= 1000
+    assert retry_after({b"retry-after": b"Mon, 01 Jan 2001 00:00:00 GMT"}) == 0.0
+
+
+def test_renewed_keys_sign_the_next_request() -> None:
+    with Canned(OK, OK) as server:
+        ours = client(server)
+        ours.request("GET", "x").finish()
+        ours.renew(S3Credentials(Keys("NEWKEY", "other")))
+        ours.request("GET", "x").finish()
+        ours.close()
+        assert b"Credential=AKIA/" in server.requests[0]
+        assert b"Credential=NEWKEY/" in server.requests[1]
+        assert b"security-token" not in server.requests[1]
