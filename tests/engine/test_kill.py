@@ -101,7 +101,7 @@ def test_kill_the_parent_again_and_again(tmp_path: Path) -> None:
                 return files_in(run.data) >= goal
 
             until(reached, process)
-            os.kill(process.pid, signal.SIGKILL)
+            process.kill()
             process.wait()
             gone(process.pid)
             again = {run.entries[row].key for row in recorded if run.entries[row].part < 0}
