@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
+from penstock.formats.shards import read_shard
 from penstock.steps import receipts, runbook
 from penstock.steps.arrays import run_array
 from penstock.steps.holding import holding
 from penstock.storage import target
-from penstock.storage.permissions import dir_mode, group_id
+from penstock.storage.permissions import dir_mode, group_id, unseal
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
     from penstock.core.layout import RunLayout
     from penstock.core.runs import PlanInfo, RunInfo
     from penstock.steps.context import Context
@@ -54,11 +57,13 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
             hint=f"plan again: `penstock list {dataset}`, then `penstock plan {dataset}`",
         )
     if len(done_before) < len(shards) and folder.receipt("permissions").exists():
-        # What permissions closed is written to again: its receipt goes first.
-        receipts.drop(folder.receipt("permissions"))
+        # What permissions closed is written to again. The receipt goes last: after a crash in
+        # between all of this is done again.
         policy = context.dataset(dataset).permissions
         target.open_staging(layout, info.release, dir_mode(policy), group_id(policy))
         target.open_folders(data)
+        unseal(data, _giants(folder, set(shards) - set(done_before)))
+        receipts.drop(folder.receipt("permissions"))
     run_array(context, dataset, folder, STEP, shards, ok)
     told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
     fresh = [r for i, r in zip(shards, told, strict=True) if i not in set(done_before)]
@@ -77,6 +82,17 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     receipt = keep(folder, receipt)
     context.emit("end", dataset, STEP, **receipt)
     return receipt
+
+
+def _giants(folder: RunLayout, shards: Iterable[int]) -> Iterator[str]:
+    """Paths of giants that have parts in these shards."""
+    before = ""
+    for index in sorted(shards):
+        for batch in read_shard(folder.shard(index)):
+            for entry in batch:
+                if entry.part >= 0 and entry.path != before:
+                    before = entry.path
+                    yield before
 
 
 def head(info: RunInfo, step: str, started: float) -> dict[str, Any]:

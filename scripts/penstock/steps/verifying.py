@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import FailedError, PenstockError
+from penstock.errors import PenstockError
 from penstock.steps import permissions, receipts, runbook
 from penstock.steps.arrays import run_array
 from penstock.steps.copying import copy, head, keep, published
@@ -48,9 +48,7 @@ def verify(
     started = time.time()
     shards, ok = receipts.indices(plan), receipts.verify_ok(folder, plan)
     if permissions.current(folder, plan) is None:
-        raise FailedError(
-            "permissions are not set", where=dataset, hint=f"run `penstock permissions {dataset}` first"
-        )
+        _prepare(context, dataset, info, folder, plan)
     context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards))
     again: Counter[int] = Counter()
     while True:
@@ -80,6 +78,16 @@ def verify(
     receipt = keep(folder, receipt)
     context.emit("end", dataset, STEP, **receipt)
     return receipt
+
+
+def _prepare(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo) -> None:
+    """After a verify that was killed while it had damaged files copied again, copy and permissions
+    are done to their end here: whoever calls believes that both have been. Before their time they
+    are asked for."""
+    if not folder.receipt("copy").exists():
+        receipts.need(receipts.copy_ok(folder, plan), receipts.indices(plan), "copy", dataset)
+    copy(context, dataset, info, folder, plan)
+    permissions.close(context, dataset, info, folder, plan)
 
 
 def _damaged(folder: RunLayout, index: int) -> bool:

@@ -17,11 +17,11 @@ from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
 from penstock.storage.barrier import Barrier
 from penstock.storage.beneath import Folders
-from penstock.storage.failures import printable
+from penstock.storage.failures import printable, storage_error
 from penstock.storage.walk import walk
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from penstock.config.model import PermissionsConfig
@@ -86,6 +86,25 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
         "dir_mode": f"{wanted['dir']:04o}",
         "gid": gid,
     }
+
+
+def unseal(data: Path, paths: Iterable[str]) -> None:
+    """Give these files of a staging their owner's write bit again: giants, of which parts are written
+    anew in place. What is no regular file any more is removed; what is missing is made anew anyway."""
+    with _opened(data) as folders:
+        for path in paths:
+            parent, _, name = path.rpartition("/")
+            try:
+                above = folders.get(parent)
+                seen = os.stat(name, dir_fd=above, follow_symlinks=False)
+                if not stat.S_ISREG(seen.st_mode):
+                    os.unlink(name, dir_fd=above)
+                elif not seen.st_mode & stat.S_IWUSR:
+                    _set(folders, path, stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR, None)
+            except FileNotFoundError:
+                continue
+            except OSError as error:
+                raise storage_error(error, "cannot open a file for writing again", str(data / path)) from None
 
 
 def _differs(mode: int, group: int, wanted: int, gid: int | None) -> bool:

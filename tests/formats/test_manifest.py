@@ -1,0 +1,114 @@
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from hashlib import sha256
+from typing import TYPE_CHECKING
+
+import pytest
+import xxhash
+
+from penstock.core.model import Record
+from penstock.errors import FailedError
+from penstock.formats import manifest
+from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+ODD = [
+    "a b",
+    "-dash",
+    "$(x)",
+    "%41",
+    "'q'",
+    '"',
+    "\\",
+    "a\\nb",
+    "cr\r",
+    "tab\t",
+    "\udcff\udcfe",
+    "é",
+    "*star",
+]
+
+
+def record(path: str, size: int = 1) -> Record:
+    return Record(
+        path, size, "xxh3_128:" + "0" * 32, 7, path, "t", "v", 0, "size", "", "cold", "direct", "a", "b",
+        "at", -5, 1 << 62, b"\x00\xff", "sha256:ab",
+    )  # fmt: skip
+
+
+def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(manifest, "GROUP", 10)
+    records = [record(f"p{i:03d}") for i in range(57)] + [record("odd\n\udcff", 1 << 60)]
+    with ManifestWriter(tmp_path / "m") as writer:
+        for at in range(0, len(records), 7):
+            writer.add(records[at : at + 7])
+        assert not (tmp_path / "m").exists()
+        digest = writer.close()
+    assert [r for batch in read_manifest(tmp_path / "m", rows=5) for r in batch] == records
+    assert digest == f"sha256:{sha256((tmp_path / 'm').read_bytes()).hexdigest()}"
+    assert os.listdir(tmp_path) == ["m"]
+
+
+def test_nothing_is_left_of_one_that_was_not_closed(tmp_path: Path) -> None:
+    with ManifestWriter(tmp_path / "m") as writer:
+        writer.add([record("a")])
+    with ChecksumFile(tmp_path / "s", algorithm="sha256") as sums:
+        sums.add("00", "a")
+    assert os.listdir(tmp_path) == []
+
+
+def test_what_is_no_manifest_is_a_clear_error(tmp_path: Path) -> None:
+    (tmp_path / "m").write_bytes(b"PAR1 and nothing")
+    with pytest.raises(FailedError, match="cannot be read"):
+        list(read_manifest(tmp_path / "m"))
+
+
+def made(tmp_path: Path, names: list[str], algorithm: str) -> tuple[Path, ChecksumFile]:
+    data = tmp_path / "data"
+    data.mkdir()
+    path = tmp_path / f"manifest.{algorithm}"
+    with ChecksumFile(path, algorithm=algorithm) as sums:
+        for name in names:
+            content = os.fsencode(name)
+            (data / name).write_bytes(content)
+            hexadecimal = xxhash.xxh3_128_hexdigest(content) if algorithm == "xxh3_128" else ""
+            sums.add(hexadecimal or sha256(content).hexdigest(), name)
+        sums.close()
+    return path, sums
+
+
+def judged(tool: str, path: Path) -> tuple[int, bytes]:
+    program = shutil.which(tool)
+    assert program is not None, f"{tool} is needed (Debian: xxhash, coreutils)"
+    done = subprocess.run([program, "-c", path.name], cwd=path.parent, capture_output=True, check=False)
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_xxhsum_checks_every_name_but_those_with_a_line_feed(tmp_path: Path) -> None:
+    path, sums = made(tmp_path, ODD, "xxh3_128")
+    assert (sums.lines, sums.escaped) == (len(ODD), 0)
+    code, told = judged("xxhsum", path)
+    assert code == 0, told
+    assert told.count(b": OK") == len(ODD)
+    (tmp_path / "data" / "é").write_bytes(b"changed")
+    assert judged("xxhsum", path)[0] != 0
+
+
+def test_a_line_feed_is_escaped_and_counted(tmp_path: Path) -> None:
+    path, sums = made(tmp_path, ["a", "b\\\nc"], "xxh3_128")
+    assert (sums.lines, sums.escaped) == (2, 1)
+    assert path.read_bytes().splitlines()[1].startswith(b"\\")
+    assert path.read_bytes().endswith(b"  data/b\\\\\\nc\n")
+
+
+def test_sha256sum_checks_every_name(tmp_path: Path) -> None:
+    path, sums = made(tmp_path, [*ODD, "line\nfeed", "\\\n\r"], "sha256")
+    code, told = judged("sha256sum", path)
+    assert code == 0, told
+    assert sums.lines == len(ODD) + 2
+    assert sums.escaped == 5
