@@ -62,7 +62,7 @@ def serving(scratch: Path, wanted: int) -> Iterator[int]:
     port_file = scratch / "port"
     words = ["-m", "penstock.demo.server", "--root", str(_packages()), "--bucket", BUCKET]
     words += ["--port", str(wanted if _is_free(wanted) else 0), "--port-file", str(port_file)]
-    words += ["--processes", "2", "--with-parent", str(os.getpid())]
+    words += ["--checksums", "--processes", "2", "--with-parent", str(os.getpid())]
     process = subprocess.Popen([sys.executable, *words])
     try:
         yield _listening(process, port_file)

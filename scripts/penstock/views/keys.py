@@ -45,6 +45,8 @@ class ElementResult(TypedDict, total=False):
     bytes: int
     state: str
     """`done`, `failed`, `cancelled`, `lost`, `running`."""
+    why: str
+    """Why this many workers and streams, in the engine's words."""
 
 
 class Failed(TypedDict, total=False):
@@ -108,6 +110,7 @@ class Result(TypedDict, total=False):
     bytes_out: int
     """Written to the target."""
     retries: int
+    node_hours: float
     evidence: Evidence
     seal: str
     """`sha256:<hex>` of the canonical records."""

@@ -67,6 +67,8 @@ class Live:
                     self._live.start()
                     self._thread = threading.Thread(target=self._refresh, name="display", daemon=True)
                     self._thread.start()
+                if event.kind == "end":
+                    self._live.refresh()  # else its bar would be drawn once more below its result
                 for line in self._above(event, task):
                     self._console.print(line)
             except (OSError, ValueError):
@@ -141,6 +143,6 @@ class Live:
         second = Text("  ", no_wrap=True, overflow="ellipsis")
         if task.failed:
             second.append(f"{units.count(task.failed)} FAILED; ", style="bold red")
-        parts = [task.amount() or "under way", task.elements_text()]
+        parts = [task.amount() or "under way", task.states_text()]
         second.append("; ".join(filter(None, parts)), style="dim")
         return Group(grid, second)

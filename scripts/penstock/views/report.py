@@ -35,6 +35,9 @@ MEANINGS = {
     "unread": "not at all",
 }
 SHOWN_FAILURES = 500
+SHOWN_REASONS = 4
+MOVING = ("copy", "verify", "audit", "repair")
+"""The steps that read or write the data itself: their rate means something."""
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
@@ -109,7 +112,7 @@ def _figures(data: Mapping[str, Any]) -> str:
         figures.append((units.speed(copied["bytes"], copied["seconds"]), "copied"))
     for key, label in (("unchanged", "unchanged, linked"), ("copied", "copied"), ("verified", "verified")):
         value = data.get(key)
-        if isinstance(value, Mapping) and value.get("files") is not None:
+        if isinstance(value, Mapping) and (value.get("files") or (key != "unchanged" and "files" in value)):
             figures.append((units.count(value["files"]), f"files {label}"))
     if data.get("giants"):
         figures.append((units.count(data["giants"]), "giants, split in parts"))
@@ -166,7 +169,7 @@ def _steps(data: Mapping[str, Any]) -> str:
                 units.duration(seconds) if seconds is not None else "",
                 units.count(step["files"]) if step.get("files") is not None else "",
                 units.size(size) if size is not None else "",
-                units.speed(size, seconds) if size and seconds else "",
+                units.speed(size, seconds) if size and seconds and step.get("step") in MOVING else "",
                 units.count(step["elements"]) if step.get("elements") else "",
                 escaped(step.get("why", "")),
             ]
@@ -186,7 +189,8 @@ def _lanes(data: Mapping[str, Any]) -> str:
     legend = "".join(
         f'<span><i class="{plots.STEP_CLASSES.get(step, "d")}"></i>{escaped(step)}</span>' for step in steps
     )
-    legend += '<span><i class="f"></i>failed or lost</span>'
+    if '<rect class="f"' in drawing:
+        legend += '<span><i class="f"></i>failed or lost</span>'
     return f'<section><h2>Elements by node</h2>{drawing}<div class="legend">{legend}</div></section>'
 
 
@@ -239,5 +243,9 @@ def _details(data: Mapping[str, Any]) -> str:
             rows.append((label, units.size(data[key])))
     if data.get("retries"):
         rows.append(("Retries", units.count(data["retries"])))
+    if data.get("node_hours"):
+        rows.append(("Node hours", f"{data['node_hours']:.2f}"))
+    reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())
+    rows += [("Engine", str(why)) for why in list(reasons)[:SHOWN_REASONS] if why]
     items = "".join(f"<dt>{escaped(label)}</dt><dd>{escaped(value)}</dd>" for label, value in rows)
     return f"<section><h2>Details</h2><dl>{items}</dl></section>" if items else ""

@@ -106,11 +106,15 @@ class Task:
             parts.append(units.size(self.bytes))
         return ", ".join(parts)
 
-    def elements_text(self) -> str:
-        """`4 elements: 3 running, 1 done`, or "" when nothing is known of them."""
+    def states_text(self) -> str:
+        """`3 running, 1 done`: the elements by state."""
         known = [name for name in STATES if name in self.states]
         known += sorted(set(self.states) - set(STATES))
-        states = ", ".join(f"{self.states[name]} {units.printable(name)}" for name in known)
+        return ", ".join(f"{self.states[name]} {units.printable(name)}" for name in known)
+
+    def elements_text(self) -> str:
+        """`4 elements: 3 running, 1 done`, or "" when nothing is known of them."""
+        states = self.states_text()
         total = self.elements or sum(self.states.values())
         return f"{units.counted(total, 'element')}: {states}" if states else ""
 
