@@ -151,6 +151,18 @@ class Machine:
         """Only slurmd ends; the payload goes on (the cluster will believe the node lost)."""
         kill(self.daemons[node])
 
+    def freeze(self, node: str) -> None:
+        """slurmd and slurmstepd end, the payload stops: SLURM will believe the node lost."""
+        for pid in self.payload(node):
+            signal_to(pid, signal.SIGSTOP)
+        kill(self.daemons[node])
+        for pid in with_environment(f"PENSTOCK_NODE={node}", f"SLURM_CONF={self.conf}"):
+            signal_to(pid, signal.SIGKILL)
+
+    def wake(self, pids: list[int]) -> None:
+        for pid in pids:
+            signal_to(pid, signal.SIGCONT)
+
     def payload(self, node: str) -> list[int]:
         """The processes of jobs on a node, without slurmstepd."""
         return with_environment(f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.conf}")

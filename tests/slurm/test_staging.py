@@ -1,0 +1,297 @@
+"""Staging on a real cluster, from the command that a person types to a proven release.
+
+PENSTOCK_TEST_FILES=20000 makes the first test a full-sized one (two files of 1 GiB besides).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster.place import Place, job_user
+from tests.cluster.processes import parent, wait_for
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from tests.cluster.machine import Machine
+
+pytestmark = pytest.mark.slurm
+
+FILES = int(os.environ.get("PENSTOCK_TEST_FILES", "1500"))
+LARGE = 1 << 30 if FILES >= 20_000 else 48 << 20
+ELEMENTS = int(os.environ.get("PENSTOCK_TEST_ELEMENTS", "24"))
+PLAN = {"giant_bytes": "32MiB", "part_bytes": "8MiB"}
+
+
+@pytest.mark.timeout(1800)
+def test_three_datasets_at_once_by_one_array_each(place: Place) -> None:
+    share = FILES // 3
+    names = ["a", "b", "c"]
+    place.fill("a", share, large=[LARGE, LARGE], size=71_000)
+    place.fill("b", share, size=71_000)
+    place.fill("c", FILES - 2 * share, size=71_000)
+    place.configure(names, plan={**PLAN, "shard_files": max(50, share // 5)})
+    process = place.snakemake()
+    most: Counter[str] = Counter()
+    core_specs: set[str] = set()
+    while not place.over(process):
+        answer = place.machine.run("squeue", "--array", "-h", "-t", "R", "-o", "%F %X %j").stdout
+        rows = [row for row in map(str.split, answer.splitlines()) if not row[2].endswith("probe")]
+        core_specs |= {row[1] for row in rows}
+        for array, count in Counter(row[0] for row in rows).items():
+            most[array] = max(most[array], count)
+    place.ends(process)
+    assert core_specs == {"2"}
+    assert most
+    assert max(most.values()) <= 2, most
+    for name in names:
+        place.published(name)
+        for step in ("copy", "verify"):
+            (submitted,) = place.submissions(name, step)
+            assert (
+                submitted[0] in place.machine.run("squeue", "-h", "--states=all", "-o", "%F").stdout.split()
+            )
+        assert set(place.fetched(name)) == {
+            f"{name}/{p.relative_to(place.source / name)}"
+            for p in (place.source / name).rglob("*")
+            if p.is_file()
+        }
+    seal = json.loads((place.target / "a" / "current" / "release.json").read_text())
+    assert seal["files"] == share + 2
+
+
+def test_a_killed_controller_meets_its_array_again(place: Place) -> None:
+    place.fill("a", 240)
+    place.configure(["a"], plan={"shard_files": 60}, engine={"limit": "500KiB/s"})
+    first = place.snakemake()
+    place.until(lambda: place.fetched("a"), "bytes on their way", first)
+    place.kill(first)
+    (before,) = place.submissions("a", "copy")
+    alive = place.machine.run("squeue", "-h", "-o", "%F", "-j", before[0]).stdout.split()
+    assert set(alive) == {before[0]}, "the array outlives its controller"
+    second = place.snakemake()
+    place.ends(second)
+    assert place.submissions("a", "copy") == [before]
+    place.published("a")
+    sizes = {f"a/{p.relative_to(place.source / 'a')}": p.stat().st_size for p in _files(place.source / "a")}
+    assert place.fetched("a") == sizes, "nothing was fetched twice"
+
+
+@pytest.mark.timeout(420)
+def test_a_lost_node_and_one_that_freezes(place: Place) -> None:
+    """n-dead: slurmd, slurmstepd and payload end at once. n-frozen: slurmd ends and the payload
+    stops, so SLURM gives it up and runs its element elsewhere; it wakes when all is published."""
+    place.fill("a", 200)
+    cluster = {"max_elements": 4, "core_spec": "none", "cpus": 8}
+    place.configure(["a"], cluster=cluster, plan={"shard_files": 50}, engine={"limit": "300KiB/s"})
+    process = place.snakemake()
+    place.until(
+        lambda: len(place.running()) >= 2 and len(place.fetched("a")) > 20, "running elements", process
+    )
+    dead, frozen = sorted(place.running().values())[:2]
+    place.machine.kill_node(dead)
+    stopped = place.machine.payload(frozen)
+    place.machine.freeze(frozen)
+    place.ends(process, seconds=280)
+    data = place.published("a")
+    before = {path: path.stat().st_ctime_ns for path in _files(data)}
+    place.machine.wake(stopped)
+    wait_for(lambda: not any(map(parent, stopped)), "the late payload to end", seconds=90)
+    assert place.published("a") == data
+    assert {path: path.stat().st_ctime_ns for path in _files(data)} == before, "the late one changed nothing"
+    assert len(place.submissions("a", "copy")) == 1, "SLURM's own requeue was enough"
+
+
+def test_only_the_element_that_fails_is_submitted_again(place: Place) -> None:
+    place.fill("a", 120)
+    place.configure(["a"], cluster={"retries": 2}, plan={"shard_files": 40}, engine={"limit": "400KiB/s"})
+    process = place.snakemake()
+    for count in (1, 2):
+
+        def run_and_killed(wanted: int = count) -> bool:
+            arrays = place.submissions("a", "copy")
+            if len(arrays) != wanted:
+                return False
+            node = place.running().get(f"{arrays[-1][0]}_0")
+            if node is None or not place.machine.payload(node):
+                return False
+            place.machine.kill_payload(node)
+            return True
+
+        place.until(run_and_killed, "element 0 to run", process)
+    place.ends(process)
+    place.published("a")
+    assert [indices for _, indices in place.submissions("a", "copy")] == [[0, 1, 2], [0], [0]]
+
+
+def test_a_file_that_keeps_failing_stops_the_run_and_the_next_one_copies_only_it(place: Place) -> None:
+    place.fill("a", 90)
+    bad = place.source / "a" / "000" / "file 000007.bin"
+    # A folder as the source: what this user may not read is listed all the same.
+    place.configure(
+        ["a"], cluster={"retries": 1}, plan={"shard_files": 30}, sources={"a": str(place.source / "a")}
+    )
+    bad.chmod(0)
+    said = place.ends(place.penstock("run"), 1)
+    if job_user() == "root":
+        pytest.fail("this needs an ordinary user: make the checkout readable for nobody")
+    assert "file 000007.bin" in said
+    assert place.unpublished("a")
+    indices = [i for _, i in place.submissions("a", "copy")]
+    assert indices[0] == [0, 1, 2]
+    assert all(later == indices[1] and len(later) == 1 for later in indices[1:])
+    bad.chmod(0o644)
+    place.ends(place.penstock("run"))
+    place.published("a")
+    (run,) = (place.target / "a" / ".penstock" / "runs").iterdir()
+    receipt = json.loads((run / "receipts" / "copy.json").read_text())
+    assert receipt["copied_rows"] == 1, "the rest was kept"
+
+
+def test_the_controller_goes_away_and_comes_back(place: Place) -> None:
+    """slurmctld, in the middle of a copy: the run waits, says so and goes on."""
+    place.fill("a", 90)
+    place.configure(["a"], plan={"shard_files": 30}, engine={"limit": "400KiB/s"})
+    process = place.penstock("run")
+    place.until(lambda: place.fetched("a"), "bytes on their way", process)
+    place.machine.stop_controller()
+    place.until(lambda: "does not answer" in place.output(process), "a word of it", process)
+    place.machine.start_controller()
+    said = place.ends(process)
+    assert "answers again" in said
+    assert len(place.submissions("a", "copy")) == 1
+    place.published("a")
+
+
+def test_preempted_elements_are_run_again(place: Place) -> None:
+    place.fill("a", 100)
+    place.configure(["a"], plan={"shard_files": 50}, engine={"limit": "400KiB/s"})
+    process = place.penstock("run")
+    place.until(lambda: len(place.fetched("a")) > 5 and place.running(), "a running element", process)
+    node = min(place.running().values())
+    urgent = place.machine.run(
+        "sbatch", "--parsable", "--partition=urgent", f"--nodelist={node}", "--exclusive", "--chdir=/",
+        "--output=/dev/null", "--wrap=sleep 3",
+    )  # fmt: skip
+    assert urgent.returncode == 0, urgent.stderr
+    place.ends(process)
+    place.published("a")
+    assert len(place.submissions("a", "copy")) == 1, "requeued by SLURM itself"
+    (run,) = (place.target / "a" / ".penstock" / "runs").iterdir()
+    receipts = [json.loads(p.read_text()) for p in (run / "receipts" / "copy").iterdir()]
+    assert max(receipt["restarts"] for receipt in receipts) >= 1
+
+
+def test_interrupted_then_cancelled_then_gone_on_with(place: Place) -> None:
+    place.fill("a", 120)
+    place.configure(["a"], plan={"shard_files": 60}, engine={"limit": "300KiB/s"})
+    process = place.penstock("run")
+    place.until(lambda: place.fetched("a"), "bytes on their way", process)
+    process.send_signal(2)
+    said = place.ends(process, 130)
+    ((array, _),) = place.submissions("a", "copy")
+    assert f"array {array} runs on" in said
+    assert "penstock cancel a" in said
+    assert array in place.machine.run("squeue", "-h", "-o", "%F").stdout.split()
+    assert array in place.ends(place.penstock("cancel", "a"))
+    wait_for(lambda: not place.machine.run("squeue", "-h", "-j", array).stdout.strip(), "its end")
+    place.configure(["a"], plan={"shard_files": 60})
+    place.ends(place.penstock("run"))
+    place.published("a")
+
+
+def test_many_elements_few_questions_little_memory(
+    place: Place, record_property: Callable[[str, object], None]
+) -> None:
+    """PENSTOCK_TEST_ELEMENTS=200 is the full size."""
+    place.fill("a", ELEMENTS * 2, size=2_000)
+    place.configure(
+        ["a"], cluster={"max_elements": 4, "core_spec": "none", "cpus": 8}, plan={"shard_files": 2}
+    )
+    shims, log = place.folder / "shims", place.folder / "questions"
+    shims.mkdir()
+    log.touch()
+    log.chmod(0o666)
+    for program in ("squeue", "scontrol", "sacct"):
+        path = shims / program
+        path.write_text(
+            f'#!/bin/sh\necho "$(date +%s.%N) {program} $*" >> {log}\nexec /usr/bin/{program} "$@"\n'
+        )
+        path.chmod(0o755)
+    process = place.snakemake(env={"PATH": f"{shims}:{place.env['PATH']}"})
+    peak: dict[str, int] = {}
+    while not place.over(process):
+        for pid in _below(process.pid):
+            name, size = _memory(pid)
+            peak[name] = max(peak.get(name, 0), size)
+    place.ends(process)
+    place.published("a")
+    ((array, indices),) = place.submissions("a", "copy")
+    assert len(indices) == ELEMENTS
+    asked = [line.split() for line in log.read_text().splitlines() if f"-j {array}" in line]
+    times = [float(words[0]) for words in asked]
+    seconds = times[-1] - times[0]
+    told = f"{len(asked)} questions in {seconds:.0f} s of copying; peak memory in MiB: {peak}"
+    record_property("controller", told)
+    sys.stdout.write(f"\n{ELEMENTS} elements: {told}\n")
+    assert len(asked) <= 2 * seconds + 5
+    assert all(size < 200 for size in peak.values()), told
+
+
+def _files(folder: Path) -> list[Path]:
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _below(top: int) -> list[int]:
+    found = {top}
+    everyone = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    while more := {pid for pid in everyone if parent(pid) in found} - found:
+        found |= more
+    return sorted(found)
+
+
+def _memory(pid: int) -> tuple[str, int]:
+    """Which command it is, and its peak of resident memory in MiB."""
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().decode(errors="replace").split("\0")
+        status = Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return "", 0
+    name = next((word for word in words if word in ("copy", "verify", "list", "plan", "publish")), words[0])
+    peak = next((line for line in status.splitlines() if line.startswith("VmHWM")), "VmHWM: 0 kB")
+    return Path(name).name, int(peak.split()[1]) // 1024
+
+
+def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_accounting: Machine) -> None:
+    with Place(slurm_accounting) as place:
+        place.fill("a", 60)
+        place.configure(
+            ["a"],
+            cluster={"account": "ml", "qos": "bulk", "on_nodes": ["list", "plan", "permissions", "publish"]},
+            plan={"shard_files": 20},
+        )
+        said = place.ends(place.penstock("submit"))
+        job = said.partition("job ")[2].split()[0]
+        assert "runs already" in place.ends(place.penstock("submit"))
+
+        def ended() -> bool:
+            return not slurm_accounting.run("squeue", "-h", "-j", job).stdout.strip()
+
+        wait_for(ended, "the controller's job", seconds=240, every=0.5)
+        log = (place.work / "results" / "logs" / f"submit-{job}_0.log").read_text()
+        assert not place.unpublished("a"), log
+        place.published("a")
+        names = slurm_accounting.run(
+            "sacct", "-X", "-n", "-P", "-a", "-o", "JobName,State,Account,QOS"
+        ).stdout
+        rows = [row.split("|") for row in names.splitlines()]
+        for step in ("list", "plan", "permissions", "publish", "copy", "verify"):
+            found = [row for row in rows if f"-{step}-" in row[0]]
+            assert found, f"{step} did not run on a node: {rows}"
+            assert all(row[1:] == ["COMPLETED", "ml", "bulk"] for row in found), found
