@@ -78,4 +78,4 @@ lock:
 # Releases are read-only on purpose; their folders must be writable to be removed.
 clean:
 	@if [ -d demo ]; then chmod -R u+rwX demo; fi
-	@rm -rf demo results .snakemake build .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+	@rm -rf demo results .snakemake build scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)

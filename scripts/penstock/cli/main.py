@@ -7,6 +7,7 @@ import contextlib
 import errno
 import logging
 import os
+import select
 import signal
 import sys
 import tempfile
@@ -35,6 +36,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             return _flushed(0)
     except SystemExit as leaving:
         return _flushed(leaving.code if isinstance(leaving.code, int) else 2)
+    except OSError as error:
+        return _output_failed(error)
     return _run(parsed)
 
 
@@ -57,6 +60,7 @@ def _run(parsed: argparse.Namespace) -> int:
     try:
         with session:
             try:
+                session.start()
                 code = commands.find(parsed.command).load()(parsed, session)
             except PenstockError as error:
                 code = _told(error, session)
@@ -124,9 +128,9 @@ def _say(text: str) -> None:
 
 
 def _stdout_is_closed() -> bool:
-    try:
-        sys.stdout.flush()
-    except BrokenPipeError:
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
         _mute()
         return True
     return False
@@ -142,10 +146,14 @@ def _mute() -> None:
 def _flushed(code: int) -> int:
     try:
         sys.stdout.flush()
-    except BrokenPipeError:
-        _mute()
-        return code or 1
     except OSError as error:
-        _say(f"standard output cannot be written: {error.strerror}")
-        return code or 1
+        failed = _output_failed(error)
+        return code or failed
     return code
+
+
+def _output_failed(error: OSError) -> int:
+    _mute()
+    if not isinstance(error, BrokenPipeError):
+        _say(f"standard output cannot be written: {error.strerror}")
+    return 1

@@ -86,6 +86,6 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--html", type=Path, metavar="FILE", help="where the report goes")
     elif command.name == "element":
         parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
-        parser.add_argument("--step", choices=("copy", "verify"), required=True, help="what is done")
+        parser.add_argument("--step", choices=("copy", "verify", "audit"), required=True, help="what is done")
         parser.add_argument("--attempt", default="auto", help="a name for this attempt (default: auto)")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")

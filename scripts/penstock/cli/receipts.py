@@ -16,7 +16,16 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 KEPT = 20
-"""Receipts of list and preflight that stay: they are small, and say when the source was looked at."""
+"""Invocations whose small files stay: they say when the source was looked at, and what it held."""
+
+OF_INVOCATIONS = (
+    ("list", "*.json"),
+    ("preflight", "*.json"),
+    ("logs", "list-*.log"),
+    ("logs", "preflight-*.log"),
+    ("benchmarks", "list-*.tsv"),
+    ("benchmarks", "preflight-*.tsv"),
+)
 
 STEPS = ("plan", "copy", "permissions", "verify", "publish", "report")
 
@@ -32,8 +41,9 @@ def tidy(receipt: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> Non
     if _stale(run, layout, listed):
         for step in STEPS:
             (run / f"{step}.json").unlink(missing_ok=True)
-    for old in sorted(receipt.parent.glob("*.json"))[:-KEPT]:
-        old.unlink(missing_ok=True)
+    for folder, pattern in OF_INVOCATIONS:
+        for old in sorted((dataset / folder).glob(pattern))[:-KEPT]:
+            old.unlink(missing_ok=True)
 
 
 def _stale(run: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> bool:

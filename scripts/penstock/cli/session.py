@@ -56,10 +56,13 @@ class Session:
         """Called by the signal handler; `run` passes the signal on by it."""
 
     def __enter__(self) -> Self:
+        return self
+
+    def start(self) -> None:
+        """Open the log, watch what is above. Raises ConfigError for a log that cannot be."""
         self._cleanup.callback(_close_log, _open_log(self.parsed.log))
         self._cleanup.enter_context(above.watched(os.environ.get(ABOVE, ""), self._orphaned))
         self._share_workflow()
-        return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None

@@ -173,7 +173,7 @@ def _url_problems(url: str, path: KeyPath) -> Iterator[Problem]:
     rest = url[scheme.end() :]
     if "#" in url and scheme[1].lower() in ("http", "https"):
         yield Problem(path, f"{shown(url)} has a fragment (#...), which no server sees")
-    if not rest.strip("/") and scheme[1] not in ("file", "local", "memory"):
+    if not rest.partition("/")[0] and scheme[1] not in ("file", "local", "memory"):
         what = "a bucket" if scheme[1] in _BUCKETS else "a host"
         yield Problem(
             path, f"{shown(url)} names no {what.removeprefix('a ')}: write {scheme[1]}://{what[2:]}/prefix/"

@@ -69,6 +69,8 @@ def parse(text: str) -> Document:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark or error.context_mark
         problem = error.problem or "cannot be read"
+        if "alias" in (error.context or "") or "anchor" in (error.context or ""):
+            problem = _HINT_ALIAS
         raise StrictYamlError(problem, mark.line + 1 if mark else 1) from error
     except yaml.YAMLError as error:
         raise StrictYamlError(str(error).splitlines()[0], 1) from error
@@ -130,6 +132,8 @@ def _build(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
             key = key_node.value
             if key == "<<":
                 raise StrictYamlError("merge keys (<<) are not allowed", line)
+            if not isinstance(_scalar(key_node), str):
+                raise StrictYamlError(f'a key must be text: write "{key}" in quotes', line)
             if key in found:
                 first = lines[(*path, key)]
                 where = ".".join(str(p) for p in (*path, key))

@@ -1,0 +1,199 @@
+"""Arguments in, exit status and one clear message out."""
+
+from __future__ import annotations
+
+import argparse
+import inspect
+import os
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import ROOT
+from tests.support.commands import penstock as command
+
+import penstock
+from penstock import errors
+from penstock.cli import commands, main, parser
+from penstock.cli.session import Session
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SHOWN = [c for c in commands.COMMANDS if not c.hidden]
+
+
+def test_without_a_command_the_help_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([]) == 0
+    out = capsys.readouterr().out
+    for one in SHOWN:
+        assert f"\n    {one.name} " in out
+    assert "exit status: 0 done" in out
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(["--version"]) == 0
+    assert capsys.readouterr().out == f"penstock {penstock.__version__}\n"
+
+
+@pytest.mark.parametrize("one", commands.COMMANDS, ids=lambda c: c.name)
+def test_every_command_has_help_and_code(one: commands.Command, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main([one.name, "--help"]) == 0
+    out = capsys.readouterr().out
+    assert one.summary[1:] in " ".join(out.split())
+    assert callable(one.load())
+
+
+@pytest.mark.parametrize("one", SHOWN, ids=lambda c: c.name)
+def test_every_command_is_in_the_readme(one: commands.Command) -> None:
+    assert f"penstock {one.name}" in (ROOT / "README.md").read_text(encoding="utf-8")
+
+
+def test_every_argument_has_help() -> None:
+    def arguments(one: argparse.ArgumentParser) -> list[argparse.Action]:
+        return [a for a in one._actions if not isinstance(a, argparse._SubParsersAction)]
+
+    built = parser.build()
+    children = next(a for a in built._actions if isinstance(a, argparse._SubParsersAction))
+    for one in [built, *children.choices.values()]:
+        for action in arguments(one):
+            assert action.help, f"{one.prog} {action.dest}"
+
+
+def test_the_readme_has_the_exit_statuses() -> None:
+    kinds = [k for _, k in inspect.getmembers(errors, inspect.isclass) if issubclass(k, errors.PenstockError)]
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    for code in {0, 130, 143} | {k.exit_code for k in kinds}:
+        assert f"| {code} |" in text
+        assert str(code) in parser.EXIT_STATUS
+
+
+@pytest.mark.parametrize(
+    "words",
+    [["nonsense"], ["run", "--nonsense"], ["--progress", "loud", "run"], ["element"],
+     ["run", "--cores", "many"], ["path", "a", "b"], ["--conf", "x", "run"]],
+)  # fmt: skip
+def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
+    assert main.main(words) == 2
+    assert "usage: penstock" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("one", [c.name for c in SHOWN])
+def test_a_bad_configuration_is_told_by_every_command(one: str, tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("target: {root: x}\ndatasets: {d: {sorce: x}}\n")
+    done = command(one, cwd=tmp_path)
+    assert done.returncode == 2, done
+    assert "datasets.d.sorce (line 2): unknown key; did you mean `source`?" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["config.yaml"]
+
+
+@pytest.mark.parametrize("place", ["before", "after"])
+def test_global_options_stand_anywhere(place: str, tmp_path: Path) -> None:
+    words = ["--config", "other.yaml"]
+    done = command(
+        *(words if place == "before" else []), "status", *(words if place == "after" else []), cwd=tmp_path
+    )
+    assert done.returncode == 2
+    assert "other.yaml" in done.stderr
+
+
+def test_unknown_datasets_are_named(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("target: {root: x}\ndatasets: {a: {source: x}, b: {source: x}}\n")
+    done = command("status", "a", "c", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "'c'" in done.stderr
+    assert "a, b" in done.stderr
+    assert command("path", cwd=tmp_path).returncode == 2
+
+
+def test_a_closed_output_is_no_traceback() -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    with os.fdopen(writer, "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "--help"], stdout=out, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert done.stderr == b""
+
+
+def test_a_full_output_is_told() -> None:
+    with open("/dev/full", "wb") as out:
+        done = subprocess.run(
+            [sys.executable, "-m", "penstock", "--help"], stdout=out, stderr=subprocess.PIPE, check=False
+        )
+    assert done.returncode == 1
+    assert b"No space left" in done.stderr
+    assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [(errors.PreflightError("x"), 3), (errors.LockedError("x", why="y"), 7), (errors.NoSpaceError("x"), 6)],
+)
+def test_errors_end_with_their_status(
+    error: errors.PenstockError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main._told(error, _session("status")) == code
+    assert capsys.readouterr().err == f"penstock: {error}\n"
+
+
+def _session(name: str, *words: str) -> Session:
+    return Session(parser.build().parse_args([*words, name]))
+
+
+def test_a_full_disk_anywhere_is_exit_6(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main._system(OSError(28, "No space left on device", "/x/receipt"), _session("status")) == 6
+    assert "/x/receipt" in capsys.readouterr().err
+
+
+def test_an_unexpected_error_is_one_line_and_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    log = tmp_path / "a" / "b.log"
+    with _session("status", "--log", str(log)) as session:
+        session.start()
+        assert main._unexpected(KeyError("odd\nthing"), session) == 1
+    told = capsys.readouterr().err
+    assert "this is a bug in penstock; the traceback is in" in told
+    assert str(log) in told
+    assert "Traceback" not in told
+    assert len(told.splitlines()) == 2
+    assert "KeyError" in log.read_text()
+
+
+def test_after_a_signal_the_status_is_the_signals(capsys: pytest.CaptureFixture[str]) -> None:
+    session = _session("status")
+    session.stop.set(15)
+    assert main._told(errors.FailedError("a child was ended"), session) == 143
+    assert main._unexpected(ValueError("half"), session) == 143
+
+
+@pytest.mark.parametrize(
+    ("words", "absent"),
+    [
+        (["--version"], {"yaml", "pyarrow", "fsspec", "rich", "jsonschema", "penstock.config.loading"}),
+        (
+            ["element", "--run", "/nonexistent", "--step", "copy", "0"],
+            {"yaml", "fsspec", "rich", "jsonschema"},
+        ),
+    ],
+)
+def test_start_up_is_light(words: list[str], absent: set[str]) -> None:
+    code = (
+        "import sys, json; from penstock.cli.main import main; main(sys.argv[1:]);"
+        "sys.stderr.write(json.dumps(sorted(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], capture_output=True, text=True, check=True)
+    loaded = set(done.stderr.rpartition("[")[2].rstrip("]").replace('"', "").split(", "))
+    assert not absent & loaded
+
+
+def test_the_log_cannot_be_written(tmp_path: Path) -> None:
+    (tmp_path / "config.yaml").write_text("x")
+    done = command("status", "--log", str(tmp_path / "config.yaml" / "x.log"), cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the log cannot be written" in done.stderr
+    assert "Traceback" not in done.stderr

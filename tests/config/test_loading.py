@@ -1,0 +1,372 @@
+"""Every bad input: one ConfigError that names the key path, its line, and what to do."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from penstock.config import model, schema
+from penstock.config.loading import load
+from penstock.errors import ConfigError
+
+ROOT = Path(__file__).resolve().parents[2]
+GOOD: dict[str, Any] = {"target": {"root": "/scratch"}, "datasets": {"d": {"source": "s3://b/p/"}}}
+
+
+@pytest.fixture
+def write(tmp_path: Path) -> Any:
+    def write(value: Any) -> Path:
+        path = tmp_path / "my.yaml"
+        text = value if isinstance(value, str) else yaml.safe_dump(value, sort_keys=False)
+        path.write_text(text, encoding="utf-8")
+        return path
+
+    return write
+
+
+def changed(path: str, value: Any) -> dict[str, Any]:
+    config: dict[str, Any] = json.loads(json.dumps(GOOD))
+    *parents, last = path.split(".")
+    here = config
+    for key in parents:
+        here = here.setdefault(key, {})
+    here[last] = value
+    return config
+
+
+def refused(path: Path) -> str:
+    with pytest.raises(ConfigError) as caught:
+        load(path)
+    assert caught.value.exit_code == 2
+    return str(caught.value)
+
+
+# What is accepted --------------------------------------------------------------------------
+
+
+def test_the_least(write: Any) -> None:
+    config = load(write(GOOD))
+    assert config == model.Config(
+        target=model.TargetConfig(Path("/scratch")),
+        datasets={"d": model.DatasetConfig("d", (model.SourceConfig("s3://b/p/"),))},
+    )
+
+
+def test_the_example_is_the_defaults(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every key of config.yaml stands with its default, as its comments promise."""
+    monkeypatch.chdir(ROOT)
+    config = load("config.yaml")
+    example = config.datasets["installed"]
+    assert config == model.Config(
+        target=model.TargetConfig(ROOT / "demo/target"),
+        datasets={"installed": example},
+    )
+    assert example == model.DatasetConfig("installed", example.sources, example.include, example.exclude)
+
+
+def test_schema_typed_form_and_example_are_in_step() -> None:
+    top = schema.schema()["properties"]
+    job = schema.schema()["$defs"]["job"]["properties"]
+    dataset = schema.schema()["$defs"]["dataset"]["properties"]
+    example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
+
+    def names(kind: Any) -> set[str]:
+        return set(kind.__dataclass_fields__)
+
+    assert set(top) == names(model.Config) == set(example)
+    for section, kind in [
+        ("target", model.TargetConfig), ("plan", model.PlanConfig), ("engine", model.EngineConfig),
+        ("verify", model.VerifyConfig),
+    ]:  # fmt: skip
+        assert set(top[section]["properties"]) == names(kind) == set(example[section]), section
+    assert set(job) == names(model.JobOptions)
+    cluster = set(top["cluster"]["properties"])
+    assert cluster == names(model.ClusterConfig) - {"options"} | names(model.JobOptions)
+    assert cluster == set(example["cluster"])
+    assert set(dataset) == names(model.DatasetConfig) - {"name"} | {"source", "storage_options"}
+    assert set(dataset) - {"sources"} == set(example["datasets"]["installed"])
+    permissions = dataset["permissions"]["properties"]
+    assert set(permissions) == names(model.PermissionsConfig)
+    assert set(permissions) == set(example["datasets"]["installed"]["permissions"])
+
+
+def test_the_workflow_holds_the_same_schema() -> None:
+    ours = ROOT / "workflow/schemas/config.schema.yaml"
+    assert yaml.safe_load(ours.read_text(encoding="utf-8")) == schema.schema()
+
+
+def test_no_object_of_the_schema_takes_unknown_keys() -> None:
+    def objects(part: Any, where: str) -> None:
+        if isinstance(part, dict):
+            if part.get("type") == "object" and "$defs/options" not in where:
+                assert "additionalProperties" in part, where
+            for key, child in part.items():
+                objects(child, f"{where}/{key}")
+
+    objects(schema.schema(), "")
+
+
+def test_units_and_words(write: Any) -> None:
+    config = load(
+        write(
+            {
+                **GOOD,
+                "target": {"root": "/scratch", "keep_free": "10GiB", "state_root": "/state"},
+                "cluster": {
+                    "backend": "slurm", "partition": "data,cpu", "time": "4h", "memory": "16GiB",
+                    "licenses": ["wan:1"], "poll": "500ms", "core_spec": "none", "on_nodes": ["list"],
+                    "steps": {"verify": {"partition": "cpu", "core_spec": 1}},
+                },
+                "plan": {"shard_bytes": "2TiB", "giant_bytes": "1GiB", "part_bytes": "64MiB"},
+                "engine": {"workers": 4, "streams": "auto", "limit": "20Gbit/s", "timeout": "90s"},
+                "verify": {"digests": ["sha256", "xxh3_128"], "sample": 1},
+            }
+        )
+    )  # fmt: skip
+    assert config.target.keep_free == 10 << 30
+    assert config.target.state_root == Path("/state")
+    cluster = config.cluster
+    assert (cluster.backend, cluster.poll, cluster.on_nodes) == ("slurm", 0.5, ("list",))
+    assert cluster.options == model.JobOptions(
+        partition="data,cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=None
+    )
+    assert cluster.of("copy") == cluster.options
+    assert cluster.of("verify") == model.JobOptions(
+        partition="cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=1
+    )
+    assert (config.plan.shard_bytes, config.plan.part_bytes) == (2 << 40, 64 << 20)
+    assert (config.engine.workers, config.engine.streams, config.engine.timeout) == (4, None, 90.0)
+    assert config.engine.limit == 2_500_000_000
+    assert config.verify.digests == ("xxh3_128", "sha256")
+
+
+def test_the_override_of_the_backend(write: Any) -> None:
+    path = write(GOOD)
+    assert load(path).cluster.backend == "local"
+    assert load(path, "slurm").cluster.backend == "slurm"
+    with pytest.raises(ConfigError, match="local or slurm"):
+        load(path, "pbs")
+
+
+def test_several_sources(write: Any) -> None:
+    dataset = {
+        "sources": [
+            {"url": "s3://b/x/", "into": "./a//b/"},
+            {"url": "rel/folder", "into": "c", "storage_options": {"profile": "own"}},
+        ],
+        "storage_options": {"profile": "shared", "region": "r"},
+    }
+    sources = load(write(changed("datasets.d", dataset))).datasets["d"].sources
+    assert sources[0] == model.SourceConfig("s3://b/x/", "a/b", {"profile": "shared", "region": "r"})
+    assert sources[1].url == str(Path.cwd() / "rel/folder")
+    assert sources[1].storage_options == {"profile": "own", "region": "r"}
+
+
+def test_relative_folders_are_relative_to_the_working_directory(
+    write: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = write({"target": {"root": "out"}, "datasets": {"d": {"source": "in"}}})
+    monkeypatch.chdir(tmp_path.parent)
+    config = load(path)
+    assert config.target.root == tmp_path.parent / "out"
+    assert config.datasets["d"].sources[0].url == str(tmp_path.parent / "in")
+
+
+# What is refused ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "says"),
+    [
+        ("target.rot", "/x", "did you mean `root`?"),
+        ("target.root", 7, "is a number; give a folder"),
+        ("target.root", "", "give a folder"),
+        ("target.keep_free", "12", "must be a size with its unit"),
+        ("target.keep_free", 12, "must be a size with its unit"),
+        ("target", [], "is a list; give"),
+        ("datasets", {}, "is empty"),
+        ("datasets", None, "is nothing; give"),
+        ("datasets.a b", {"source": "x"}, "1 to 64 letters"),
+        ("datasets..hidden", None, ""),
+        ("datasets.d", None, "is nothing; give a mapping with `source:`"),
+        ("datasets.d", {}, "is missing: give a URL"),
+        ("datasets.d", {"source": "x", "sources": [{"url": "x"}]}, "not both"),
+        ("datasets.d.source", None, "give a URL"),
+        ("datasets.d.source", ["x"], "is a list"),
+        ("datasets.d.source", "s3://", "names no bucket"),
+        ("datasets.d.source", "https:///x", "names no host"),
+        ("datasets.d.source", "s3:/bucket/x", "is no URL"),
+        ("datasets.d.source", "a\nb", "control character"),
+        ("datasets.d.include", "**", "is text; give a list"),
+        ("datasets.d.include", [3], "in quotes"),
+        ("datasets.d.release", "../x", "or a name"),
+        ("datasets.d.release", "a/b", "or a name"),
+        ("datasets.d.links", "keep", "refuse, skip or follow"),
+        ("datasets.d.permissions.file_mode", 288, "in quotes"),
+        ("datasets.d.permissions.file_mode", "0666", "everybody"),
+        ("datasets.d.permissions.dir_mode", "4755", "setuid"),
+        ("datasets.d.permissions.group", "a b", "name of a group"),
+        ("datasets.d.permissions.owner", "root", "unknown key"),
+        ("datasets.d.permissions.mtime", "yes please", "keep or now"),
+        ("cluster.backend", "pbs", "local or slurm"),
+        ("cluster.partition", "x; touch PWNED", "a partition's name"),
+        ("cluster.partition", "--wrap=id", "a partition's name"),
+        ("cluster.partition", "a,-b", "a partition's name"),
+        ("cluster.account", "$(id)", "an account's name"),
+        ("cluster.qos", "a b", "a QOS's name"),
+        ("cluster.reservation", "`id`", "a reservation's name"),
+        ("cluster.constraint", "ib;id", "features joined"),
+        ("cluster.licenses", ["wan:1,x;id"], "a licence such as"),
+        ("cluster.licenses", "wan:1", "is text; give a list"),
+        ("cluster.time", 4, "a time with its unit"),
+        ("cluster.time", "4 hours", "a time with its unit"),
+        ("cluster.memory", "16", "a size with its unit"),
+        ("cluster.core_spec", "two", "a number of cores, or none"),
+        ("cluster.core_spec", -1, "a number of cores, or none"),
+        ("cluster.max_elements", 0, "at least 1"),
+        ("cluster.max_elements", True, "a number of nodes"),
+        ("cluster.python", "python3", "the absolute path"),
+        ("cluster.python", "/usr/bin/python3 -c x", "the absolute path"),
+        ("cluster.on_nodes", ["copy"], "one of list, plan"),
+        ("cluster.steps", {"verfy": {}}, "did you mean `verify`?"),
+        ("cluster.steps", {"verify": {"backend": "local"}}, "unknown key"),
+        ("cluster.steps", {"verify": {"time": "soon"}}, "a time with its unit"),
+        ("plan.shard_bytes", 0, "more than nothing"),
+        ("plan.part_bytes", "100kB", "whole number of MiB"),
+        ("plan.giant_bytes", "1MiB", "not be smaller than part_bytes"),
+        ("plan.shard_files", "many", "a number of files"),
+        ("engine.workers", 0, "from 1 to 1024"),
+        ("engine.limit", "20Gbit", "a rate with its unit"),
+        ("engine.timeout", 60, "a time with its unit"),
+        ("engine.durability", "none", "auto, fsync or syncfs"),
+        ("verify.digests", ["md5"], "xxh3_128"),
+        ("verify.digests", ["sha256"], "a list with xxh3_128"),
+        ("verify.sample", 0, "a share above 0"),
+        ("verify.minimum_grade", "hot", "cold-other-node"),
+        ("verify.reread", False, "all, unproven or sample"),
+        ("extra", 1, "unknown key"),
+    ],
+)  # fmt: skip
+def test_bad_values(write: Any, path: str, value: Any, says: str) -> None:
+    if path == "datasets..hidden":
+        config = {**GOOD, "datasets": {".hidden": {"source": "x"}}}
+        path = "datasets..hidden"
+    else:
+        config = changed(path, value)
+    message = refused(write(config))
+    first = path.split(".")[0]
+    assert first in message
+    assert path.rsplit(".", 1)[-1] in message or path in message
+    assert says in message
+    assert "(line " in message
+    assert "Traceback" not in message
+
+
+@pytest.mark.parametrize(
+    ("intos", "says"),
+    [
+        (["", "a"], "several sources need a folder each"),
+        (["a", "a"], "is, or lies in, the folder of sources[0]"),
+        (["a", "a/b"], "is, or lies in, the folder of sources[0]"),
+        (["a/b", "a"], "is, or lies in, the folder of sources[0]"),
+        (["/a", "b"], "must be relative"),
+        (["a/../b", "c"], "must not climb"),
+        (["x" * 256, "c"], "longer than 255 bytes"),
+    ],
+)
+def test_folders_of_several_sources(write: Any, intos: list[str], says: str) -> None:
+    sources = [{"url": f"s3://b/{i}/", "into": into} for i, into in enumerate(intos)]
+    message = refused(write(changed("datasets.d", {"sources": sources})))
+    assert "datasets.d.sources[" in message
+    assert says in message
+
+
+SECRET = "hunter2-do-not-show"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        {"source": "s3://b/", "storage_options": {"key": SECRET}},
+        {"source": "s3://b/", "storage_options": {"secret": SECRET}},
+        {"source": "s3://b/", "storage_options": {"aws_secret_access_key": SECRET}},
+        {"source": "s3://b/", "storage_options": {"client_kwargs": {"aws_session_token": SECRET}}},
+        {"source": "az://c/", "storage_options": {"account_key": SECRET}},
+        {"source": "az://c/", "storage_options": {"sas_token": SECRET}},
+        {"source": "az://c/", "storage_options": {"connection_string": SECRET}},
+        {"source": "az://c/", "storage_options": {"CONNECTION-STRING": SECRET}},
+        {"source": "x", "password": SECRET},
+        {"source": f"https://user:{SECRET}@host/x"},
+        {"source": f"https://host/x?X-Amz-Signature={SECRET}"},
+        {"source": f"https://c.blob.core.windows.net/x?sv=1&sig={SECRET}"},
+        {"source": "s3://b/", "storage_options": {"proxy": f"http://me:{SECRET}@proxy:3128"}},
+        {"sources": [{"url": f"ftp://u:{SECRET}@h/x", "into": "a"}]},
+    ],
+)
+def test_secrets_are_refused_and_never_shown(write: Any, value: dict[str, Any]) -> None:
+    message = refused(write(changed("datasets.d", value)))
+    assert SECRET not in message
+    assert "datasets.d." in message
+    assert "profile" in message
+    assert "0600" in message
+
+
+def test_what_only_looks_like_a_secret(write: Any) -> None:
+    options = {
+        "token": "anon",
+        "anon": True,
+        "key_file": "/k",
+        "credentials_file": "/c",
+        "endpoint_url": "http://h:1",
+    }
+    config = changed("datasets", {"token": {"source": "gs://b/", "storage_options": options}})
+    assert load(write(config)).datasets["token"].sources[0].storage_options == options
+
+
+def test_all_problems_at_once(write: Any) -> None:
+    message = refused(
+        write(
+            "target: {root: /x}\ndatasets:\n  a: {source: x, include: 3}\nplan: {shard_bytes: 5}\nengin: {}\n"
+        )
+    )
+    assert "3 problems" in message
+    assert "datasets.a.include (line 3)" in message
+    assert "plan.shard_bytes (line 4)" in message
+    assert "engin (line 5): unknown key; did you mean `engine`?" in message
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ("", "is empty"), ("# nothing\n", "is empty"), ("- a\n", "not a mapping"), ("text", "not a mapping"),
+        ("target: {root: /x}\n", "datasets (line 1): is missing"),
+        ("target: {root: /x}\ntarget: {root: /y}\n", "line 2"),
+        ("a: [", "cannot be read"),
+        ("target: {root: no}\n", "quotes"),
+    ],
+)  # fmt: skip
+def test_bad_files(write: Any, text: str, says: str) -> None:
+    message = refused(write(text))
+    assert says in message
+    assert "my.yaml" in message
+
+
+def test_files_that_cannot_be_read(tmp_path: Path) -> None:
+    assert "--config FILE" in refused(tmp_path / "none.yaml")
+    assert "Is a directory" in refused(tmp_path)
+
+
+def test_json_round_trip(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What elements read back from the run's folder is what was configured."""
+    monkeypatch.chdir(ROOT)
+    config = load("config.yaml")
+    dataset = config.datasets["installed"]
+    frozen = json.loads(json.dumps(model.to_json(dataset)))
+    assert model.dataset_config(frozen) == dataset
+    assert model.cluster_config(json.loads(json.dumps(model.to_json(config.cluster)))) == config.cluster
+    assert model.verify_config(model.to_json(config.verify)) == config.verify
+    assert model.target_config(model.to_json(config.target)) == config.target

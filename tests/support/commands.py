@@ -1,0 +1,97 @@
+"""The built command, run as a person or Snakemake would."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+ROOT = Path(__file__).resolve().parents[2]
+PATIENCE = 120.0
+"""Seconds that anything may take on a loaded machine."""
+
+SNAKEMAKE = (
+    sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"),
+    "--workflow-profile", str(ROOT / "profiles/default"),
+)  # fmt: skip
+
+
+def penstock(*words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    """Run it to its end."""
+    return run(sys.executable, "-m", "penstock", *words, cwd=cwd)
+
+
+def snakemake(*words: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+    return run(*SNAKEMAKE, *words, cwd=cwd)
+
+
+def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        command,
+        cwd=cwd,
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        errors="backslashreplace",
+        timeout=PATIENCE,
+        check=False,
+    )
+
+
+@contextlib.contextmanager
+def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
+    """A process in a session of its own; whatever is left of the session is killed at the end."""
+    process = subprocess.Popen(
+        command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        text=True, errors="backslashreplace", start_new_session=True,
+    )  # fmt: skip
+    try:
+        yield process
+    finally:
+        kill_session(process.pid)
+        if process.stdout is not None:
+            process.stdout.close()
+        process.wait()
+
+
+def kill_session(session: int) -> None:
+    """kill -9 of everything that descends from a session's leader, again until none is left."""
+    until(lambda: not _kill_once(session), "the session's processes to end")
+
+
+def _kill_once(session: int) -> bool:
+    found = False
+    for pid in session_members(session):
+        found = True
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    return found
+
+
+def session_members(session: int) -> list[int]:
+    """Live processes of a session (zombies left out)."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
+                if int(fields[3]) == session and fields[0] not in "ZX":
+                    found.append(int(entry.name))
+    return found
+
+
+def until(condition: Callable[[], object], what: str) -> None:
+    """Wait for a condition; fails loudly when it never holds."""
+    deadline = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > deadline:
+            raise AssertionError(f"waited {PATIENCE:.0f} s for {what}")
+        time.sleep(0.02)
