@@ -6,12 +6,11 @@ import os
 import signal
 import stat
 import subprocess
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 import xxhash
-from tests.support.engine_runs import make_tree, read_tree, rewrite, shard_run
+from tests.support.engine_runs import make_tree, read_tree, rewrite, shard_run, workers_of
 from tests.support.s3server import S3Server
 
 from penstock.engine import journal
@@ -19,6 +18,7 @@ from penstock.errors import FailedError, InterruptedRunError, NoSpaceError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
 ODD = b"a \xff'\n$(x)".decode("utf-8", "surrogateescape")
 
@@ -26,20 +26,6 @@ ODD = b"a \xff'\n$(x)".decode("utf-8", "surrogateescape")
 def sizes(count: int) -> dict[str, int]:
     files = {f"d{i % 7}/f{i:05d}": (i * 37) % 9000 for i in range(count)}
     return files | {"empty": 0, "block": 1 << 20, "block+": (1 << 20) + 1, "big": 5_000_001, ODD: 10}
-
-
-def workers_of(parent: int) -> list[int]:
-    found = []
-    for folder in Path("/proc").iterdir():
-        if folder.name.isdigit():
-            try:
-                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
-                command = (folder / "cmdline").read_bytes()
-            except (FileNotFoundError, ProcessLookupError):
-                continue
-            if int(fields[1]) == parent and b"penstock.engine.worker" in command:
-                found.append(int(folder.name))
-    return found
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine import journal
-from penstock.errors import FailedError
+from penstock.errors import FailedError, PenstockError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -124,3 +124,9 @@ def test_clear_forgets(tmp_path: Path) -> None:
     written(tmp_path, range(3))
     journal.clear(tmp_path)
     assert journal.replay(tmp_path, SHARD) == {}
+
+
+def test_what_the_system_refuses_is_told_for_people(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    with pytest.raises(PenstockError, match="cannot begin a journal"):
+        opened(tmp_path / "file" / "x")

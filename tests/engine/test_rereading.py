@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.engine_runs import ShardRun, make_tree, rewrite, shard_run
 
-from penstock.config.model import EngineConfig, VerifyConfig
+from penstock.config.model import VerifyConfig
 from penstock.engine import journal
 from penstock.engine.checks import tree_digest
 from penstock.engine.rereading import storage_grade, to_be_read
@@ -143,7 +143,7 @@ def test_a_stop_writes_no_records(run: ShardRun) -> None:
         raise InterruptedRunError(2)
 
     with pytest.raises(InterruptedRunError):
-        run.reread(stop=stop, engine=EngineConfig(limit=100_000))
+        run.reread(stop=stop)
     assert not (run.folder / "records.parquet").exists()
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
@@ -16,7 +17,6 @@ from penstock.sources.opening import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
-    from pathlib import Path
 
     from penstock.core.runs import ShardInfo
     from penstock.engine.task import Outcome, Report
@@ -152,3 +152,18 @@ def rewrite(run: ShardRun, entries: list[Entry]) -> None:
     """The same run with other rows (a new shard: no journal fits it any more)."""
     run.entries = entries
     run.shard = write_shard(run.folder / "shard.parquet", 0, entries)
+
+
+def workers_of(parent: int) -> list[int]:
+    """The engine's workers that are children of this process."""
+    found = []
+    for folder in Path("/proc").iterdir():
+        if folder.name.isdigit():
+            try:
+                fields = (folder / "stat").read_bytes().rpartition(b")")[2].split()
+                command = (folder / "cmdline").read_bytes()
+            except (FileNotFoundError, ProcessLookupError):
+                continue
+            if int(fields[1]) == parent and b"penstock.engine.worker" in command:
+                found.append(int(folder.name))
+    return found

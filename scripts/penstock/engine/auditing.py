@@ -1,8 +1,8 @@
-"""Reads one slice of a published release back and names the rows that are not as published.
+"""Reads one shard of a published release back and names the rows that are not as published.
 
-The rows carry in `reuse` the digest that the manifest has. What was seen is kept in a small
-durable file every few seconds, so a killed audit goes on where it stopped; a damaged row is a
-finding and not a failure: the slice is done when every row was looked at.
+The rows carry in `reuse` the digest that the manifest has. What was seen is kept in a small durable
+file every few seconds, so a killed audit goes on where it stopped; a damaged row is a finding and not a
+failure: the shard is done when every row was looked at.
 """
 
 from __future__ import annotations
@@ -25,6 +25,9 @@ if TYPE_CHECKING:
     from penstock.engine.task import Report, StopCheck
 
 EVERY = 3.0
+"""Seconds between two writings of what was seen: what a kill can cost."""
+SHARE = 20
+"""A writing that takes long (many findings) is followed by this many times its duration."""
 
 
 @dataclass(frozen=True)
@@ -42,25 +45,28 @@ class AuditTask:
 
 @dataclass
 class Seen:
-    """What the attempts so far saw of a shard. `ranges` are rows looked at: [start, end), in order."""
+    """What the attempts so far saw of a shard."""
 
     shard: str
-    ranges: list[list[int]] = field(default_factory=list)
+    rows: bytearray
+    """1 for each row that was looked at."""
     bad: list[tuple[int, str, bool]] = field(default_factory=list)
     """(row, why, it could not be read)."""
     methods: Counter[str] = field(default_factory=Counter)
     files: int = 0
     bytes: int = 0
 
-    def rows(self) -> set[int]:
-        return {row for start, end in self.ranges for row in range(start, end)}
+    @property
+    def left(self) -> int:
+        return self.rows.count(0)
 
     def write(self, path: Path) -> None:
+        """Durable on return."""
         durable.write_json(
             path,
             {
                 "shard": self.shard,
-                "ranges": self.ranges,
+                "ranges": _ranges(self.rows),
                 "bad": self.bad,
                 "methods": self.methods,
                 "files": self.files,
@@ -69,16 +75,21 @@ class Seen:
         )
 
     @classmethod
-    def read(cls, path: Path, shard: str) -> Seen:
+    def read(cls, path: Path, shard: ShardInfo) -> Seen:
         """What is there of this very shard; else nothing was seen yet."""
+        seen = cls(shard.digest, bytearray(shard.rows))
         try:
             raw = durable.read_json(path)
-        except (FileNotFoundError, ValueError):
-            return cls(shard)
-        if not isinstance(raw, dict) or raw.get("shard") != shard:
-            return cls(shard)
-        bad = [(int(row), str(why), bool(unread)) for row, why, unread in raw["bad"]]
-        return cls(shard, raw["ranges"], bad, Counter(raw["methods"]), raw["files"], raw["bytes"])
+            if raw["shard"] != shard.digest:
+                return seen
+            for start, end in raw["ranges"]:
+                seen.rows[start:end] = b"\x01" * (end - start)
+            seen.bad = [(int(row), str(why), bool(unread)) for row, why, unread in raw["bad"]]
+            seen.methods = Counter(raw["methods"])
+            seen.files, seen.bytes = int(raw["files"]), int(raw["bytes"])
+        except (FileNotFoundError, ValueError, KeyError, TypeError):
+            return cls(shard.digest, bytearray(shard.rows))
+        return seen
 
 
 def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, Seen]:
@@ -88,70 +99,67 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     row; what was seen until then is kept.
     """
     outcome = Outcome()
-    run = Run(outcome, task.engine, task.shard, report)
-    try:
-        return outcome, _audit(task, run, stop)
-    finally:
-        run.close()
+    seen = Seen.read(task.seen, task.shard)
+    outcome.resumed_files, outcome.resumed_bytes = seen.files, seen.bytes
+    if seen.left:
+        run = Run(outcome, task.engine, task.shard, report)
+        try:
+            _audit(task, seen, run, stop)
+        finally:
+            run.close()
+    outcome.methods = dict(seen.methods)
+    return outcome, seen
 
 
-def _audit(task: AuditTask, run: Run, stop: StopCheck) -> Seen:
+def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
     from penstock.engine.batches import batches
     from penstock.engine.sizing import LOCAL_KINDS
     from penstock.formats.shards import read_shard
     from penstock.storage.facts import facts
 
-    outcome = run.outcome
-    seen = Seen.read(task.seen, task.shard.digest)
-    looked = seen.rows()
-    outcome.resumed_files, outcome.resumed_bytes = seen.files, seen.bytes
-    left = task.shard.rows - len(looked)
-    if not left:
-        run.report(seen.files, seen.bytes, len(seen.bad))
-        return seen
-    done = frozenset(looked)
-    kept = time.monotonic()
+    outcome, left = run.outcome, seen.left
+    done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
     local = facts(task.data).kind in LOCAL_KINDS
-    setup = {"job": "reread", "data": task.data, "digests": ()}
+    setup = {"job": "audit", "data": task.data, "digests": ()}
     run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=local)
 
     def take(_: Job, answer: tuple[Any, ...]) -> None:
-        _, count, found, failures, size, retries, _linked = answer
-        for row, method, *_rest in found:
-            looked.add(row)
-            seen.methods[method] += 1
-        for row, _path, why, _code, unread in failures:
-            looked.add(row)
-            seen.bad.append((row, why, unread))
+        _, count, looked, _failures, size, retries, _linked = answer
+        for row, method, why, unread in looked:
+            seen.rows[row] = 1
+            if why:
+                seen.bad.append((row, why, unread))
+            else:
+                seen.methods[method] += 1
         seen.files += count
         seen.bytes += size
         outcome.files += count
         outcome.bytes += size
         outcome.retries += retries
 
-    def keep() -> None:
-        seen.ranges = _ranges(looked)
-        seen.write(task.seen)
+    due = time.monotonic() + EVERY
 
     def idle() -> None:
-        nonlocal kept
-        if time.monotonic() - kept > EVERY:
-            keep()
-            kept = time.monotonic()
+        nonlocal due
+        begun = time.monotonic()
+        if begun >= due:
+            seen.write(task.seen)
+            now = time.monotonic()
+            due = now + max(EVERY, SHARE * (now - begun))
 
     try:
         run.go(batches(read_shard(task.rows), done, left, outcome.workers), take, idle, stop)
     finally:
-        keep()
-    outcome.methods = dict(seen.methods)
-    return seen
+        seen.write(task.seen)
 
 
-def _ranges(rows: set[int]) -> list[list[int]]:
-    out: list[list[int]] = []
-    for row in sorted(rows):
-        if out and out[-1][1] == row:
-            out[-1][1] = row + 1
-        else:
-            out.append([row, row + 1])
+def _ranges(rows: bytearray) -> list[tuple[int, int]]:
+    """The runs of ones: [start, end)."""
+    out = []
+    start = rows.find(1)
+    while start >= 0:
+        end = rows.find(0, start)
+        end = len(rows) if end < 0 else end
+        out.append((start, end))
+        start = rows.find(1, end)
     return out

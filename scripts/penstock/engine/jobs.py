@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.config.model import DatasetConfig
     from penstock.core.model import Claim, Entry
+    from penstock.engine.rereader import Rereader
     from penstock.engine.stream import Stream
     from penstock.sources.port import Source
 
@@ -76,6 +77,17 @@ def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
 
 def reread(given: dict[str, Any]) -> tuple[Maker, Renew]:
     from penstock.engine.rereader import Rereader
+
+    return _reading(given, Rereader)
+
+
+def audit(given: dict[str, Any]) -> tuple[Maker, Renew]:
+    from penstock.engine.auditor import Auditor
+
+    return _reading(given, Auditor)
+
+
+def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]:
     from penstock.storage.cold import ColdReader
     from penstock.storage.facts import facts
 
@@ -83,7 +95,7 @@ def reread(given: dict[str, Any]) -> tuple[Maker, Renew]:
     seen = facts(data)
 
     def make(**common: Any) -> Stream:
-        return Rereader(cold=ColdReader(data, seen), digests=given["digests"], **common)
+        return kind(cold=ColdReader(data, seen), digests=given["digests"], **common)
 
     def renew(_: Any) -> None:
         """Nothing here needs credentials."""

@@ -20,6 +20,7 @@ from zlib import crc32
 from penstock.core.model import Copied
 from penstock.errors import FailedError
 from penstock.storage import durable
+from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -48,20 +49,21 @@ class Journal:
     wrong."""
 
     def __init__(self, folder: Path, *, shard_digest: str, run: str, attempt: str, host: str) -> None:
-        durable.make_dirs(folder)
         # An attempt's name may come again (a requeued job); this one never does.
         attempt = f"{attempt}-{secrets.token_hex(4)}"
         self.path = folder / f"{attempt}{SUFFIX}"
-        self._fd = os.open(
-            self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
-        )
-        try:
-            self.append(_header(shard_digest, run, attempt, host).encode())
-            self.sync()
-            durable.fsync_dir(folder)
-        except BaseException:
-            os.close(self._fd)
-            raise
+        with _telling("cannot begin a journal", self.path):
+            durable.make_dirs(folder)
+            self._fd = os.open(
+                self.path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600
+            )
+            try:
+                self.append(_header(shard_digest, run, attempt, host).encode())
+                self.sync()
+                durable.fsync_dir(folder)
+            except BaseException:
+                os.close(self._fd)
+                raise
 
     def append(self, blob: bytes) -> None:
         view = memoryview(blob)
@@ -73,6 +75,15 @@ class Journal:
 
     def close(self) -> None:
         os.close(self._fd)
+
+
+@contextlib.contextmanager
+def _telling(what: str, path: Path) -> Iterator[None]:
+    """An operating system's error as one for people: NoSpaceError, TransientError, FailedError."""
+    try:
+        yield
+    except OSError as error:
+        raise storage_error(error, what, str(path)) from None
 
 
 def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
@@ -123,7 +134,7 @@ def files(folder: Path) -> list[Path]:
 def _values(path: Path) -> Iterator[Any]:
     """The good lines; stops at a torn end, raises for damage before a good line."""
     damaged = 0
-    with path.open("rb") as stream:
+    with _telling("cannot read a journal", path), path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):
             body = raw[9:-1]
             good = raw[-1:] == b"\n" and raw[8:9] == b" " and raw[:8] == b"%08x" % crc32(body)
@@ -160,9 +171,11 @@ def invalidate(folder: Path, shard_digest: str, copied: Iterable[Copied], *, run
     if not lines:
         return
     name = f"bad-{secrets.token_hex(8)}"
-    durable.make_dirs(folder)
     text = _header(shard_digest, run, name, host) + "".join(lines)
-    durable.write_file(folder / f"{name}{SUFFIX}", text.encode())
+    path = folder / f"{name}{SUFFIX}"
+    with _telling("cannot take a journal's records back", path):
+        durable.make_dirs(folder)
+        durable.write_file(path, text.encode())
 
 
 def clear(folder: Path) -> None:

@@ -102,6 +102,7 @@ class Pool:
     def shrink(self, workers: int) -> None:
         """Send the ones home that turned out not to be needed."""
         for member in self.alive[workers:]:
+            member.process.kill()
             self._bury(member)
         self.streams = max(workers, 1)
 

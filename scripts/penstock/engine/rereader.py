@@ -42,7 +42,7 @@ class Rereader(Stream):
         length = entry.length if entry.part >= 0 else entry.size
         digest = xxhash.xxh3_128() if kind == "xxh3_128" else _Tree(int(kind.partition("/")[2]))
         sums = [(name, new_sum(name)) for name in self.digests] if entry.part < 0 else []
-        seen = self.cold.read(entry.path, entry.offset, length, self._consumer(digest, sums))
+        seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest, sums))
         self._whole(entry, seen.stat.st_size)
         read = f"{kind}:{digest.hexdigest()}"
         if read != wanted:
@@ -55,7 +55,8 @@ class Rereader(Stream):
         if size != entry.size:
             raise _broken(entry, f"it has {size} bytes, not {entry.size}")
 
-    def _consumer(self, digest: Any, sums: list[tuple[str, Any]]) -> Any:
+    def consumer(self, digest: Any, sums: Sequence[tuple[str, Any]] = ()) -> Any:
+        """Takes blocks: limited, hashed, counted; raises Stopped once the engine stops."""
         updates = [digest.update, *(one.update for _, one in sums)]
         counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
 

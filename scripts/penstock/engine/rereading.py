@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 from array import array
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine import journal
@@ -62,7 +63,8 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row.
     """
     outcome = Outcome()
-    run = Run(outcome, task.engine, task.shard, report)
+    # The limit is on what is read from the source.
+    run = Run(outcome, replace(task.engine, limit=None), task.shard, report)
     try:
         _reread(task, run, stop)
     finally:
