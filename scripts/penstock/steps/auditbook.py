@@ -2,14 +2,19 @@
 like any others.
 
     audit.json       what is read of which release, and why: written once
-    run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run
-    seen/NNNNN.json  what the elements saw so far
+    run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
+    seen/NNNNN.json  what the elements saw so far, gone when it ended
     findings.jsonl, result.json: at the end; an audit without result.json is open
+
+An open audit is met again by who asks the same; one that nobody worked on for a week is not: what
+it read then says little of today. The newest KEPT audits stay.
 """
 
 from __future__ import annotations
 
+import os
 import secrets
+import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
@@ -17,13 +22,19 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.choosing import Choice
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
-from penstock.storage import durable
+from penstock.storage import durable, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
+
+
+KEPT = 400
+STALE = 7 * 86400
+"""Seconds without any work after which an open audit is given up."""
+_LASTING = frozenset({"audit.json", "result.json", "findings.jsonl"})
 
 
 @dataclass(frozen=True)
@@ -62,7 +73,7 @@ def findings(run: RunLayout) -> Path:
 def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit: int | None) -> Audit:
     """A new audit, durable."""
     now = datetime.now(UTC)
-    name = f"{now:%Y%m%dT%H%M%SZ}-{release}-{secrets.token_hex(3)}"
+    name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = Choice("sample", choice.share, secrets.token_hex(8))
     audit = Audit(name, layout.dataset, release, seal, f"{now:%Y-%m-%dT%H:%M:%SZ}", choice, limit)
@@ -104,18 +115,40 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -
     """The unfinished audit of the same release that asks the same, if there is one."""
     for audit, end in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
-        if end is None and same:
+        if end is None and same and time.time() - _touched(audit.layout(layout)) < STALE:
             return audit
     return None
 
 
-def next_turn(layout: DatasetLayout, release: str, turns: int) -> int:
-    """The slice after the last finished one of this rotation."""
+def next_turn(layout: DatasetLayout, turns: int) -> int:
+    """The slice after the last finished one of this rotation, whatever its release: a slice is a share
+    of the paths, so a dataset that gets new releases often is covered all the same."""
     for audit, end in audits(layout):
         choice = audit.choice
-        if end is not None and audit.release == release and (choice.kind, choice.turns) == ("slice", turns):
+        if end is not None and (choice.kind, choice.turns) == ("slice", turns):
             return (choice.turn + 1) % turns
     return 0
+
+
+def tidy(layout: DatasetLayout) -> None:
+    """Keep of ended (or given up) audits what they found, of the oldest nothing."""
+    for number, (audit, end) in enumerate(list(audits(layout))):
+        run = audit.layout(layout)
+        if number >= KEPT:
+            target.remove_tree(run.folder)
+        elif end is not None or time.time() - _touched(run) >= STALE:
+            for name in os.listdir(run.folder):
+                path = run.folder / name
+                if path.is_dir():
+                    target.remove_tree(path)
+                elif name not in _LASTING:
+                    path.unlink()
+
+
+def _touched(run: RunLayout) -> float:
+    """When somebody last worked on it, in seconds since the epoch."""
+    paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
+    return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
 def last(layout: DatasetLayout, release: str) -> Audit | None:

@@ -8,14 +8,20 @@ giant. What it claims is what was read: the result says how much, and how the ca
 from __future__ import annotations
 
 import json
+import signal
+import stat
+import threading
 import time
 from collections import Counter
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.choosing import Choice
 from penstock.core.findings import Finding, from_json, to_json
-from penstock.errors import FailedError, FindingsError
+from penstock.core.layout import DATA, MANIFEST
+from penstock.errors import FailedError, FindingsError, InterruptedRunError
 from penstock.formats.shards import read_shard
 from penstock.steps import auditbook, auditplan, receipts
 from penstock.steps.arrays import run_array
@@ -24,10 +30,11 @@ from penstock.storage import durable, target
 from penstock.storage.locking import DatasetLock
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo
+    from penstock.core.runs import PlanInfo, ShardInfo
     from penstock.engine.auditing import Seen
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
@@ -61,31 +68,37 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
     """
     request = request or Request()
     layout = context.layout(dataset)
+    target.check_owner(layout)
     release = request.release or target.current(layout)
     if release is None or release not in target.releases(layout):
         raise FailedError(
-            "there is no such release to audit" if request.release else "nothing is published yet",
+            "there is no such release to audit" if release else "nothing is published yet",
             where=f"{dataset}/{release}" if release else dataset,
             hint=f"released are: {', '.join(target.releases(layout)) or 'none'}",
         )
     began = time.time()
-    locked = DatasetLock(
-        layout, run=release, command=STEP, holder_ended=context.cluster.holder_ended, name="audit.lock"
-    )
-    with locked:
+    with auditing(context, layout, release, STEP):
         seal, digest = auditplan.read_seal(layout, release)
         choice = request.choice
         if request.rotate:
-            choice = Choice(
-                "slice", turn=auditbook.next_turn(layout, release, request.rotate), turns=request.rotate
-            )
-        found = auditbook.open_audit(layout, release, digest, choice)
-        audit = found or auditbook.begin(layout, release, digest, choice, request.limit)
-        if found is not None:
+            choice = Choice("slice", turn=auditbook.next_turn(layout, request.rotate), turns=request.rotate)
+        audit = auditbook.open_audit(layout, release, digest, choice)
+        if audit is None:
+            audit = auditbook.begin(layout, release, digest, choice, request.limit)
+        else:
+            audit = replace(audit, limit=request.limit)
             context.emit("note", dataset, STEP, text=f"going on with audit {audit.id}")
         result = _audit(context, layout, audit, seal, digest, began)
+        auditbook.tidy(layout)
     context.emit("end", dataset, STEP, **{k: v for k, v in result.items() if k != "findings"})
     return result
+
+
+def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
+    """The lock of audits and repairs: one of them at a time for each dataset. It is not the dataset's:
+    an audit changes nothing that a run does."""
+    ended = context.cluster.holder_ended
+    return DatasetLock(layout, run=release, command=command, holder_ended=ended, name="audit.lock")
 
 
 def _audit(
@@ -101,62 +114,71 @@ def _audit(
         Finding("manifest", line.partition(": ")[0], line.partition(": ")[2])
         for line in auditplan.unsound(layout, release, seal, digest)
     ]
-    if any(finding.path == "manifest.parquet" for finding in manifest):
+    if any(finding.path == MANIFEST for finding in manifest):
         # Nothing can be judged by a manifest that is not the published one.
         return _close(layout, audit, None, iter(manifest), began, Counter())
+    if not _is_folder(layout.release(release) / DATA):
+        gone = Finding("missing", ".", "the release's data folder is not there")
+        return _close(layout, audit, None, iter([*manifest, gone]), began, Counter())
     plan = auditplan.plan(context, layout, audit, seal)
     context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(plan.shards))
     indices = receipts.indices(plan)
+    shards = receipts.by_index(plan)
+    methods: Counter[str] = Counter()
 
     def ok(index: int) -> bool:
         receipt = receipts.read(folder.receipt(STEP, index))
-        return receipt is not None and receipt.get("shard") == receipts.by_index(plan)[index].digest
+        return receipt is not None and receipt.get("shard") == shards[index].digest
 
-    if indices:
-        run_array(context, dataset, folder, STEP, indices, ok)
-    methods: Counter[str] = Counter()
+    with _Aside(lambda stop: list(look(layout, release, seal, stop)), context.stop.check) as shape:
+        if indices:
+            run_array(context, dataset, folder, STEP, indices, ok)
+        shaped = shape.result()
+    known = {finding.path for finding in shaped if finding.kind != "mode"}
+    # What is wrong with its shape cannot have the right bytes: it was told already.
+    read = (f for f in _read(folder, plan, methods) if f.path not in known)
+    return _close(layout, audit, plan, chain(manifest, shaped, read), began, methods)
 
-    def findings() -> Iterator[Finding]:
-        yield from manifest
-        shaped = set()
-        for finding in look(layout, release, seal, context.stop.check):
-            if finding.kind in ("missing", "replaced"):
-                shaped.add(finding.path)
-            yield finding
-        for finding in _read(folder, plan, methods):
-            # Its bytes could not be right: it was told already.
-            if finding.path not in shaped:
-                yield finding
 
-    return _close(layout, audit, plan, findings(), began, methods)
+class _Aside:
+    """Work in a thread beside the elements; left early, it is told to stop and awaited."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], list[Finding]], stop: Callable[[], None]) -> None:
+        self._left = threading.Event()
+        self._stop = stop
+        self._pool = ThreadPoolExecutor(1)
+        self._future = self._pool.submit(work, self._check)
+
+    def _check(self) -> None:
+        self._stop()
+        if self._left.is_set():
+            raise InterruptedRunError(signal.SIGTERM)
+
+    def result(self) -> list[Finding]:
+        return self._future.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._pool.shutdown()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
 
 
 def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
     """What the elements found, by file: the damaged parts of a giant are one finding."""
-    from penstock.engine.auditing import Seen
-
-    for shard in plan.shards:
-        seen = Seen.read(auditbook.seen(folder, shard.index), shard.digest)
-        methods.update(seen.methods)
-        if not seen.bad:
-            continue
-        yield from _named(folder, shard.index, seen)
-
-
-def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
-    bad = {row: (why, unread) for row, why, unread in seen.bad}
-    row = 0
     held: Finding | None = None
-    for batch in read_shard(folder.shard(index)):
-        for entry in batch:
-            told = bad.get(row)
-            row += 1
-            if told is None:
-                continue
-            why, unread = told
-            finding = Finding("unread" if unread else "changed", entry.path, why)
-            if entry.part >= 0:
-                finding = finding._replace(parts=(entry.part,))
+    for shard in plan.shards:
+        seen = _seen(folder, shard)
+        methods.update(seen.methods)
+        for finding in _named(folder, shard.index, seen):
             if held is not None and held.path == finding.path:
                 held = held._replace(parts=(*held.parts, *finding.parts))
                 continue
@@ -167,25 +189,59 @@ def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
         yield held
 
 
+def _seen(folder: RunLayout, shard: ShardInfo) -> Seen:
+    """What the elements saw of a shard, all of it, as the last one left it."""
+    from penstock.engine.auditing import Seen
+
+    path = auditbook.seen(folder, shard.index)
+    receipt = receipts.read(folder.receipt(STEP, shard.index)) or {}
+    seen = Seen.read(path, shard)
+    if seen.left or receipts.file_digest(path) != receipt.get("seen"):
+        receipts.drop(folder.receipt(STEP, shard.index))
+        raise FailedError(
+            "what an element saw is not what it wrote",
+            where=str(path),
+            hint="the same command reads it again",
+        )
+    return seen
+
+
+def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
+    if not seen.bad:
+        return
+    bad = {row: (why, unread) for row, why, unread in seen.bad}
+    row = 0
+    for batch in read_shard(folder.shard(index)):
+        for entry in batch:
+            told = bad.get(row)
+            row += 1
+            if told is not None:
+                why, unread = told
+                parts = (entry.part,) if entry.part >= 0 else ()
+                yield Finding("unread" if unread else "changed", entry.path, why, parts)
+
+
 def _close(
     layout: DatasetLayout,
     audit: Audit,
     plan: PlanInfo | None,
-    found: Iterator[Finding],
+    found: Iterable[Finding],
     began: float,
     methods: Counter[str],
 ) -> dict[str, Any]:
     folder = audit.layout(layout)
     counts: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
-    lines = []
-    for finding in found:
-        counts[finding.kind] += 1
-        told = to_json(finding)
-        lines.append(json.dumps(told, sort_keys=True))
-        if len(shown) < SHOWN:
-            shown.append(told)
-    durable.write_file(auditbook.findings(folder), "".join(f"{line}\n" for line in lines).encode())
+
+    def lines() -> Iterator[bytes]:
+        for finding in found:
+            counts[finding.kind] += 1
+            told = to_json(finding)
+            if len(shown) < SHOWN:
+                shown.append(told)
+            yield json.dumps(told, sort_keys=True).encode() + b"\n"
+
+    durable.write_file(auditbook.findings(folder), b"".join(lines()))
     result = {
         "dataset": layout.dataset,
         "release": audit.release,
@@ -195,11 +251,12 @@ def _close(
         "findings": shown,
         "all_findings": str(auditbook.findings(folder)),
         "files": plan.files if plan else 0,
+        "rows": sum(shard.rows for shard in plan.shards) if plan else 0,
         "bytes": plan.bytes if plan else 0,
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
-        "promise": audit.choice.promise() if plan else "nothing was read: the manifest is damaged",
+        "promise": audit.choice.promise() if plan else "no file was read",
         "began": audit.created,
         "seconds": round(time.time() - began, 3),
     }

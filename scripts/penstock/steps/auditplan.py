@@ -21,7 +21,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.config.model import Config
     from penstock.core.choosing import Choice
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.model import Record
@@ -36,7 +35,10 @@ def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]
     """The seal and its `sha256:<hex>`. Raises FindingsError when it is missing or damaged."""
     path = layout.release(release) / SEAL
     try:
-        return durable.read_json(path), receipts.file_digest(path)
+        seal = durable.read_json(path)
+        if not isinstance(seal, dict):
+            raise ValueError("it is no seal")
+        return seal, receipts.file_digest(path)
     except (OSError, ValueError) as error:
         raise FindingsError(
             "the release's seal cannot be read",
@@ -71,7 +73,8 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
     |--------------------------------|--------------------------------------------------|
     | the seal's bytes               | its digest in history.jsonl, off the release     |
     | each manifest's bytes          | their digests in the seal                        |
-    | the records, one by one        | the root of the seal's tree                      |
+    | the records, one by one        | the root of the seal's tree, where no history    |
+    |                                | vouches for the seal                             |
     """
     why = []
     known = published_seal(layout, release)
@@ -89,7 +92,8 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
             continue
         if found != told.get("sha256"):
             why.append(f"{name}: its bytes are not those that were sealed")
-    if any(line.startswith(MANIFEST) for line in why):
+    if known == digest or any(line.startswith(MANIFEST) for line in why):
+        # The same bytes as were sealed hold the same records.
         return why
     tree = Tree()
     try:
@@ -129,7 +133,9 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
     """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        return runs.plan_info(durable.read_json(folder.plan))
+        made = runs.plan_info(durable.read_json(folder.plan))
+        _describe(context, layout, audit, seal, len(made.shards))
+        return made
     manifest = layout.release(audit.release) / MANIFEST
     files = total = size = work = 0
     for batch in read_manifest(manifest):
@@ -163,7 +169,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         folders=0,
         why=(f"{total} rows of {files} files", decision.why, audit.choice.promise()),
     )
-    durable.write_json(folder.run_file, runs.to_json(_info(context.config, layout, audit, seal)))
+    _describe(context, layout, audit, seal, len(shards))
     durable.write_json(folder.plan, runs.to_json(made))
     return made
 
@@ -195,12 +201,18 @@ def _shards(folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list
     return made
 
 
-def _info(config: Config, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]) -> runs.RunInfo:
-    """What the elements need to know; the engine's settings are today's, with the audit's limit."""
+def _describe(
+    context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any], shards: int
+) -> None:
+    """What the elements need to know; the engine's settings are today's. The audit's limit is shared by
+    the elements that can run at once."""
     from dataclasses import replace
 
-    engine = replace(config.engine, limit=audit.limit) if audit.limit else config.engine
-    return runs.RunInfo(
+    engine = context.config.engine
+    if audit.limit:
+        at_once = max(1, min(shards, context.cluster.slots("audit")))
+        engine = replace(engine, limit=max(1, audit.limit // at_once))
+    info = runs.RunInfo(
         run=audit.id,
         dataset=layout.dataset,
         release=audit.release,
@@ -213,3 +225,4 @@ def _info(config: Config, layout: DatasetLayout, audit: Audit, seal: dict[str, A
         state_root=str(layout.state_root) if layout.state_root else None,
         config={"engine": to_json(engine)},
     )
+    durable.write_json(audit.layout(layout).run_file, runs.to_json(info))

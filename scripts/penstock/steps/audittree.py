@@ -11,9 +11,10 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.findings import Finding
-from penstock.core.layout import DATA, MANIFEST
+from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.formats.manifest import read_manifest
-from penstock.storage.walk import walk
+from penstock.storage.beneath import open_beneath
+from penstock.storage.walk import kind_of, walk
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.storage.walk import Found
+
+_LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Policy:
@@ -33,16 +36,16 @@ class Policy:
         self.gid: int | None = told.get("gid")
         self.uid: int | None = told.get("uid")
 
-    def deviates(self, found: Found) -> str:
+    def deviates(self, kind: str, mode: int, uid: int, gid: int) -> str:
         """In words; "" when it is as published."""
         why = []
-        mode = self.dir_mode if found.kind == "dir" else self.file_mode
-        if mode is not None and found.mode != mode:
-            why.append(f"mode {found.mode:04o}, published with {mode:04o}")
-        if self.uid is not None and found.uid != self.uid:
-            why.append(f"owner {found.uid}, published by {self.uid}")
-        if self.gid is not None and found.gid != self.gid:
-            why.append(f"group {found.gid}, published with {self.gid}")
+        wanted = self.dir_mode if kind == "dir" else self.file_mode
+        if wanted is not None and mode != wanted:
+            why.append(f"mode {mode:04o}, published with {wanted:04o}")
+        if self.uid is not None and uid != self.uid:
+            why.append(f"owner {uid}, published by {self.uid}")
+        if self.gid is not None and gid != self.gid:
+            why.append(f"group {gid}, published with {self.gid}")
         return ", ".join(why)
 
 
@@ -50,70 +53,105 @@ def look(
     layout: DatasetLayout, release: str, seal: dict[str, Any], stop: Callable[[], None]
 ) -> Iterator[Finding]:
     """All deviations of the tree from the manifest, in the order of the paths."""
-    folder = layout.release(release)
-    policy = Policy(seal)
-    yield from _above(layout, release, policy)
-    tree = walk(folder / DATA)
-    found = next(tree, None)
-    for batch in read_manifest(folder / MANIFEST):
-        stop()
-        for record in batch:
-            name = os.fsencode(record.path)
-            while found is not None and _order(found) < name:
-                yield from _beside(found, name, policy)
-                found = next(tree, None)
-            if found is not None and _order(found) == name:
-                yield from _same(found, record, policy)
-                found = next(tree, None)
-            elif found is not None and found.kind == "dir" and found.path == record.path:
-                yield Finding("replaced", record.path, "a folder stands in its place")
-            else:
-                yield Finding("missing", record.path, "it is not there")
-    while found is not None:
-        yield from _beside(found, b"", policy)
+    shape = _Shape(layout, release, Policy(seal))
+    try:
+        yield from shape.above()
+        yield from shape.compare(stop)
+    finally:
+        shape.close()
+
+
+class _Shape:
+    def __init__(self, layout: DatasetLayout, release: str, policy: Policy) -> None:
+        self._folder, self._policy = layout.release(release), policy
+        self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        self._told: set[str] = set()
+        """Folders that were told already: as what stands in a file's place, or as unreadable."""
+        self._dark: list[Finding] = []
+
+    def close(self) -> None:
+        os.close(self._root)
+
+    def above(self) -> Iterator[Finding]:
+        """The release's own folder: nothing beside `data` and the control files, and the mode of `data`."""
+        for name in sorted(os.listdir(self._folder)):
+            if name not in (DATA, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL):
+                yield Finding("extra", f"../{name}", "it stands beside data/ and belongs to no release")
+        seen = os.fstat(self._root)
+        why = self._policy.deviates("dir", stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid)
+        if why:
+            yield Finding("mode", ".", why)
+
+    def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
+        tree = walk(self._folder / DATA, unreadable=self._unreadable)
         found = next(tree, None)
+        for batch in read_manifest(self._folder / MANIFEST):
+            stop()
+            for record in batch:
+                name = os.fsencode(record.path)
+                while found is not None and _order(found) < name:
+                    yield from self._beside(found, name)
+                    found = next(tree, None)
+                    if self._dark:
+                        yield self._dark.pop()
+                if found is not None and _order(found) == name:
+                    yield from self._same(found, record)
+                    found = next(tree, None)
+                else:
+                    yield from self._absent(record)
+        while found is not None:
+            yield from self._beside(found, b"")
+            found = next(tree, None)
+            if self._dark:
+                yield self._dark.pop()
 
+    def _unreadable(self, folder: str, error: OSError) -> None:
+        self._told.add(folder)
+        why = f"the folder cannot be read: {os.strerror(error.errno or 0)}"
+        self._dark.append(Finding("unread", folder, why))
 
-def _above(layout: DatasetLayout, release: str, policy: Policy) -> Iterator[Finding]:
-    """The release's own folder: nothing beside `data` and the control files, and its mode."""
-    from penstock.core.layout import MANIFEST_SHA256, MANIFEST_XXH, SEAL
+    def _absent(self, record: Record) -> Iterator[Finding]:
+        """Nothing of that name in its place of the order: gone, a folder now, or in a folder that
+        cannot be read (which is told)."""
+        try:
+            fd = open_beneath(self._root, record.path, _LOOK)
+        except PermissionError:
+            return
+        except OSError:
+            yield Finding("missing", record.path, "it is not there")
+            return
+        try:
+            kind = kind_of(os.fstat(fd).st_mode)
+        finally:
+            os.close(fd)
+        if kind == "dir":
+            self._told.add(record.path)
+            yield Finding("replaced", record.path, "a folder stands in its place")
+        elif not any(record.path.startswith(f"{folder}/") for folder in self._told):
+            yield Finding("missing", record.path, "it was not there when its folder was read")
 
-    folder = layout.release(release)
-    with os.scandir(folder) as entries:
-        names = sorted(entry.name for entry in entries)
-    for name in names:
-        if name not in (DATA, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL):
-            yield Finding("extra", f"../{name}", "it stands beside data/ and belongs to no release")
-    seen = os.stat(folder / DATA, follow_symlinks=False)
-    if policy.dir_mode is not None and stat.S_IMODE(seen.st_mode) != policy.dir_mode:
-        yield Finding(
-            "mode", ".", f"mode {stat.S_IMODE(seen.st_mode):04o}, published with {policy.dir_mode:04o}"
-        )
+    def _beside(self, found: Found, upto: bytes) -> Iterator[Finding]:
+        """Something that no record names: good only as a folder on the way to the next record."""
+        if found.kind != "dir":
+            yield Finding("extra", found.path, f"a {found.kind} that was not published")
+        elif upto.startswith(_order(found)):
+            why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
+            if why:
+                yield Finding("mode", found.path, why)
+        elif found.path not in self._told:
+            yield Finding("extra", found.path, "a folder that was not published")
+
+    def _same(self, found: Found, record: Record) -> Iterator[Finding]:
+        if found.kind != "file":
+            yield Finding("replaced", record.path, f"a {found.kind} stands in its place")
+            return
+        if found.size != record.size:
+            yield Finding("changed", record.path, f"it has {found.size} bytes, not {record.size}")
+        why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
+        if why:
+            yield Finding("mode", record.path, why)
 
 
 def _order(found: Found) -> bytes:
     name = os.fsencode(found.path)
     return name + b"/" if found.kind == "dir" else name
-
-
-def _beside(found: Found, upto: bytes, policy: Policy) -> Iterator[Finding]:
-    """Something that no record names: good only as a folder on the way to the next record."""
-    if found.kind != "dir":
-        yield Finding("extra", found.path, f"a {found.kind} that was not published")
-    elif not upto.startswith(_order(found)):
-        yield Finding("extra", found.path, "a folder that was not published")
-    else:
-        why = policy.deviates(found)
-        if why:
-            yield Finding("mode", found.path, why)
-
-
-def _same(found: Found, record: Record, policy: Policy) -> Iterator[Finding]:
-    if found.kind != "file":
-        yield Finding("replaced", record.path, f"a {found.kind} stands in its place")
-        return
-    if found.size != record.size:
-        yield Finding("changed", record.path, f"it has {found.size} bytes, not {record.size}")
-    why = policy.deviates(found)
-    if why:
-        yield Finding("mode", record.path, why)

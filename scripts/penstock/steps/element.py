@@ -170,7 +170,7 @@ def _audit(
     )
     durable.make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)
-    return outcome, {"findings": len(seen.bad)}
+    return outcome, {"findings": len(seen.bad), "seen": receipts.file_digest(task.seen)}
 
 
 def _receipt(

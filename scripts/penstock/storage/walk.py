@@ -10,7 +10,7 @@ from penstock.storage.beneath import Folders
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -41,10 +41,11 @@ def kind_of(mode: int) -> str:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-def walk(data: Path) -> Iterator[Found]:
+def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> Iterator[Found]:
     """Everything below `data`, once, in ascending byte order of the paths, a folder counting as its name
     with "/" after it (so the files alone are in the byte order of their paths), each folder before what
     it holds. Memory: the names of the folders on the way down. What vanishes meanwhile is an error.
+    A folder that this account may not read is told to `unreadable`, and left out, where it is given.
     Raises by `failures.storage_error`."""
     try:
         root = os.open(data, _FOLDER)
@@ -72,7 +73,14 @@ def walk(data: Path) -> Iterator[Found]:
             if below is None:
                 stack.pop()
             else:
-                stack.append((below, iter(_names(folders.get(below)))))
+                try:
+                    lower = _names(folders.get(below))
+                except PermissionError as error:
+                    if unreadable is None:
+                        raise
+                    unreadable(below, error)
+                    lower = []
+                stack.append((below, iter(lower)))
     except OSError as error:
         raise storage_error(error, "cannot walk", str(data / here)) from None
     finally:

@@ -1,0 +1,103 @@
+"""A dataset staged and published in this process, to be damaged, audited and repaired."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, Any
+
+from tests.support.staging_runs import context_for
+
+from penstock.cluster.local import LocalCluster
+from penstock.config.model import SourceConfig
+from penstock.core.layout import DATA
+from penstock.steps import copying, listing, permissions, planning, publishing, verifying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+STEPS = (listing.run, planning.run, copying.run, permissions.run, verifying.run, publishing.run)
+
+
+def content(number: int, size: int) -> bytes:
+    """Bytes that differ from file to file, the same whenever asked."""
+    block = number.to_bytes(4, "big") + b"penstock"
+    return (block * (size // len(block) + 1))[:size]
+
+
+def publish(context: Context, dataset: str = "data") -> dict[str, Any]:
+    """All steps up to the release; publish's result."""
+    result: dict[str, Any] = {}
+    for step in STEPS:
+        result = step(context, dataset)
+    return result
+
+
+@contextlib.contextmanager
+def published(tmp_path: Path, source: Path | str, **changes: Any) -> Iterator[Context]:
+    """A context whose dataset `data` is published; `options` are the source's storage options,
+    `verify` a VerifyConfig, the rest as in `context_for`."""
+    from dataclasses import replace
+
+    options = changes.pop("options", None)
+    verify = changes.pop("verify", None)
+    engine = changes.pop("engine", None)
+    if options is not None:
+        changes["sources"] = (SourceConfig(str(source), "", options),)
+    context = context_for(tmp_path, source, **changes)
+    config = context.config
+    context.config = replace(config, verify=verify or config.verify, engine=engine or config.engine)
+    try:
+        publish(context)
+        yield context
+    finally:
+        assert isinstance(context.cluster, LocalCluster)
+        context.cluster.close()
+
+
+def data_of(context: Context, dataset: str = "data") -> Path:
+    """The published `data` folder that `current` names."""
+    layout = context.layout(dataset)
+    return layout.folder / os.readlink(layout.current) / DATA
+
+
+@contextlib.contextmanager
+def writable(folder: Path) -> Iterator[None]:
+    """The folder's write bit for a moment: its mode is what it was afterwards."""
+    mode = folder.stat().st_mode & 0o7777
+    folder.chmod(mode | 0o200)
+    try:
+        yield
+    finally:
+        folder.chmod(mode)
+
+
+def damage(path: Path, change: Callable[[Path], None]) -> None:
+    """Let `change` do what it likes with a file; its folder's mode and times are as before, its own
+    too as far as it is still a file."""
+    before, above = path.lstat(), path.parent.stat()
+    with writable(path.parent):
+        change(path)
+    if path.is_file() and not path.is_symlink():
+        path.chmod(before.st_mode & 0o7777)
+        os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    os.utime(path.parent, ns=(above.st_atime_ns, above.st_mtime_ns))
+
+
+def flip(path: Path, offset: int = 0) -> None:
+    """One bit at rest, with the modification time of before."""
+
+    def change(file: Path) -> None:
+        file.chmod(0o600)
+        with file.open("r+b") as stream:
+            stream.seek(offset)
+            byte = stream.read(1)[0]
+            stream.seek(offset)
+            stream.write(bytes([byte ^ 1]))
+            stream.flush()
+            os.fsync(stream.fileno())
+
+    damage(path, change)
