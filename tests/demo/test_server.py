@@ -273,7 +273,7 @@ def test_stopping_it_ends_every_process(folder: Path) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [["--host", "0.0.0.0"], ["--host", "example.org"], ["--root", "/nonexistent"], ["--tls-cert", "x"]],
+    [["--host", "0.0.0.0"], ["--host", "example.org"], ["--root", "/dev/null/none"], ["--tls-cert", "x"]],
 )
 def test_bad_options_are_usage_errors(folder: Path, options: list[str]) -> None:
     command = [sys.executable, "-m", "penstock.demo.server", "--root", str(folder), "--bucket", "b", *options]
