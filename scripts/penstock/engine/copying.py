@@ -72,7 +72,7 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
-        local = _local(task, seen.kind)
+        local = outcome.durability != "fsync" and _local(task, seen.kind)
         run.start(setup, rows=rows, total=total, local=local)
         book = journal.Journal(
             task.journals,

@@ -3,7 +3,7 @@
     configured            processes                        streams (processes x threads)
     workers, streams      as configured                    as configured, at least one a process
     local source+target   one a CPU                        one a CPU at first, up to 4 a CPU
-    anything else         one a CPU                        4 a CPU at first, up to 64
+    anything else, fsync  one a CPU                        4 a CPU at first, up to 64
     few rows              no more than rows                no more than rows
     little memory         no more than it holds            the same
     a byte limit          -                                no more than the limit feeds
@@ -74,7 +74,9 @@ def size(
     if limit is not None:
         # A stream that waits long for its turn would lose its connection.
         bounds.append((limit // SMALL, f"a limit of {limit} bytes a second"))
-    top, why = (4 * count, "local disks") if local else (MOST_STREAMS, "over a network")
+    top, why = (
+        (4 * count, "local disks") if local else (MOST_STREAMS, "calls that wait for a network or an fsync")
+    )
     most, why = _least(min(MOST_STREAMS, top), why, bounds)
     most = max(count, most)
     first = min(most, count if local else 4 * count)
