@@ -56,8 +56,9 @@ def history(context: Context) -> list[dict[str, Any]]:
     return [json.loads(line) for line in context.layout("data").history.read_text().splitlines()]
 
 
-def test_the_whole_way_from_a_folder(context: Context, source: Path) -> None:
-    receipt = go(context)
+def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
+    with staging(tmp_path, source, local=True) as context:
+        receipt = go(context)
     layout = context.layout("data")
     release = layout.release(receipt["release"])
     assert content(layout.current / "data") == content(source)

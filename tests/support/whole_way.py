@@ -1,21 +1,27 @@
-"""A dataset staged step by step in this process, with real local elements; and what must be true."""
+"""A dataset staged step by step in this process, and what must be true."""
 
 from __future__ import annotations
 
 import os
+import time
 from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tests.support.staging_runs import context_for
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import PlanConfig
+from penstock.cluster.port import State, Status
+from penstock.config.model import EngineConfig, PlanConfig
 from penstock.steps import copying, listing, permissions, planning, publishing, verifying
+from penstock.steps.context import Stop
+from penstock.steps.element import run_element
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
-    from pathlib import Path
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from penstock.cluster.port import ArraySpec
     from penstock.steps.context import Context
 
 STEPS = {
@@ -40,16 +46,64 @@ FILES: Mapping[str, bytes] = {
 }
 
 
+class InProcess:
+    """A cluster whose elements are done by this process as soon as they are submitted, one by one."""
+
+    kind = "local"
+
+    def __init__(self) -> None:
+        self._ended: dict[str, dict[int, Status]] = {}
+
+    def check(self, steps: Sequence[str]) -> Sequence[str]:
+        return ()
+
+    def slots(self, step: str) -> int:
+        return 1
+
+    def max_array(self) -> int:
+        return 1000
+
+    def submit(self, spec: ArraySpec) -> str:
+        words = list(spec.command)
+        folder = Path(words[words.index("--run") + 1])
+        array = f"in-process-{len(self._ended)}"
+        self._ended[array] = {}
+        for index in spec.indices:
+            began = time.time()
+            code = run_element(folder, spec.step, index, "auto", Stop())
+            state = State.FAILED if code else State.DONE
+            self._ended[array][index] = Status(state, f"exit {code}", "here", began, time.time())
+        return array
+
+    def find(self, name: str) -> str | None:
+        return None
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        return {i: self._ended.get(array, {}).get(i, Status(State.LOST)) for i in indices}
+
+    def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
+        return
+
+    def interval(self, waited: float) -> float:
+        return 0.001
+
+    def holder_ended(self, job: str) -> bool:
+        return False
+
+
 @contextmanager
 def staging(tmp_path: Path, source: Path | str, **changes: Any) -> Iterator[Context]:
-    """A context whose elements end with it."""
+    """A context whose elements end with it. `local=True`: they are processes of their own."""
     changes.setdefault("plan", SMALL)
+    local = changes.pop("local", False)
     context = context_for(tmp_path, source, **changes)
+    context.config = replace(context.config, engine=EngineConfig(workers=1))
+    cluster = LocalCluster(context.config.cluster)
+    context.cluster = cluster if local else InProcess()
     try:
         yield context
     finally:
-        if isinstance(context.cluster, LocalCluster):
-            context.cluster.close()
+        cluster.close()
 
 
 def go(context: Context, *, upto: str = "publish", after: str = "") -> dict[str, Any]:

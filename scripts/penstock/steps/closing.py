@@ -43,8 +43,12 @@ class Deviations:
     """Size, kind or times are not those that verify saw."""
     contradicted: list[str] = field(default_factory=list)
     """Giants whose parts contradict the source's own checksum."""
+    wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
+    """Their paths, and the shards that hold their parts: to be copied again."""
+    weak: list[str] = field(default_factory=list)
+    """Read back, but with less evidence than this file system can give: a page stayed in a cache."""
     shards: set[int] = field(default_factory=set)
-    """Shards of what is missing, touched or contradicted."""
+    """Shards of what is missing, touched, contradicted or weak."""
     counts: dict[str, int] = field(default_factory=dict)
 
     def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
@@ -74,7 +78,7 @@ def close(
     data: Path,
     ask: Callable[[Entry], Sequence[Claim]],
     deviations: Deviations,
-) -> Iterator[Record]:
+) -> Iterator[Whole]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError when the records are not those of the listing. What deviates on the target
@@ -105,7 +109,7 @@ def close(
             if why:
                 deviations.add("touched", f"{record.path!r}: {why}", whole.shards)
             found = next(tree, None)
-        yield record
+        yield whole
     while found is not None:
         deviations.add("extra", _named(found))
         found = next(tree, None)
@@ -173,6 +177,7 @@ def _giant(
             grade, proof = judge_giant(entry.key, combined, ask(entry))
     except IntegrityError as error:
         deviations.add("contradicted", str(error), shards)
+        deviations.wrong[entry.path] = shards
     weakest = min(records, key=lambda r: STORAGE_GRADES.index(r.storage_grade))
     # Verify starts when copy has ended: all parts saw the same times, or the file was touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}

@@ -1,6 +1,6 @@
 """What a release claims of its files, counted while the records pass, and what is too little.
 
-A refusal names the files. Empty files prove themselves: their size is all there is.
+Empty files prove themselves: their size is all there is.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
-from penstock.errors import FindingsError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -17,14 +16,13 @@ if TYPE_CHECKING:
     from penstock.config.model import VerifyConfig
     from penstock.core.model import Record
 
-SHOWN = 20
 Amounts = dict[str, dict[str, int]]
 """Grade to {"files", "bytes"}."""
 
 
 @dataclass
 class Evidence:
-    """Counts of the grades, and the files below what is required."""
+    """Counts of the grades, and what is required."""
 
     minimum: str
     """The weakest storage grade that is allowed."""
@@ -33,36 +31,19 @@ class Evidence:
     source: Amounts = field(default_factory=dict)
     storage: Amounts = field(default_factory=dict)
     methods: Amounts = field(default_factory=dict)
-    weak: list[str] = field(default_factory=list)
-    count_weak: int = 0
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record) -> str:
+        """Count it; returns why it is too little, or ""."""
         _count(self.source, record.source_grade, record.size)
         _count(self.storage, record.storage_grade, record.size)
         _count(self.methods, record.method, record.size)
         if not record.size:
-            return
+            return ""
         if STORAGE_GRADES.index(record.storage_grade) < STORAGE_GRADES.index(self.minimum):
-            self._weak(record, f"{record.storage_grade} ({record.method}), required is {self.minimum}")
+            return f"{record.path!r}: {record.storage_grade} ({record.method}), required is {self.minimum}"
         if self.full and record.source_grade != "full":
-            self._weak(record, f"source grade {record.source_grade}, required is full")
-
-    def _weak(self, record: Record, why: str) -> None:
-        self.count_weak += 1
-        if len(self.weak) < SHOWN:
-            self.weak.append(f"{record.path!r}: {why}")
-
-    def judge(self, dataset: str) -> None:
-        """Raises FindingsError (exit 4) that names the files with too little evidence."""
-        if not self.count_weak:
-            return
-        more = [f"and {self.count_weak - len(self.weak)} more"] if self.count_weak > len(self.weak) else []
-        raise FindingsError(
-            f"{self.count_weak} files are proven too weakly to be published",
-            where=dataset,
-            why="\n  " + "\n  ".join([*self.weak, *more]),
-            hint="lower `verify.minimum_grade` or `verify.source_checksum`, or verify on another node",
-        )
+            return f"{record.path!r}: source grade {record.source_grade}, required is full"
+        return ""
 
     def to_json(self) -> dict[str, Any]:
         return {

@@ -42,7 +42,7 @@ def seal_staging(
     context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo
 ) -> Deviations:
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
-    holds deviations. Raises FindingsError for too little evidence, FailedError."""
+    holds deviations. Raises FailedError."""
     staging = context.layout(dataset).staging(info.release)
     try:
         for name in (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256):
@@ -68,8 +68,11 @@ def _seal(
         rows = _rows(folder, plan)
         ask = _asking(context, dataset)
         waiting: list[Record] = []
-        for record in close(plan, read_listing(folder.listing), rows, staging / DATA, ask, deviations):
-            evidence.add(record)
+        for whole in close(plan, read_listing(folder.listing), rows, staging / DATA, ask, deviations):
+            record = whole.record
+            weak = evidence.add(record)
+            if weak:
+                deviations.add("weak", weak, whole.shards)
             tree.add(canonical(record))
             giants += bool(record.parts)
             left_out += not _list(record, xxh, sha)
@@ -81,7 +84,6 @@ def _seal(
                 context.emit("progress", dataset, "publish", files=tree.count)
         if deviations:
             return deviations
-        evidence.judge(dataset)
         parquet.add(waiting)
         manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.close(), "records": tree.count}}
         for name, sums in ((MANIFEST_XXH, xxh), (MANIFEST_SHA256, sha)):
