@@ -48,6 +48,8 @@ COMMANDS = (
     Command("verify", "read back what was stored, past the caches, and compare", _STEP),
     Command("publish", "walk once more, seal, and reveal the release by one rename", _STEP),
     Command("report", "write the HTML report and the closing summary", _STEP),
+    Command("audit", "read a published release back and compare it with its manifest", "auditing:audit"),
+    Command("repair", "fetch anew what the last audit found damaged, and only that", "auditing:repair"),
     Command("element", "the work of one array element (called by the cluster)", "element:run", "apart", True),
 )
 

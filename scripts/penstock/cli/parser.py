@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import argparse
+import importlib
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.cli.commands import COMMANDS, Command
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
 PROGRESS = ("auto", "rich", "lines", "json", "off")
 EXIT_STATUS = """\
@@ -84,8 +88,46 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--dry-run", action="store_true", help="show what would run")
     elif command.name == "report":
         parser.add_argument("--html", type=Path, metavar="FILE", help="where the report goes")
+    elif command.name in ("audit", "repair"):
+        parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
+        if command.name == "audit":
+            _audit_arguments(parser)
     elif command.name == "element":
         parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
         parser.add_argument("--step", choices=("copy", "verify", "audit"), required=True, help="what is done")
         parser.add_argument("--attempt", default="auto", help="a name for this attempt (default: auto)")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")
+
+
+def _audit_arguments(parser: argparse.ArgumentParser) -> None:
+    much = parser.add_mutually_exclusive_group()
+    much.add_argument(
+        "--sample", type=_checked("choosing", "parse_share", "a share such as 1%"), metavar="SHARE",
+        help="read a random sample, such as 1%%",
+    )  # fmt: skip
+    much.add_argument(
+        "--fraction", type=_checked("choosing", "parse_turns", "a fraction such as 1/30"), metavar="1/N",
+        help="read the next slice of a rotation: N runs read everything",
+    )  # fmt: skip
+    parser.add_argument(
+        "--limit", type=_rate, metavar="RATE", help="read no faster in all than this, such as 200MiB/s"
+    )
+
+
+def _checked(module: str, function: str, expected: str) -> Callable[[str], Any]:
+    def check(text: str) -> Any:
+        try:
+            return getattr(importlib.import_module(f"penstock.core.{module}"), function)(text)
+        except ValueError:
+            raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
+
+    return check
+
+
+def _rate(text: str) -> int:
+    from penstock.config.units import rate
+
+    try:
+        return rate(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None

@@ -116,12 +116,12 @@ def _audit(
     ]
     if any(finding.path == MANIFEST for finding in manifest):
         # Nothing can be judged by a manifest that is not the published one.
-        return _close(layout, audit, None, iter(manifest), began, Counter())
+        return _close(layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
         gone = Finding("missing", ".", "the release's data folder is not there")
-        return _close(layout, audit, None, iter([*manifest, gone]), began, Counter())
+        return _close(layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
     plan = auditplan.plan(context, layout, audit, seal)
-    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(plan.shards))
+    context.emit("start", dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
     indices = receipts.indices(plan)
     shards = receipts.by_index(plan)
     methods: Counter[str] = Counter()
@@ -137,7 +137,7 @@ def _audit(
     known = {finding.path for finding in shaped if finding.kind != "mode"}
     # What is wrong with its shape cannot have the right bytes: it was told already.
     read = (f for f in _read(folder, plan, methods) if f.path not in known)
-    return _close(layout, audit, plan, chain(manifest, shaped, read), began, methods)
+    return _close(layout, audit, seal, plan, chain(manifest, shaped, read), began, methods)
 
 
 class _Aside:
@@ -170,6 +170,11 @@ def _is_folder(path: Path) -> bool:
         return stat.S_ISDIR(path.lstat().st_mode)
     except FileNotFoundError:
         return False
+
+
+def _rows(plan: PlanInfo) -> int:
+    """Files and, of giants, parts."""
+    return sum(shard.rows for shard in plan.shards)
 
 
 def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
@@ -224,6 +229,7 @@ def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
 def _close(
     layout: DatasetLayout,
     audit: Audit,
+    seal: dict[str, Any],
     plan: PlanInfo | None,
     found: Iterable[Finding],
     began: float,
@@ -251,7 +257,8 @@ def _close(
         "findings": shown,
         "all_findings": str(auditbook.findings(folder)),
         "files": plan.files if plan else 0,
-        "rows": sum(shard.rows for shard in plan.shards) if plan else 0,
+        "of_files": int(seal.get("files") or 0),
+        "rows": _rows(plan) if plan else 0,
         "bytes": plan.bytes if plan else 0,
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),

@@ -141,11 +141,12 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
     for batch in read_manifest(manifest):
         context.stop.check()
         for record in batch:
-            files += 1
+            before = total
             for row in rows(record, audit.choice):
                 total += 1
                 size += row.length
                 work += cost(row._replace(reuse=""))
+            files += total > before
     defaults = PlanConfig()
     decision = decide(
         Load(work, size, total),
@@ -167,7 +168,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         shards=tuple(shards),
         part_bytes=int(seal.get("part_bytes") or defaults.part_bytes),
         folders=0,
-        why=(f"{total} rows of {files} files", decision.why, audit.choice.promise()),
+        why=(decision.why, audit.choice.promise()),
     )
     _describe(context, layout, audit, seal, len(shards))
     durable.write_json(folder.plan, runs.to_json(made))

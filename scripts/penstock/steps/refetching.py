@@ -6,6 +6,7 @@ others are copied from what is there, every byte compared with the manifest on t
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import threading
@@ -15,7 +16,14 @@ import xxhash
 
 from penstock.core.model import Entry
 from penstock.engine.stream import BLOCK, may_retry, pause
-from penstock.errors import IntegrityError, ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.errors import (
+    ExpiredCredentialsError,
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.sources.opening import credentials, open_source
 from penstock.storage.cold import ColdReader
 from penstock.storage.facts import facts
@@ -25,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from pathlib import Path
 
-    from penstock.config.model import DatasetConfig, SourceConfig
+    from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig
     from penstock.core.findings import Finding
     from penstock.core.model import Record
     from penstock.sources.port import Reader, Source
@@ -37,17 +45,16 @@ DIGEST_BYTES = 16
 class Fetcher:
     """The sources of a release, by the index that its records have; readers for each thread."""
 
-    def __init__(self, dataset: DatasetConfig, seal: Mapping[str, Any], attempts: int) -> None:
-        self.attempts = attempts
+    def __init__(self, dataset: DatasetConfig, seal: Mapping[str, Any], engine: EngineConfig) -> None:
+        self.attempts = engine.attempts
         self.fetched = 0
         """Bytes read from the sources."""
         self._lock = threading.Lock()
-        self._sources: dict[int, Source] = {}
-        known: dict[str, SourceConfig] = {}
-        opened: dict[str, Source] = {}
+        self._sources: dict[int, tuple[SourceConfig, Source]] = {}
+        opened: dict[str, tuple[SourceConfig, Source]] = {}
         for config in dataset.sources:
-            source = open_source(config, dataset, credentials=credentials(config))
-            known[source.url], opened[source.url] = config, source
+            source = open_source(config, dataset, credentials=credentials(config), timeout=engine.timeout)
+            opened[source.url] = config, source
         for index, told in enumerate(seal.get("sources", ())):
             if told["url"] in opened:
                 self._sources[index] = opened[told["url"]]
@@ -55,15 +62,20 @@ class Fetcher:
 
     def reader(self, record: Record) -> Reader:
         """Raises ObjectError when the release's source is not configured any more."""
-        source = self._sources.get(record.source)
-        if source is None:
+        if record.source not in self._sources:
             raise ObjectError("its source is not in the configuration any more", where=printable(record.path))
         place = (threading.get_ident(), record.source)
         with self._lock:
             reader = self._readers.get(place)
             if reader is None:
-                reader = self._readers[place] = source.reader()
+                reader = self._readers[place] = self._sources[record.source][1].reader()
         return reader
+
+    def renew(self, record: Record) -> None:
+        """Temporary credentials ran out."""
+        with self._lock:
+            config, source = self._sources[record.source]
+            source.renew(credentials(config))
 
     def count(self, size: int) -> None:
         with self._lock:
@@ -75,6 +87,25 @@ class Fetcher:
         self._readers.clear()
 
 
+def is_right(record: Record, parts: tuple[int, ...], data: Path) -> bool:
+    """Whether a file (or these parts of a giant) reads back as published: somebody has repaired it,
+    or an earlier repair that was stopped."""
+    size = part_bytes(record)
+    with contextlib.suppress(PenstockError), ColdReader(data, facts(data)) as cold:
+        for number in parts:
+            length = min(size, record.size - number * size)
+            digest = xxhash.xxh3_128()
+            seen = cold.read(record.path, number * size, length, digest.update)
+            if seen.stat.st_size != record.size or digest.digest() != _part(record, number):
+                return False
+        if not parts:
+            read = _Digest(record)
+            seen = cold.read(record.path, 0, record.size, read.update)
+            return seen.stat.st_size == record.size and read.right()
+        return True
+    return False
+
+
 def refetch(
     record: Record,
     finding: Finding,
@@ -82,7 +113,6 @@ def refetch(
     mender: Mender,
     fetcher: Fetcher,
     wait: Callable[[float], bool],
-    mtime: bool,
 ) -> str:
     """Replace one file by what the manifest says it is; how it was read back afterwards.
 
@@ -97,21 +127,17 @@ def refetch(
         if record.parts:
             _fill_giant(record, finding, fd, mender, fetcher, wait)
         else:
-            entry = _entry(record)
-            _fetch(entry, 0, record.size, record.digest, fd, fetcher, record, wait)
+            _fetch(_entry(record), 0, record.size, record.digest, fd, fetcher, record, wait)
         os.fsync(fd)
-        digest = xxhash.xxh3_128() if not record.parts else None
-        parts = _Parts(record) if record.parts else None
+        read = _Digest(record)
         with ColdReader(data, seen) as cold:
-            consume = parts.update if parts else digest.update  # type: ignore[union-attr]
-            method = cold.read(temporary, 0, record.size, consume).method
-        right = parts.right() if parts else f"xxh3_128:{digest.hexdigest()}" == record.digest  # type: ignore[union-attr]
-        if not right:
+            method = cold.read(temporary, 0, record.size, read.update).method
+        if not read.right():
             raise IntegrityError(
                 "the repaired file does not read back as written", where=printable(record.path)
             )
 
-    mender.replace(record.path, record.modified_ns if mtime else None, fill)
+    mender.replace(record.path, record.mtime_ns, fill)
     return method
 
 
@@ -135,7 +161,7 @@ def _fill_giant(
     with mender.old(record.path) as old:
         for number, offset in enumerate(range(0, record.size, size)):
             length = min(size, record.size - offset)
-            digest = f"xxh3_128:{record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()}"
+            digest = f"xxh3_128:{_part(record, number).hex()}"
             if old is not None and number not in finding.parts and _keep(old, fd, offset, length, digest):
                 continue
             entry = _entry(record)._replace(part=number, offset=offset, length=length)
@@ -178,6 +204,8 @@ def _fetch(
         except PenstockError as error:
             if isinstance(error, SourceChangedError) or not may_retry(error, tried, fetcher.attempts):
                 raise
+            if isinstance(error, ExpiredCredentialsError):
+                fetcher.renew(record)
             asked = error.after if isinstance(error, TransientError) else None
             # Spreading retries needs no secret randomness.
             if wait(pause(tried, asked, random.random())):  # noqa: S311
@@ -220,34 +248,39 @@ def _write(fd: int, view: memoryview, offset: int) -> None:
 
 
 def part_bytes(record: Record) -> int:
-    return int(record.digest.partition(":")[0].partition("/")[2])
+    """Of a giant; any other file is its own only part."""
+    return int(record.digest.partition(":")[0].partition("/")[2] or 0)
 
 
-class _Parts:
-    """Compares a giant's bytes with its parts' digests."""
+def _part(record: Record, number: int) -> bytes:
+    return record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+
+
+class _Digest:
+    """Compares bytes, in order, with a record's digest: a file's own, or those of a giant's parts."""
 
     def __init__(self, record: Record) -> None:
-        self._size = self._left = part_bytes(record)
-        self._wanted = record.parts
+        kind, _, value = record.digest.partition(":")
+        self._wanted = record.parts or bytes.fromhex(value)
+        self._size = self._left = part_bytes(record) if record.parts else max(1, record.size)
+        self._known = bool(record.parts) or kind == "xxh3_128"
         self._hash = xxhash.xxh3_128()
-        self._found = bytearray()
-        self._any = False
+        self._found = b""
 
     def update(self, block: memoryview) -> None:
         while block:
-            piece = block[: self._left]
-            self._hash.update(piece)
-            self._any = True
-            self._left -= len(piece)
-            block = block[len(piece) :]
             if not self._left:
                 self._next()
+            piece = block[: self._left]
+            self._hash.update(piece)
+            self._left -= len(piece)
+            block = block[len(piece) :]
 
     def _next(self) -> None:
         self._found += self._hash.digest()
-        self._hash, self._left, self._any = xxhash.xxh3_128(), self._size, False
+        self._hash, self._left = xxhash.xxh3_128(), self._size
 
     def right(self) -> bool:
-        if self._any:
-            self._next()
-        return bytes(self._found) == self._wanted
+        """Once all bytes have passed."""
+        self._next()
+        return self._known and self._found == self._wanted

@@ -16,17 +16,19 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.findings import REPAIRABLE, Finding
 from penstock.core.layout import DATA, MANIFEST
-from penstock.errors import FailedError, FindingsError, PenstockError
+from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
 from penstock.formats.manifest import read_manifest
 from penstock.steps import auditbook, auditplan
-from penstock.steps.auditing import findings_of
+from penstock.steps.auditing import auditing, findings_of
 from penstock.steps.holding import holding
-from penstock.steps.refetching import Fetcher, refetch
+from penstock.steps.refetching import Fetcher, is_right, refetch
 from penstock.storage import durable, target
+from penstock.storage.failures import printable, storage_error
 from penstock.storage.mending import Mender
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
@@ -35,6 +37,10 @@ if TYPE_CHECKING:
 
 STEP = "repair"
 STREAMS = 8
+SHOWN = 20
+ALREADY = "it was right already"
+NAMED = 1000
+"""Paths that a line of the history names."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +70,7 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
             where=f"{dataset}/{release}",
             hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
         )
-    with holding(context, dataset, release, STEP):
+    with auditing(context, layout, release, STEP), holding(context, dataset, release, STEP):
         return _repair(context, layout, audit)
 
 
@@ -86,44 +92,65 @@ def _repair(context: Context, layout: DatasetLayout, audit: Audit) -> dict[str, 
     data = layout.release(audit.release) / DATA
     told = seal.get("permissions") or {}
     config = context.dataset(dataset)
-    mtime = config.permissions.mtime == "keep"
-    fetcher = Fetcher(config, seal, context.config.engine.attempts)
-    os.umask(0)
+    fetcher = Fetcher(config, seal, context.config.engine)
+    done: list[_Done] = []
+    left: list[str] = []
     try:
         with Mender(
             data,
             file_mode=told.get("file_mode", config.permissions.file_mode),
             dir_mode=told.get("dir_mode", config.permissions.dir_mode),
             gid=told.get("gid"),
+            uid=told.get("uid"),
         ) as mender:
-            done, left = _others(findings, mender)
+            _others(findings, mender, done, left)
             records = _records(layout, audit, wanted)
+            named = {record.path for record in records}
+            done += [_Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
 
             def one(record: Record) -> _Done:
                 context.stop.check()
-                try:
-                    how = refetch(
-                        record, wanted[record.path], data, mender, fetcher, context.stop.event.wait, mtime
-                    )
-                except PenstockError as error:
-                    if error.exit_code == 6 or error.exit_code >= 128:
-                        raise
-                    return _Done(record.path, why=str(error).partition("\n")[0])
-                return _Done(record.path, how)
+                return _one(record, wanted[record.path], data, mender, fetcher, context.stop.event.wait)
 
             with ThreadPoolExecutor(STREAMS) as pool:
                 for number, result in enumerate(pool.map(one, records), 1):
                     done.append(result)
                     context.emit("progress", dataset, STEP, files=number, bytes=fetcher.fetched)
+    except PenstockError:
+        # What was done until it was stopped was done.
+        _note(layout, audit, done, fetcher.fetched)
+        raise
+    except OSError as error:
+        raise storage_error(error, "the release cannot be repaired", str(data)) from error
     finally:
         fetcher.close()
     return _close(context, layout, audit, done, left, fetcher.fetched, began)
 
 
-def _others(findings: Sequence[Finding], mender: Mender) -> tuple[list[_Done], list[str]]:
+def _one(
+    record: Record,
+    finding: Finding,
+    data: Path,
+    mender: Mender,
+    fetcher: Fetcher,
+    wait: Callable[[float], bool],
+) -> _Done:
+    try:
+        # Entered also for a file that is right by now: a repair that was killed left the folder open.
+        with mender.within(record.path.rpartition("/")[0]):
+            if is_right(record, finding.parts, data):
+                return _Done(record.path, ALREADY)
+            return _Done(record.path, refetch(record, finding, data, mender, fetcher, wait))
+    except PenstockError as error:
+        if isinstance(error, (NoSpaceError, InterruptedRunError)):
+            raise
+        return _Done(record.path, why=str(error).partition("\n")[0])
+    except OSError as error:
+        return _Done(record.path, why=f"its folder: {os.strerror(error.errno or 0)}")
+
+
+def _others(findings: Sequence[Finding], mender: Mender, done: list[_Done], left: list[str]) -> None:
     """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
-    done: list[_Done] = []
-    left = []
     for finding in findings:
         if finding.kind == "extra":
             if mender.sweep(finding.path):
@@ -136,8 +163,7 @@ def _others(findings: Sequence[Finding], mender: Mender) -> tuple[list[_Done], l
                 mender.set_mode(finding.path)
                 done.append(_Done(finding.path, "mode"))
             except PenstockError as error:
-                done.append(_Done(finding.path, why=str(error)))
-    return done, left
+                done.append(_Done(finding.path, why=str(error).partition("\n")[0]))
 
 
 def _records(layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding]) -> list[Record]:
@@ -166,33 +192,42 @@ def _close(
         "fetched_bytes": fetched,
         "seconds": round(time.time() - began, 3),
     }
-    durable.append_line(
-        layout.history,
-        {
-            "event": STEP,
-            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "dataset": layout.dataset,
-            "release": audit.release,
-            "audit": audit.id,
-            "repaired": [d.path for d in done if not d.why],
-            "unrepairable": failed,
-            "fetched_bytes": fetched,
-            "uid": os.geteuid(),
-            "host": os.uname().nodename,
-        },
-    )
+    _note(layout, audit, done, fetched)
     context.emit("end", layout.dataset, STEP, **result)
     return result
+
+
+def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: int) -> None:
+    """A line of the dataset's history. A long list is cut: the audit's findings have all."""
+    repaired = [d.path for d in done if not d.why and d.how != ALREADY]
+    failed = [[d.path, d.why] for d in done if d.why]
+    if not repaired and not failed:
+        return
+    line = {
+        "event": STEP,
+        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "repaired": repaired[:NAMED],
+        "unrepairable": failed[:NAMED],
+        "counts": {"repaired": len(repaired), "unrepairable": len(failed)},
+        "fetched_bytes": fetched,
+        "uid": os.geteuid(),
+        "host": os.uname().nodename,
+    }
+    durable.append_line(layout.history, line)
 
 
 def judge(result: dict[str, Any]) -> None:
     """Raises FindingsError (exit 4) when something could not be repaired."""
     if result["unrepairable"] or result["left"]:
-        lines = [f"{path}: {why}" for path, why in result["unrepairable"]]
-        lines += [f"{path}: it was not published, and is left for you to remove" for path in result["left"]]
+        lines = [f"{printable(path)}: {why}" for path, why in result["unrepairable"]]
+        lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]
+        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         raise FindingsError(
             f"{len(lines)} findings could not be repaired",
             where=f"{result['dataset']}/{result['release']}",
-            why="\n  ".join(["", *lines[:20]]),
+            why="\n  ".join(["", *lines[:SHOWN], *more]),
             hint="they stay as they are; staging the dataset as a new release replaces them",
         )

@@ -1,21 +1,24 @@
 """Replacing damaged files of a published release, each whole: a reader sees the old or the new.
 
 Folders of a release carry no write bit: it is given to the owner while files in them are replaced
-and taken back by `close`. After a kill, the next audit names such a folder and what was left in it,
-and the next repair sets both right.
+and taken back when nobody works in them any more. A killed repair leaves such folders and temporary
+files behind; whoever enters the folder next sweeps them and closes it.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import secrets
 import stat
 import threading
+from collections import OrderedDict
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ObjectError
-from penstock.storage.beneath import make_dir, open_beneath, open_dir, set_owner_mode
+from penstock.storage.beneath import open_beneath, open_dir, set_owner_mode
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.staging import TEMPORARY
 
@@ -25,18 +28,33 @@ if TYPE_CHECKING:
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_OPEN_AT_ONCE = 128
+_REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
+
+
+@dataclass
+class _Folder:
+    fd: int
+    users: int = 0
 
 
 class Mender:
-    """Replaces files below `data`. May be used by several threads at once, for different paths."""
+    """Replaces files below `data`. May be used by several threads at once, for different paths.
 
-    def __init__(self, data: Path, *, file_mode: int, dir_mode: int, gid: int | None) -> None:
-        self._file_mode, self._dir_mode, self._gid = file_mode, dir_mode, gid
+    Files and folders get the mode, the group and, where this account may give it, the owner that were
+    published; None leaves that one alone.
+    """
+
+    def __init__(
+        self, data: Path, *, file_mode: int, dir_mode: int, gid: int | None, uid: int | None = None
+    ) -> None:
+        self._file_mode, self._dir_mode, self._gid, self._uid = file_mode, dir_mode, gid, uid
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock = threading.Lock()
-        self._open: dict[str, int] = {}
+        self._open: OrderedDict[str, _Folder] = OrderedDict()
 
-    def replace(self, path: str, mtime_ns: int | None, fill: Callable[[int, str], None]) -> None:
+    def replace(self, path: str, mtime_ns: int, fill: Callable[[int, str], None]) -> None:
         """Put a new file at `path`. `fill(fd, temporary)` writes it, and raises to leave all as it
         was; then mode, group, time, fsync and the rename, durable on return.
 
@@ -45,32 +63,30 @@ class Mender:
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
         try:
-            folder = self._enter(parent)
-            fd = os.open(temporary, _NEW, 0o600, dir_fd=folder)
-            try:
-                fill(fd, f"{parent}/{temporary}" if parent else temporary)
-                set_owner_mode(fd, self._file_mode, self._gid)
-                if mtime_ns is not None:
+            with self.within(parent) as folder:
+                fd = os.open(temporary, _NEW, 0o600, dir_fd=folder)
+                try:
+                    fill(fd, f"{parent}/{temporary}" if parent else temporary)
+                    self._own(fd)
+                    set_owner_mode(fd, self._file_mode, self._gid)
                     os.utime(fd, ns=(mtime_ns, mtime_ns))
-                os.fsync(fd)
-                os.close(fd)
-                fd = -1
-                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-                os.fsync(folder)
-            except BaseException:
-                if fd >= 0:
-                    os.close(fd)
-                with contextlib.suppress(FileNotFoundError):
-                    os.unlink(temporary, dir_fd=folder)
-                raise
+                    os.fsync(fd)
+                    closing, fd = fd, -1
+                    os.close(closing)
+                    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+                    os.fsync(folder)
+                except BaseException:
+                    if fd >= 0:
+                        os.close(fd)
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(temporary, dir_fd=folder)
+                    raise
         except IsADirectoryError:
             raise ObjectError(
-                "a folder stands in a file's place",
-                where=printable(path),
-                hint="nothing is deleted that penstock did not write: move it away and repair again",
+                "a folder stands in a file's place", where=printable(path), hint=_REMOVE_IT
             ) from None
         except OSError as error:
-            raise storage_error(error, "cannot repair", path) from None
+            raise _told(error, "cannot repair", path) from None
 
     @contextlib.contextmanager
     def old(self, path: str) -> Iterator[int | None]:
@@ -88,41 +104,58 @@ class Mender:
                 os.close(fd)
 
     def set_mode(self, path: str) -> None:
-        """Give a file or folder its published mode and group again ("." is `data` itself)."""
+        """Give a file or folder its published mode, group and owner again ("." is `data` itself).
+        Raises ObjectError when that is not for this account to give."""
         try:
-            fd = open_dir(self._root, "") if path == "." else open_beneath(self._root, path, _OLD)
+            fd = os.open(".", _PATH, dir_fd=self._root) if path == "." else self._any(path)
             try:
-                folder = stat.S_ISDIR(os.fstat(fd).st_mode)
-                set_owner_mode(fd, self._dir_mode if folder else self._file_mode, self._gid)
-                os.fsync(fd)
+                # A descriptor that only names it: also what may not be read can be set right.
+                self._set(f"/proc/self/fd/{fd}", fd, path)
             finally:
                 os.close(fd)
         except OSError as error:
-            raise storage_error(error, "cannot set the mode", path) from None
+            raise _told(error, "cannot set mode or owner", path) from None
 
     def sweep(self, path: str) -> bool:
         """Remove what a killed repair left: only files with a temporary name. False for all else."""
         parent, _, name = path.rpartition("/")
-        if not TEMPORARY.fullmatch(name):
+        if parent == ".." or not TEMPORARY.fullmatch(name):
             return False
         try:
-            os.unlink(name, dir_fd=self._enter(parent))
+            with self.within(parent):
+                return True
         except OSError as error:
-            raise storage_error(error, "cannot remove", path) from None
-        return True
+            raise _told(error, "cannot remove", path) from None
+
+    @contextlib.contextmanager
+    def within(self, parent: str) -> Iterator[int]:
+        """A folder's descriptor; while inside, its owner may write in it. Entered first, it is swept of
+        what a killed repair left; a folder that vanished is made again. Raises OSError."""
+        with self._lock:
+            folder = self._enter(parent)
+            folder.users += 1
+        try:
+            yield folder.fd
+        finally:
+            with self._lock:
+                folder.users -= 1
 
     def close(self) -> None:
-        """Every folder that was opened has its published mode again."""
+        """Every folder that was opened has its published mode again. Raises ObjectError when one could
+        not be closed."""
+        problem: OSError | None = None
         with self._lock:
-            for fd in self._open.values():
-                with contextlib.suppress(OSError):
-                    set_owner_mode(fd, self._dir_mode, self._gid)
-                    os.fsync(fd)
-                os.close(fd)
-            self._open.clear()
+            while self._open:
+                _, folder = self._open.popitem()
+                try:
+                    self._shut(folder)
+                except OSError as error:
+                    problem = error
             if self._root >= 0:
-                os.close(self._root)
-                self._root = -1
+                fd, self._root = self._root, -1
+                os.close(fd)
+        if problem is not None:
+            raise _told(problem, "a folder could not be closed to writing again", "") from None
 
     def __enter__(self) -> Self:
         return self
@@ -130,32 +163,87 @@ class Mender:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def _enter(self, parent: str) -> int:
-        with self._lock:
-            fd = self._open.get(parent)
-            if fd is not None:
-                return fd
-            try:
-                fd = open_dir(self._root, parent)
-            except FileNotFoundError:
-                # A folder that vanished is made again, in one that must be writable first.
-                self._above(parent)
-                fd = make_dir(self._root, parent, self._dir_mode | stat.S_IWUSR, self._gid)
-            self._open[parent] = fd
+    def _enter(self, parent: str) -> _Folder:
+        folder = self._open.get(parent)
+        if folder is not None:
+            self._open.move_to_end(parent)
+            return folder
+        for name, idle in list(self._open.items()):
+            if len(self._open) < _OPEN_AT_ONCE:
+                break
+            if not idle.users:
+                del self._open[name]
+                self._shut(idle)
+        try:
+            fd = open_dir(self._root, parent)
+        except FileNotFoundError:
+            fd = self._make(parent)
+        try:
             self._writable(fd)
-            return fd
+            for name in os.listdir(fd):
+                if TEMPORARY.fullmatch(name):
+                    with contextlib.suppress(IsADirectoryError):
+                        os.unlink(name, dir_fd=fd)
+        except BaseException:
+            os.close(fd)
+            raise
+        folder = self._open[parent] = _Folder(fd)
+        return folder
 
-    def _above(self, parent: str) -> None:
-        while parent:
-            parent = parent.rpartition("/")[0]
-            if parent in self._open:
-                return
-            with contextlib.suppress(FileNotFoundError):
-                self._open[parent] = fd = open_dir(self._root, parent)
-                self._writable(fd)
-                return
+    def _make(self, path: str) -> int:
+        """Make a folder that vanished, in one that is entered first."""
+        above, _, name = path.rpartition("/")
+        folder = self._enter(above)
+        os.mkdir(name, 0o700, dir_fd=folder.fd)
+        os.fsync(folder.fd)
+        return open_dir(folder.fd, name)
+
+    def _shut(self, folder: _Folder) -> None:
+        try:
+            self._own(folder.fd)
+            set_owner_mode(folder.fd, self._dir_mode, self._gid)
+            os.fsync(folder.fd)
+        finally:
+            os.close(folder.fd)
+
+    def _any(self, path: str) -> int:
+        fd = open_beneath(self._root, path, _PATH)
+        if stat.S_ISLNK(os.fstat(fd).st_mode):
+            os.close(fd)
+            raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
+        return fd
+
+    def _set(self, name: str, fd: int, path: str) -> None:
+        seen = os.fstat(fd)
+        mode = self._dir_mode if stat.S_ISDIR(seen.st_mode) else self._file_mode
+        uid = -1 if self._uid is None or seen.st_uid == self._uid else self._uid
+        gid = -1 if self._gid is None or seen.st_gid == self._gid else self._gid
+        if (uid, gid) != (-1, -1):
+            try:
+                os.chown(name, uid, gid)
+            except PermissionError:
+                raise ObjectError(
+                    "its owner or group is not for this account to give back",
+                    where=printable(path),
+                    why=f"owner {seen.st_uid}, group {seen.st_gid}",
+                ) from None
+        os.chmod(name, mode)
+
+    def _own(self, fd: int) -> None:
+        """Only root gives files away; anybody else is the owner of what they make."""
+        if self._uid is not None and os.geteuid() == 0 and os.fstat(fd).st_uid != self._uid:
+            os.fchown(fd, self._uid, -1)
 
     def _writable(self, fd: int) -> None:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
-        if not mode & stat.S_IWUSR:
-            os.fchmod(fd, mode | stat.S_IWUSR)
+        if mode & 0o300 != 0o300:
+            os.fchmod(fd, mode | 0o300)
+
+
+def _told(error: OSError, what: str, path: str) -> Exception:
+    """A link or a file in a folder's place is this path's own trouble."""
+    if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
+        return ObjectError(
+            "a link or a file stands in a folder's place", where=printable(path), hint=_REMOVE_IT
+        )
+    return storage_error(error, what, path)

@@ -1,0 +1,94 @@
+"""`penstock audit` and `penstock repair`: what they find goes to standard output, exit status 4 says
+that something is left to do."""
+
+from __future__ import annotations
+
+import json
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import ConfigError, InterruptedRunError, PenstockError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Callable
+
+    from penstock.cli.session import Session
+    from penstock.steps.context import Context
+
+
+def audit(parsed: argparse.Namespace, session: Session) -> int:
+    """Audit each dataset in turn; a damaged one does not keep the others from it."""
+    from penstock.core.choosing import Choice
+    from penstock.steps import auditing
+    from penstock.views import findings
+
+    request = auditing.Request(
+        release=parsed.release,
+        choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),
+        rotate=parsed.fraction or 0,
+        limit=parsed.limit,
+    )
+    return _each(
+        parsed,
+        session,
+        lambda context, name: auditing.run(context, name, request),
+        findings.audit,
+        auditing.judge,
+    )
+
+
+def repair(parsed: argparse.Namespace, session: Session) -> int:
+    """Repair each dataset in turn by its newest finished audit."""
+    from penstock.steps import repairing
+    from penstock.views import findings
+
+    return _each(
+        parsed,
+        session,
+        lambda context, name: repairing.run(context, name, parsed.release),
+        findings.repair,
+        repairing.judge,
+    )
+
+
+def _each(
+    parsed: argparse.Namespace,
+    session: Session,
+    work: Callable[[Context, str], dict[str, Any]],
+    render: Callable[[dict[str, Any]], str],
+    judge: Callable[[dict[str, Any]], None],
+) -> int:
+    """The exit status is the first that is not 0. --receipt is written also with findings."""
+    config = session.config()
+    names = session.names(config, parsed.dataset)
+    if len(names) != 1 and (parsed.receipt is not None or parsed.release is not None):
+        raise ConfigError("--receipt and --release are about one dataset", hint="name the dataset")
+    code = 0
+    results = []
+    with session.context(config) as context:
+        for name in names:
+            try:
+                results.append(work(context, name))
+            except InterruptedRunError:
+                raise
+            except PenstockError as error:
+                if len(names) == 1:
+                    raise
+                sys.stderr.write(f"penstock: {name}: {error}\n")
+                code = code or error.exit_code
+    # After the display has closed: the tables are the result.
+    for result in results:
+        session.receipt(result)
+        if parsed.progress == "json":
+            print(json.dumps(result, sort_keys=True, default=str))
+        else:
+            print(render(result), end="")
+        try:
+            judge(result)
+        except PenstockError as error:
+            if len(names) == 1:
+                raise
+            sys.stderr.write(f"penstock: {error}\n")
+            code = code or error.exit_code
+    return code

@@ -1,0 +1,85 @@
+"""What an audit found and what a repair did, as text: one line a finding, the mark first.
+
+Guarantee: plain text; every name is escaped, so that no file can steer a terminal; at most SHOWN
+findings, the most telling first, and the count of the others with where all of them are.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+SHOWN = 50
+WIDTH = 12
+METHODS = {
+    "direct": "read past the page cache by direct I/O",
+    "dropped": "read after the page cache was emptied of it",
+    "cached": "read, perhaps from memory",
+}
+KINDS = ("manifest", "missing", "changed", "replaced", "unread", "mode", "extra")
+
+
+def audit(result: Mapping[str, Any]) -> str:
+    """The table of one audit (`steps.auditing.run`); ends in a line feed."""
+    title = f"{result['dataset']}/{result['release']}"
+    amount = f"{units.count(int(result['files']))} of {units.counted(int(result['of_files']), 'file')}"
+    amount += f", {units.size(int(result['bytes']))} in {units.duration(float(result['seconds']))}"
+    lines = [units.printable(title), _line("Read", amount)]
+    for name, count in sorted((result.get("methods") or {}).items()):
+        lines.append(_line("How", f"{units.count(count)} {METHODS.get(name, name)}"))
+    lines.append(_line("Means", str(result["promise"])))
+    lines += _findings(result)
+    counts = result.get("counts") or {}
+    told = ", ".join(f"{units.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
+    lines.append(_line("STATUS", f"{result['status']} ({told})" if told else str(result["status"])))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def repair(result: Mapping[str, Any]) -> str:
+    """What one repair did (`steps.repairing.run`); ends in a line feed."""
+    lines = [units.printable(f"{result['dataset']}/{result['release']}"), _line("By audit", result["audit"])]
+    rows = [("=", path, how) for path, how in result["repaired"]]
+    rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]
+    rows += [("+", path, "not published, left for you to remove") for path in result["left"]]
+    rows.sort(key=lambda row: "!+=".index(row[0]))
+    lines += _table(rows[:SHOWN])
+    if len(rows) > SHOWN:
+        lines.append(f"    and {units.count(len(rows) - SHOWN)} more")
+    fetched = f"{units.size(int(result['fetched_bytes']))} in {units.duration(float(result['seconds']))}"
+    lines.append(_line("Fetched", fetched))
+    left = len(result["unrepairable"]) + len(result["left"])
+    told = f"{units.count(len(result['repaired']))} repaired, {units.count(left)} left"
+    lines.append(_line("STATUS", f"{result['status']} ({told})"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def _findings(result: Mapping[str, Any]) -> list[str]:
+    found: Sequence[Mapping[str, Any]] = result.get("findings") or ()
+    total = sum((result.get("counts") or {}).values())
+    ordered = sorted(found, key=lambda f: KINDS.index(f["kind"]))
+    lines = _table((f["mark"], f["path"], _why(f)) for f in ordered[:SHOWN])
+    if total > len(lines):
+        lines.append(f"    and {units.count(total - len(lines))} more")
+    if total:
+        lines.append(_line("All", units.printable(str(result["all_findings"]))))
+    return lines
+
+
+def _why(finding: Mapping[str, Any]) -> str:
+    parts: Sequence[int] = finding.get("parts") or ()
+    if not parts:
+        return str(finding["why"])
+    shown = ", ".join(map(str, parts[:10])) + (", ..." if len(parts) > 10 else "")
+    return f"part{'s' if len(parts) > 1 else ''} {shown}: {finding['why']}"
+
+
+def _table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    return [f"  {mark} {units.printable(path)}  ({units.printable(why)})" for mark, path, why in rows]
+
+
+def _line(title: str, value: object) -> str:
+    return f"  {title:<{WIDTH}}{units.printable(str(value))}"
