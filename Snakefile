@@ -30,4 +30,4 @@ rule all:
             dataset=DATASETS,
             invocation=INVOCATION,
         ),
-        reported,
+        [reported(name) for name in DATASETS],

@@ -1,0 +1,87 @@
+"""A small source, a configuration and a working directory for the whole workflow."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+from tests.support import commands
+
+from penstock.storage import target
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+
+
+@dataclass
+class Place:
+    """A working directory with `config.yaml`, a source folder and a target."""
+
+    folder: Path
+    config: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def source(self) -> Path:
+        return self.folder / "source"
+
+    @property
+    def target(self) -> Path:
+        return self.folder / "target"
+
+    def write(self) -> None:
+        (self.folder / "config.yaml").write_text(yaml.safe_dump(self.config))
+
+    def penstock(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return commands.penstock(*words, cwd=self.folder)
+
+    def snakemake(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return commands.snakemake("--configfile", "config.yaml", *words, cwd=self.folder)
+
+    def published(self, dataset: str = "d") -> Path:
+        done = self.penstock("path", dataset)
+        assert done.returncode == 0, done.stderr
+        return Path(done.stdout.strip())
+
+    def receipts(self, step: str) -> list[Path]:
+        return sorted(self.folder.glob(f"results/*/*/{step}.json"))
+
+    def releases(self, dataset: str = "d") -> list[str]:
+        folder = self.target / dataset / "releases"
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+
+
+def digests(folder: Path) -> dict[str, str]:
+    """Every file below a folder and what it holds: the independent check."""
+    return {
+        str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest()
+        for path in folder.rglob("*")
+        if path.is_file()
+    }
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Iterator[Place]:
+    made = Place(tmp_path)
+    for name, content in {
+        "a.txt": b"alpha",
+        "sub/b.bin": bytes(range(256)) * 300,
+        "sub/deep/with blank 'and' \"quotes\" $(x)": b"odd",
+        "-leading": b"",
+        "sub/%41;#": b"percent",
+    }.items():
+        path = made.source / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(content)
+    made.config = {
+        "target": {"root": "target", "keep_free": "1MiB"},
+        "datasets": {"d": {"source": "source"}},
+    }
+    made.write()
+    yield made
+    target.remove_tree(tmp_path)

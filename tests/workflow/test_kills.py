@@ -1,0 +1,108 @@
+"""Killed anywhere, stopped by hand, started twice: a plain rerun ends right."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import SNAKEMAKE, kill_session, session_members, started, until
+from tests.workflow.conftest import Place, digests
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+RUN = (sys.executable, "-m", "penstock", "run")
+
+
+@pytest.fixture
+def slow(place: Place) -> Place:
+    """40 MiB at 2 MiB/s: copying until somebody ends it or `fast` lifts the limit."""
+    for index in range(40):
+        (place.source / f"big{index:02d}").write_bytes(os.urandom(1 << 20))
+    place.config["engine"] = {"limit": "2MiB/s", "workers": 1}
+    place.write()
+    return place
+
+
+def fast(place: Place) -> None:
+    del place.config["engine"]
+    place.write()
+
+
+def copying(place: Place) -> bool:
+    """Some files are whole in staging, and others are not."""
+    found = [p for p in place.target.glob("d/releases/.*.staging/data/big*") if p.stat().st_size]
+    return len(found) >= 2
+
+
+def ends_right(place: Place) -> None:
+    fast(place)
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert digests(place.published()) == digests(place.source)
+    left = list(place.target.glob("d/releases/.*"))
+    assert not left
+
+
+def test_kill_9_of_everything(slow: Place) -> None:
+    with started(*RUN, cwd=slow.folder) as process:
+        until(lambda: copying(slow), "the copy to be under way")
+        kill_session(process.pid)
+    ends_right(slow)
+
+
+@pytest.mark.parametrize("command", ["penstock", "snakemake"])
+def test_kill_9_of_the_controller_alone(slow: Place, command: str) -> None:
+    """What it started ends by itself, and the rerun waits for that instead of failing."""
+    words = RUN if command == "penstock" else (*SNAKEMAKE, "--configfile", "config.yaml")
+    with started(*words, cwd=slow.folder) as process:
+        until(lambda: copying(slow), "the copy to be under way")
+        process.kill()
+        process.wait()
+        ends_right(slow)
+        until(lambda: not session_members(process.pid), "the killed run's remains to end")
+
+
+@pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
+def test_a_tidy_stop(slow: Place, number: signal.Signals, code: int) -> None:
+    with started(*RUN, cwd=slow.folder) as process:
+        until(lambda: copying(slow), "the copy to be under way")
+        process.send_signal(number)
+        out, _ = process.communicate(timeout=120)
+        assert process.returncode == code, out
+        assert "the same command goes on" in out
+        assert "Traceback" not in out
+        until(lambda: not session_members(process.pid), "all its processes to end")
+    ends_right(slow)
+
+
+def test_a_second_one_in_the_same_directory_is_told(slow: Place) -> None:
+    with started(*RUN, cwd=slow.folder) as process:
+        until(lambda: copying(slow), "the copy to be under way")
+        second = slow.penstock("run")
+        assert second.returncode == 7, second.stderr
+        assert "a Snakemake is at work in this working directory already: process" in second.stderr
+        third = slow.snakemake()
+        assert third.returncode == 1
+        assert "already" in third.stderr
+        assert process.poll() is None, "the first is not disturbed"
+        kill_session(process.pid)
+    ends_right(slow)
+
+
+def test_a_second_one_elsewhere_is_told_who_holds_the_dataset(slow: Place, tmp_path: Path) -> None:
+    other = Place(tmp_path / "elsewhere", {**slow.config, "target": {"root": str(slow.target)}})
+    other.config["datasets"] = {"d": {"source": str(slow.source)}}
+    other.folder.mkdir()
+    other.write()
+    with started(*RUN, cwd=slow.folder) as process:
+        until(lambda: copying(slow), "the copy to be under way")
+        second = other.penstock("run")
+        assert second.returncode == 7, second.stderr
+        assert os.uname().nodename in second.stderr
+        assert "Traceback" not in second.stderr
+        kill_session(process.pid)
+    ends_right(slow)

@@ -1,0 +1,103 @@
+"""The whole way, by the commands that people type."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.workflow.conftest import Place, digests
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def test_fresh_again_changed_and_deleted(place: Place) -> None:
+    """One story, since each part stands on the one before."""
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert "STATUS        PASSED\n" in done.stdout
+    first = place.published()
+    assert digests(first) == digests(place.source)
+    assert place.penstock("gate", "d").returncode == 0
+    [report] = place.folder.glob("results/d/*/report.html")
+    assert report.stat().st_size > 1000
+
+    copied = place.receipts("copy")
+    before = [path.stat().st_mtime_ns for path in copied]
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert "nothing was copied" in done.stdout
+    assert "copy" not in done.stderr
+    assert place.receipts("copy") == copied
+    assert [path.stat().st_mtime_ns for path in copied] == before
+
+    (place.source / "a.txt").write_bytes(b"changed")
+    (place.source / "sub/new").write_bytes(b"new")
+    done = place.penstock("run", "d")
+    assert done.returncode == 0, done.stderr
+    second = place.published()
+    assert second != first
+    assert digests(second) == digests(place.source)
+    assert (first / "a.txt").read_bytes() == b"alpha"
+    assert len(place.releases()) == 2
+
+    # Receipts in results/ outlive a target that was deleted: list sees it, and all is made anew.
+    from penstock.storage import target
+
+    target.remove_tree(place.target)
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert digests(place.published()) == digests(place.source)
+
+
+def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
+    place.config["datasets"]["2024"] = {"source": "source", "include": ["/a.txt"]}
+    place.write()
+    done = place.snakemake("--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert not place.target.exists()
+    done = place.snakemake("--config", 'dataset=["2024"]')
+    assert done.returncode == 0, done.stderr
+    assert digests(place.published("2024")) == {"a.txt": digests(place.source)["a.txt"]}
+    assert not (place.target / "d").exists()
+    done = place.snakemake()
+    assert done.returncode == 0, done.stderr
+    assert digests(place.published("d")) == digests(place.source)
+    done = place.snakemake("--config", "dataset=other")
+    assert done.returncode == 1
+    assert "no dataset is named 'other'" in done.stderr
+
+
+def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:
+    place.config["datasets"]["bad"] = {"source": "nowhere"}
+    place.write()
+    done = place.penstock("run")
+    assert done.returncode == 3, done.stderr
+    assert "nowhere" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert digests(place.published("d")) == digests(place.source)
+    assert place.penstock("gate", "bad").returncode == 4
+    assert not (place.target / "bad").exists()
+
+
+def test_each_step_alone(place: Place, tmp_path: Path) -> None:
+    for step in ("preflight", "list", "plan", "copy", "permissions", "verify", "publish", "report"):
+        receipt = tmp_path / "receipts" / f"{step}.json"
+        done = place.penstock(step, "d", "--receipt", str(receipt), "--log", str(tmp_path / "log"))
+        assert done.returncode == 0, (step, done.stderr)
+        assert json.loads(receipt.read_text())["dataset"] == "d"
+    assert digests(place.published()) == digests(place.source)
+    done = place.penstock("status", "--progress", "json")
+    assert json.loads(done.stdout)["state"] == "published"
+
+
+@pytest.mark.parametrize("command", ["penstock", "snakemake"])
+def test_a_bad_configuration(place: Place, command: str) -> None:
+    place.config["plan"] = {"shard_bytes": 7}
+    place.write()
+    done = place.penstock("run") if command == "penstock" else place.snakemake()
+    assert done.returncode == (2 if command == "penstock" else 1)
+    assert "plan.shard_bytes" in done.stderr
+    assert "Traceback" not in done.stderr
+    assert not place.target.exists()
