@@ -35,7 +35,7 @@ def list_all(source: PosixSource) -> dict[str, Listed]:
 def test_links_are_refused_all_at_once(tmp_path: Path) -> None:
     tree(tmp_path)
     for number in range(SHOWN + 5):
-        (tmp_path / f"link{number:02d}").symlink_to("plain")
+        (tmp_path / f"link{number:03d}").symlink_to("plain")
     os.mkfifo(tmp_path / "a fifo")
     source = PosixSource(str(tmp_path))
     batches = iter(source.list())
@@ -48,6 +48,30 @@ def test_links_are_refused_all_at_once(tmp_path: Path) -> None:
     assert "'a fifo'" in text
     assert "and 6 more" in text
     assert len(text.splitlines()) < SHOWN + 6
+
+
+def test_what_the_patterns_leave_out_is_no_reason_to_refuse(tmp_path: Path) -> None:
+    tree(tmp_path)
+    for name in ("out.link", "folder/out.link", "in.link"):
+        (tmp_path / name).symlink_to("plain")
+    os.mkfifo(tmp_path / "out.fifo")
+    asked: list[str] = []
+
+    def keep(key: str) -> bool:
+        asked.append(key)
+        return "out." not in key
+
+    source = PosixSource(str(tmp_path), keep=keep)
+    with pytest.raises(PreflightError, match=r"1 item\(s\).*\n.*'in.link': symbolic link"):
+        list_all(source)
+    (tmp_path / "in.link").unlink()
+    assert list(list_all(source)) == ["folder/inner", "plain"]
+    assert source.ignored == {"links": 0, "specials": 0, "filtered": 3}
+    assert set(asked) == {"out.link", "folder/out.link", "in.link", "out.fifo"}
+    following = PosixSource(str(tmp_path), links="follow", specials="skip", keep=keep)
+    (tmp_path / "out.away").symlink_to("/etc/hostname")
+    assert "out.link" in list_all(following)
+    assert following.ignored == {"links": 0, "specials": 1, "filtered": 2}
 
 
 def test_links_and_specials_may_be_skipped_and_are_counted(tmp_path: Path) -> None:

@@ -41,3 +41,22 @@ def test_nothing_to_filter_costs_nothing() -> None:
 def test_a_pattern_that_is_none_is_told() -> None:
     with pytest.raises(ConfigError, match="pattern"):
         Filter(["**"], ["!"])
+
+
+@pytest.mark.parametrize(
+    ("include", "exclude", "wanted"),
+    [
+        (["**"], [], True),
+        (["**"], ["secret/"], False),
+        (["**"], ["secret"], False),
+        (["**"], ["secret/**"], False),
+        (["**"], ["**/secret/**"], False),
+        (["**"], ["secret/*.jpg"], True),
+        (["**"], ["secret/", "!secret/one"], True),
+        (["*.jpg"], [], True),
+    ],
+)
+def test_a_folder_is_left_out_only_for_sure(include: list[str], exclude: list[str], wanted: bool) -> None:
+    found = Filter(include, exclude)
+    assert found.wants("secret/") is wanted
+    assert found.wants("secret/x.jpg") is found.accepts("secret/x.jpg")

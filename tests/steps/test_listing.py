@@ -149,6 +149,16 @@ def test_refused_links_leave_no_trace_and_skipped_ones_are_counted(tmp_path: Pat
     assert listing.run(context, "data")["ignored"] == {"links": 1, "specials": 1}
 
 
+def test_links_that_the_patterns_leave_out_are_not_refused(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"a": b"1", "cache/b": b"2"})
+    os.symlink("a", source / "link")
+    os.symlink("/etc/hostname", source / "cache" / "link")
+    context = context_for(tmp_path, source)
+    context.config = changed(context.config, exclude=("cache/", "/link"))
+    receipt = listing.run(context, "data")
+    assert (receipt["files"], receipt["ignored"]) == (1, {"filtered": 3})
+
+
 def test_a_source_that_holds_the_target_is_refused(tmp_path: Path) -> None:
     tree(tmp_path / "all", {"a": b"1"})
     context = context_for(tmp_path / "all", tmp_path / "all")

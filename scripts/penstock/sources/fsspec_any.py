@@ -17,7 +17,7 @@ from penstock.sources.fsspec_info import claims_of, failure, modified, protocol_
 from penstock.sources.posix import Offenders
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.config.model import SourceConfig
     from penstock.core.model import Claim, Entry
@@ -139,9 +139,15 @@ class FsspecReader:
 class FsspecSource:
     """`storage_options` go to the protocol as they are, but for penstock's own."""
 
-    def __init__(self, config: SourceConfig, credentials: FsspecCredentials | None = None) -> None:
+    def __init__(
+        self,
+        config: SourceConfig,
+        credentials: FsspecCredentials | None = None,
+        *,
+        keep: Callable[[str], bool] | None = None,
+    ) -> None:
         self.url = config.url
-        self._config = config
+        self._config, self._keep = config, keep
         self.secrets = credentials if credentials is not None else resolve(config)
         self._root = ""
         self._single: bool | None = None
@@ -193,7 +199,7 @@ class FsspecSource:
         """Memory grows with the largest single folder, as far as the protocol allows."""
         fs = self.connect()
         fs.invalidate_cache()
-        offenders = Offenders()
+        offenders = Offenders(self._keep)
         batch: list[Listed] = []
         try:
             for listed in self._walk(fs, offenders):

@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.config.model import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
 
@@ -63,17 +65,24 @@ def expires(secrets: object | None) -> float | None:
 
 
 def open_source(
-    config: SourceConfig, dataset: DatasetConfig, *, credentials: object | None = None, timeout: float = 60.0
+    config: SourceConfig,
+    dataset: DatasetConfig,
+    *,
+    credentials: object | None = None,
+    timeout: float = 60.0,
+    keep: Callable[[str], bool] | None = None,
 ) -> Source:
     """The source of a configuration. `timeout` is in seconds without a byte.
 
-    Without `credentials` they are resolved here (the parent); workers hand them in.
+    Without `credentials` they are resolved here (the parent); workers hand them in. `keep` says
+    whether a key belongs to the dataset (with a slash at its end: whether anything in that folder
+    may); it changes nothing of what is listed, but what does not belong is never refused.
     """
     kind = scheme(config.url)
     if kind in FOLDER:
         from penstock.sources.posix import PosixSource
 
-        return PosixSource(folder(config.url), links=dataset.links, specials=dataset.specials)
+        return PosixSource(folder(config.url), links=dataset.links, specials=dataset.specials, keep=keep)
     if kind in S3:
         from penstock.sources.s3 import S3Source
         from penstock.sources.s3_credentials import S3Credentials
@@ -87,4 +96,4 @@ def open_source(
     from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
 
     assert credentials is None or isinstance(credentials, FsspecCredentials)
-    return FsspecSource(config, credentials)
+    return FsspecSource(config, credentials, keep=keep)

@@ -17,12 +17,13 @@ from penstock.errors import PreflightError
 from penstock.sources.posix_reader import FOLDER, PosixReader, beneath, token
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
 
 BATCH = 2048
-SHOWN = 20
+SHOWN = 100
+"""Offenders named in one message; all are counted."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 
 
@@ -35,13 +36,23 @@ class _Name(NamedTuple):
 
 
 class Offenders:
-    """What the policy refuses: all are counted, the first few are kept."""
+    """What the policy refuses: all are counted, the first few are kept.
 
-    def __init__(self) -> None:
+    What `keep` says does not belong is no reason to refuse; it is asked of a folder with a slash
+    at its end, and says False only when nothing below belongs.
+    """
+
+    def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
         self.count = 0
+        self.left_out = 0
+        """Items that the patterns leave out, which else were refused."""
+        self._keep = keep
         self._lines: list[str] = []
 
     def add(self, path: str, why: str) -> None:
+        if self._keep is not None and not self._keep(path):
+            self.left_out += 1
+            return
         self.count += 1
         if len(self._lines) < SHOWN:
             self._lines.append(f"{path!r}: {why}")
@@ -54,22 +65,33 @@ class Offenders:
             f"{self.count} item(s) of the source cannot be staged",
             where=url,
             why="\n  " + "\n  ".join(lines),
-            hint="exclude or mend them, or set `links` and `specials` of the dataset to `skip`",
+            hint="mend them, leave them out by `exclude` patterns, or set `links` and `specials` of the "
+            "dataset to `skip`",
         )
 
 
 class PosixSource:
-    """A folder. `links` and `specials` are the dataset's policies (config.model)."""
+    """A folder. `links` and `specials` are the dataset's policies (config.model); what `keep`
+    leaves out is never a reason to refuse (see `Offenders`)."""
 
-    def __init__(self, root: str, *, links: str = "refuse", specials: str = "refuse") -> None:
+    def __init__(
+        self,
+        root: str,
+        *,
+        links: str = "refuse",
+        specials: str = "refuse",
+        keep: Callable[[str], bool] | None = None,
+    ) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
         self.links, self.specials = links, specials
+        self._keep = keep
         self._ignored = {"links": 0, "specials": 0}
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out by policy."""
+        """What the last listing left out by policy, and what it did not refuse since the patterns
+        leave it out."""
         return dict(self._ignored)
 
     def check(self) -> None:
@@ -91,7 +113,7 @@ class PosixSource:
         Raises PreflightError at the end, naming what the policies refuse.
         """
         self._ignored = {"links": 0, "specials": 0}
-        offenders = Offenders()
+        offenders = Offenders(self._keep)
         batch: list[Listed] = []
         for listed in self._walk(offenders):
             batch.append(listed)
@@ -100,6 +122,8 @@ class PosixSource:
                 batch = []
         if batch:
             yield batch
+        if offenders.left_out:
+            self._ignored["filtered"] = offenders.left_out
         if offenders.count:
             raise offenders.error(self.url)
 
@@ -138,7 +162,7 @@ class PosixSource:
             return os.open(name, FOLDER, dir_fd=parent)
         except OSError as error:
             if error.errno not in GONE:  # vanished meanwhile: as if it never was
-                offenders.add(path, f"folder cannot be opened: {error.strerror}")
+                offenders.add(path + "/", f"folder cannot be opened: {error.strerror}")
             return -1
 
     def _names(self, fd: int, path: str, offenders: Offenders) -> Iterator[_Name]:
@@ -154,7 +178,7 @@ class PosixSource:
                     else:
                         found.append(_Name(order, item.name, "other"))
         except OSError as error:
-            offenders.add(path or ".", f"folder cannot be listed: {error.strerror}")
+            offenders.add(path + "/" if path else ".", f"folder cannot be listed: {error.strerror}")
         found.sort()
         return iter(found)
 

@@ -26,6 +26,7 @@ class Filter:
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
         self._include = None if tuple(include) == EVERYTHING else _matcher("include", include)
         self._exclude = _matcher("exclude", exclude) if exclude else None
+        self._takes_back = any(pattern.startswith("!") for pattern in exclude)
 
     @property
     def everything(self) -> bool:
@@ -38,6 +39,13 @@ class Filter:
         return (self._include is None or self._include(key)) and not (
             self._exclude is not None and self._exclude(key)
         )
+
+    def wants(self, key: str) -> bool:
+        """`accepts`, and for a folder (a slash at the end of the key): False only when `exclude`
+        leaves out whatever is in it."""
+        if key.endswith("/"):
+            return self._exclude is None or self._takes_back or not self._exclude(key.replace("\n", "\x01"))
+        return self.accepts(key)
 
     def keep(self, batch: Sequence[Listed]) -> Sequence[Listed]:
         """Those of `batch` that belong; `batch` itself when there is nothing to filter."""

@@ -62,8 +62,11 @@ def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
     `timeout`: seconds without a byte. Raises ConfigError, PreflightError."""
     from penstock.sources import opening
 
+    keep = Filter(dataset.include, dataset.exclude).wants
     return [
-        opening.open_source(config, dataset, credentials=opening.credentials(config), timeout=timeout)
+        opening.open_source(
+            config, dataset, credentials=opening.credentials(config), timeout=timeout, keep=keep
+        )
         for config in dataset.sources
     ]
 
