@@ -151,12 +151,16 @@ def _touched(run: RunLayout) -> float:
     return max((path.stat().st_mtime for path in paths), default=0.0)
 
 
-def last(layout: DatasetLayout, release: str) -> Audit | None:
-    """The newest finished audit of a release: what a repair goes by."""
+def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
+    """The finished audits of a release, newest first, back to the last one that read everything: what
+    they found together is what is known of it."""
+    found = []
     for audit, end in audits(layout):
         if end is not None and audit.release == release:
-            return audit
-    return None
+            found.append(audit)
+            if audit.choice.kind == "whole":
+                break
+    return found
 
 
 def _alike(old: Choice, new: Choice) -> bool:

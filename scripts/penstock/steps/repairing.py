@@ -1,4 +1,4 @@
-"""repair: what the last audit found damaged is made anew from the same pinned source, no more.
+"""repair: what audits found damaged is made anew from the same pinned source, no more.
 
 Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes that have
 the published digest and read back so, or it stays as it is and is named unrepairable. What was
@@ -52,7 +52,7 @@ class _Done:
 
 
 def run(context: Context, dataset: str, release: str | None = None) -> dict[str, Any]:
-    """Repair a release by its newest finished audit. Returns {dataset, release, audit, status,
+    """Repair a release by its audits, back to the last whole one. Returns {dataset, release, audit, status,
     repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, or PARTLY when something
     stays as it was (for `judge`).
 
@@ -63,19 +63,19 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
     release = release or target.current(layout)
     if release is None:
         raise FailedError("nothing is published yet", where=dataset)
-    audit = auditbook.last(layout, release)
-    if audit is None:
+    audits = auditbook.since_whole(layout, release)
+    if not audits:
         raise FailedError(
             "there is no finished audit to go by",
             where=f"{dataset}/{release}",
             hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
         )
     with auditing(context, layout, release, STEP), holding(context, dataset, release, STEP):
-        return _repair(context, layout, audit)
+        return _repair(context, layout, audits)
 
 
-def _repair(context: Context, layout: DatasetLayout, audit: Audit) -> dict[str, Any]:
-    began = time.time()
+def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) -> dict[str, Any]:
+    began, audit = time.time(), audits[0]
     dataset = layout.dataset
     seal, digest = auditplan.read_seal(layout, audit.release)
     damaged = auditplan.unsound(layout, audit.release, seal, digest)
@@ -86,7 +86,7 @@ def _repair(context: Context, layout: DatasetLayout, audit: Audit) -> dict[str, 
             why="; ".join(damaged),
             hint="stage the dataset as a new release",
         )
-    findings = findings_of(layout, audit)
+    findings = _together(layout, audits)
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
     context.emit("start", dataset, STEP, files=len(wanted))
     data = layout.release(audit.release) / DATA
@@ -127,6 +127,20 @@ def _repair(context: Context, layout: DatasetLayout, audit: Audit) -> dict[str, 
     return _close(context, layout, audit, done, left, fetcher.fetched, began)
 
 
+def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
+    """The findings of several audits, once each: of a giant, all the parts that any of them named."""
+    found: dict[tuple[bool, str], Finding] = {}
+    for audit in audits:
+        for finding in findings_of(layout, audit):
+            place = (finding.kind in REPAIRABLE, finding.path)
+            known = found.setdefault(place, finding)
+            if known.parts != finding.parts:
+                # No part named: it is wrong as a whole.
+                parts = {*known.parts, *finding.parts} if known.parts and finding.parts else ()
+                found[place] = known._replace(parts=tuple(sorted(parts)))
+    return list(found.values())
+
+
 def _one(
     record: Record,
     finding: Finding,
@@ -155,7 +169,7 @@ def _others(findings: Sequence[Finding], mender: Mender, done: list[_Done], left
         if finding.kind == "extra":
             if mender.sweep(finding.path):
                 done.append(_Done(finding.path, "removed"))
-            else:
+            elif mender.holds(finding.path):
                 left.append(finding.path)
     for finding in findings:
         if finding.kind == "mode":

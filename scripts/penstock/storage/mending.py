@@ -50,6 +50,7 @@ class Mender:
         self, data: Path, *, file_mode: int, dir_mode: int, gid: int | None, uid: int | None = None
     ) -> None:
         self._file_mode, self._dir_mode, self._gid, self._uid = file_mode, dir_mode, gid, uid
+        self._data = data
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Folder] = OrderedDict()
@@ -126,6 +127,18 @@ class Mender:
                 return True
         except OSError as error:
             raise _told(error, "cannot remove", path) from None
+
+    def holds(self, path: str) -> bool:
+        """Whether anything is there under this name (`../name`: beside `data`)."""
+        above, below = path.startswith("../"), path.removeprefix("../")
+        try:
+            if above:
+                os.stat(self._data.parent / below, follow_symlinks=False)
+            else:
+                os.close(open_beneath(self._root, below, _PATH))
+        except OSError as error:
+            return error.errno == errno.ELOOP
+        return True
 
     @contextlib.contextmanager
     def within(self, parent: str) -> Iterator[int]:
