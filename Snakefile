@@ -4,6 +4,7 @@
 #   snakemake --configfile my.yaml             ... of another configuration
 #   snakemake --config dataset=imagenet        one of its datasets (or `[a, b]`)
 #   snakemake --profile slurm                  by job arrays on a SLURM cluster
+#   snakemake audit                            read what is published back, and compare
 #
 # `penstock run` does the same, with a summary and the exit statuses of the README.
 from snakemake.utils import min_version
@@ -19,6 +20,7 @@ include: "workflow/rules/plan.smk"
 include: "workflow/rules/transfer.smk"
 include: "workflow/rules/publish.smk"
 include: "workflow/rules/report.smk"
+include: "workflow/rules/audit.smk"
 
 
 # Every dataset listed now, and what it listed published and reported.

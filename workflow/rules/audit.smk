@@ -1,0 +1,38 @@
+# Is what was published still what was published? `snakemake audit`, of every dataset; it always reads
+# anew (an audit that was stopped goes on). Findings fail the run. How much is read, and how fast:
+#   --config fraction=1/30    the next slice of a rotation      --config sample=1%    a random sample
+#   --config limit=200MiB/s   not faster than this, for each dataset
+
+
+def audit_options(wildcards):
+    """Of `--config`, what `penstock audit` takes; it says what is wrong with a value itself."""
+    names = ("fraction", "sample", "limit", "release")
+    return [f"--{name}={config[name]}" for name in names if config.get(name) is not None]
+
+
+rule audit_release:
+    output:
+        receipt="results/{dataset}/audit/{invocation}.json",
+    log:
+        "results/{dataset}/logs/audit-{invocation}.log",
+    benchmark:
+        "results/{dataset}/benchmarks/audit-{invocation}.tsv"
+    conda:
+        "../../envs/penstock.yaml"
+    resources:
+        engine=1,
+    params:
+        penstock=penstock,
+        options=audit_options,
+    shell:
+        "{params.penstock:q} audit {wildcards.dataset:q} {params.options:q}"
+        " --receipt {output.receipt:q} --log {log:q}"
+
+
+rule audit:
+    input:
+        expand(
+            "results/{dataset}/audit/{invocation}.json",
+            dataset=DATASETS,
+            invocation=INVOCATION,
+        ),
