@@ -33,13 +33,15 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
     """Do one shard; returns the exit status. `attempt` "auto" makes one that is unique."""
     run = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
+    if step not in STEPS:
+        raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
+    # Before anything is written: a folder that is no run's stays as it is.
+    info = runbook.read_run(run)
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)
     try:
-        if step not in STEPS:
-            raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
-        info, plan = runbook.read_run(run), runbook.read_plan(run)
+        plan = runbook.read_plan(run)
         shard = _shard(run, plan, index)
         outcome, further = _work(run, info, plan, shard, step, attempt, reporter, stop)
     except PenstockError as error:
@@ -60,12 +62,14 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
 
 
 def attempt_name() -> str:
-    """Unique to this attempt, and telling: SLURM's job, element and restart, or host and process."""
+    """Telling: SLURM's job, element and restart, or host and process; and unique to this attempt,
+    also where several elements run in one job."""
     e = os.environ
     job = e.get("SLURM_ARRAY_JOB_ID") or e.get("SLURM_JOB_ID")
+    who = f"{os.uname().nodename}-{os.getpid()}"
     if job:
-        return f"{job}_{e.get('SLURM_ARRAY_TASK_ID', '0')}_{e.get('SLURM_RESTART_COUNT', '0')}"
-    return f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
+        who = f"{job}_{e.get('SLURM_ARRAY_TASK_ID', '0')}_{e.get('SLURM_RESTART_COUNT', '0')}"
+    return f"{who}-{secrets.token_hex(4)}"
 
 
 def host_name() -> str:

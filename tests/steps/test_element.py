@@ -1,0 +1,161 @@
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.staging_runs import tree
+from tests.support.whole_way import FILES, go, staging
+
+from penstock.errors import FailedError, LockedError
+from penstock.steps import receipts, runbook
+from penstock.steps.context import Stop
+from penstock.steps.element import attempt_name, host_name, run_element
+from penstock.steps.holding import holding
+from penstock.steps.progress import Progress, Reporter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+    from penstock.steps.context import Context
+
+
+@pytest.fixture
+def context(tmp_path: Path) -> Iterator[Context]:
+    with staging(tmp_path, tree(tmp_path / "source", FILES)) as made:
+        yield made
+
+
+def planned(context: Context) -> RunLayout:
+    go(context, upto="plan")
+    return runbook.open_run(context.layout("data"))[1]
+
+
+def element(folder: RunLayout, step: str, index: int, stop: Stop | None = None) -> int:
+    return run_element(folder.folder, step, index, "auto", stop or Stop())
+
+
+def outcome(folder: RunLayout, step: str, index: int) -> dict[str, Any]:
+    found = receipts.read(folder.outcome(step, index))
+    assert found is not None
+    return found
+
+
+def test_a_whole_shard_leaves_a_receipt(context: Context) -> None:
+    folder = planned(context)
+    shard = runbook.read_plan(folder).shards[0]
+    assert element(folder, "copy", 0) == 0
+    receipt = receipts.read(folder.receipt("copy", 0))
+    assert receipt is not None
+    assert (receipt["shard"], receipt["rows"], receipt["bytes"]) == (shard.digest, shard.rows, shard.bytes)
+    assert receipt["host"] == host_name()
+    assert receipt["started"] <= receipt["ended"]
+    assert receipt["samples"][-1][1:] == [shard.rows, shard.bytes]
+    assert receipts.read(folder.outcome("copy", 0)) is None
+
+
+def test_rows_that_fail_leave_an_outcome_and_the_others_are_done(context: Context, tmp_path: Path) -> None:
+    folder = planned(context)
+    (tmp_path / "source" / "a" / "one").write_bytes(b"changed since")
+    assert element(folder, "copy", 0) == 5
+    assert receipts.read(folder.receipt("copy", 0)) is None
+    told = outcome(folder, "copy", 0)
+    assert told["exit_code"] == 5
+    assert [path for path, _ in told["failures"]] == ["a/one"]
+    data = context.layout("data").staging(runbook.read_plan(folder).release) / "data"
+    assert (data / "a" / "two").read_bytes() == FILES["a/two"]
+    assert not (data / "a" / "one").exists()
+
+
+def test_verify_before_copy_fails_without_records(context: Context) -> None:
+    folder = planned(context)
+    assert element(folder, "verify", 0) == 1
+    assert not folder.records(0).exists()
+    assert receipts.read(folder.receipt("verify", 0)) is None
+
+
+def test_a_stop_is_told_as_one_and_may_be_tried_again(context: Context) -> None:
+    folder, stop = planned(context), Stop()
+    stop.set(15)
+    assert element(folder, "copy", 0, stop) == 143
+    assert outcome(folder, "copy", 0)["retry"] is True
+    assert element(folder, "copy", 0) == 0
+
+
+def test_a_shard_that_is_not_the_planned_one_is_refused(context: Context) -> None:
+    folder = planned(context)
+    folder.shard(0).write_bytes(folder.shard(1).read_bytes())
+    assert element(folder, "copy", 0) == 1
+    assert "not the one that was planned" in outcome(folder, "copy", 0)["error"]
+    assert element(folder, "copy", 99) == 1
+
+
+def test_a_folder_that_is_no_runs_is_left_alone(tmp_path: Path) -> None:
+    with pytest.raises(FailedError, match="cannot be read"):
+        run_element(tmp_path / "nowhere", "copy", 0, "auto", Stop())
+    with pytest.raises(FailedError, match="no elements of 'paint'"):
+        run_element(tmp_path / "nowhere", "paint", 0, "auto", Stop())
+    assert os.listdir(tmp_path) == []
+
+
+def test_the_attempts_name_tells_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+    assert str(os.getpid()) in attempt_name()
+    assert attempt_name() != attempt_name()
+    monkeypatch.setenv("SLURM_JOB_ID", "13")
+    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
+    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
+    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    assert re.fullmatch(r"12_3_1-[0-9a-f]{8}", attempt_name())
+
+
+def test_an_elements_start_imports_nothing_heavy() -> None:
+    heavy = ["pyarrow", "rich", "fsspec", "s3fs", "botocore", "awscrt", "jsonschema", "yaml"]
+    code = f"import penstock.steps.element, sys; print([m for m in {heavy!r} if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+def test_the_lock_is_held_for_a_step_and_then_free(context: Context) -> None:
+    planned(context)
+    with holding(context, "data", "run", "copy") as lock:
+        lock.assert_held()
+        with pytest.raises(LockedError) as refused, holding(context, "data", "run", "verify"):
+            pass
+        assert refused.value.exit_code == 7
+        assert str(os.getpid()) in str(refused.value)
+    with holding(context, "data", "run", "verify"):
+        pass
+
+
+def test_a_reporter_keeps_few_samples_and_the_last_one(tmp_path: Path) -> None:
+    reporter = Reporter(tmp_path / "p.json", every=0.0)
+    for count in range(5000):
+        reporter(count, count * 10, 1)
+    reporter.end(5000, 50_000)
+    assert len(reporter.samples) <= 240
+    assert reporter.samples[-1][1:] == (5000, 50_000)
+    assert [s[1] for s in reporter.samples] == sorted(s[1] for s in reporter.samples)
+    assert os.listdir(tmp_path) == ["p.json"]
+
+
+def test_progress_never_goes_back_and_counts_failures_of_live_elements(context: Context) -> None:
+    folder, progress = planned(context), Progress()
+    reporter = Reporter(_made(folder.progress("copy", 0)), every=0.0)
+    reporter(3, 30, 2)
+    assert progress.total(folder, "copy", [0, 1]) == (3, 30, 2)
+    reporter(1, 10, 0)
+    assert progress.total(folder, "copy", [0, 1]) == (3, 30, 0)
+    receipts.write(folder.receipt("copy", 0), {"files": 7, "bytes": 70})
+    assert progress.total(folder, "copy", [0, 1]) == (7, 70, 0)
+
+
+def _made(path: Path) -> Path:
+    path.parent.mkdir(parents=True)
+    return path
