@@ -7,7 +7,9 @@
 def audit_options(wildcards):
     """Of `--config`, what `penstock audit` takes; it says what is wrong with a value itself."""
     names = ("fraction", "sample", "limit", "release")
-    return [f"--{name}={config[name]}" for name in names if config.get(name) is not None]
+    return [
+        f"--{name}={config[name]}" for name in names if config.get(name) is not None
+    ]
 
 
 rule audit_release:

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.core.choosing import Choice
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import DATA, MANIFEST
+from penstock.engine.auditing import Seen
 from penstock.errors import FailedError, FindingsError, InterruptedRunError
 from penstock.formats.shards import read_shard
 from penstock.steps import auditbook, auditplan, receipts
@@ -35,7 +36,6 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.runs import PlanInfo, ShardInfo
-    from penstock.engine.auditing import Seen
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
 
@@ -125,6 +125,7 @@ def _audit(
     indices = receipts.indices(plan)
     shards = receipts.by_index(plan)
     methods: Counter[str] = Counter()
+    resumed = sum(Seen.read(auditbook.seen(folder, i), shards[i]).files for i in indices)
 
     def ok(index: int) -> bool:
         receipt = receipts.read(folder.receipt(STEP, index))
@@ -137,7 +138,7 @@ def _audit(
     known = {finding.path for finding in shaped if finding.kind != "mode"}
     # What is wrong with its shape cannot have the right bytes: it was told already.
     read = (f for f in _read(folder, plan, methods) if f.path not in known)
-    return _close(layout, audit, seal, plan, chain(manifest, shaped, read), began, methods)
+    return _close(layout, audit, seal, plan, chain(manifest, shaped, read), began, methods, resumed)
 
 
 class _Aside:
@@ -196,8 +197,6 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 
 def _seen(folder: RunLayout, shard: ShardInfo) -> Seen:
     """What the elements saw of a shard, all of it, as the last one left it."""
-    from penstock.engine.auditing import Seen
-
     path = auditbook.seen(folder, shard.index)
     receipt = receipts.read(folder.receipt(STEP, shard.index)) or {}
     seen = Seen.read(path, shard)
@@ -234,6 +233,7 @@ def _close(
     found: Iterable[Finding],
     began: float,
     methods: Counter[str],
+    resumed: int = 0,
 ) -> dict[str, Any]:
     folder = audit.layout(layout)
     counts: Counter[str] = Counter()
@@ -259,6 +259,7 @@ def _close(
         "files": plan.files if plan else 0,
         "of_files": int(seal.get("files") or 0),
         "rows": _rows(plan) if plan else 0,
+        "resumed": resumed,
         "bytes": plan.bytes if plan else 0,
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
