@@ -301,6 +301,8 @@ SECRET = "hunter2-do-not-show"
         {"source": "az://c/", "storage_options": {"CONNECTION-STRING": SECRET}},
         {"source": "x", "password": SECRET},
         {"source": f"https://user:{SECRET}@host/x"},
+        {"source": f"https://{SECRET}@host/x"},
+        {"source": f"abfss://c:{SECRET}@account.dfs.core.windows.net/x"},
         {"source": f"https://host/x?X-Amz-Signature={SECRET}"},
         {"source": f"https://c.blob.core.windows.net/x?sv=1&sig={SECRET}"},
         {"source": "s3://b/", "storage_options": {"proxy": f"http://me:{SECRET}@proxy:3128"}},
@@ -325,6 +327,8 @@ def test_what_only_looks_like_a_secret(write: Any) -> None:
     }
     config = changed("datasets", {"token": {"source": "gs://b/", "storage_options": options}})
     assert load(write(config)).datasets["token"].sources[0].storage_options == options
+    url = "abfss://container@account.dfs.core.windows.net/x/"
+    assert load(write(changed("datasets.d.source", url))).datasets["d"].sources[0].url == url
 
 
 def test_all_problems_at_once(write: Any) -> None:

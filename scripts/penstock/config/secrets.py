@@ -68,7 +68,9 @@ def in_url(text: str) -> str:
         parts = urlsplit(text)
     except ValueError:
         return ""
-    if "@" in parts.netloc:
+    user, found, _ = parts.netloc.rpartition("@")
+    # abfs://container@account/ names the container before the @.
+    if found and (":" in user or parts.scheme not in ("abfs", "abfss")):
         return "has user info (`user:password@`) in its URL"
     names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
     if any(_SECRET_QUERY.match(name) for name in names):

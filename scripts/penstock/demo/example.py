@@ -46,7 +46,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         with tempfile.TemporaryDirectory(dir=folder) as scratch:
             text = options.config.read_text(encoding="utf-8")
-            with serving(Path(scratch), _port(text)) as port:
+            with serving_folder(_packages(), BUCKET, Path(scratch), _port(text)) as port:
                 config = _with_port(options.config, text, port, folder)
                 print(f"Serving {_packages()} as s3://{BUCKET}/ on 127.0.0.1:{port}", flush=True)
                 code = _penstock(config, "run").returncode
@@ -57,10 +57,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 @contextlib.contextmanager
-def serving(scratch: Path, wanted: int) -> Iterator[int]:
-    """The port of a server that runs while inside: `wanted` if it is free."""
+def serving_folder(root: Path, bucket: str, scratch: Path, wanted: int) -> Iterator[int]:
+    """The port of a server of this folder that runs while inside: `wanted` if it is free."""
     port_file = scratch / "port"
-    words = ["-m", "penstock.demo.server", "--root", str(_packages()), "--bucket", BUCKET]
+    words = ["-m", "penstock.demo.server", "--root", str(root), "--bucket", bucket]
     words += ["--port", str(wanted if _is_free(wanted) else 0), "--port-file", str(port_file)]
     words += ["--checksums", "--processes", "2", "--with-parent", str(os.getpid())]
     process = subprocess.Popen([sys.executable, *words])
