@@ -4,14 +4,6 @@
 #   --config limit=200MiB/s   not faster than this, for each dataset
 
 
-def audit_options(wildcards):
-    """Of `--config`, what `penstock audit` takes; it says what is wrong with a value itself."""
-    names = ("fraction", "sample", "limit", "release")
-    return [
-        f"--{name}={config[name]}" for name in names if config.get(name) is not None
-    ]
-
-
 rule audit_release:
     output:
         receipt="results/{dataset}/audit/{invocation}.json",

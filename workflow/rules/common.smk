@@ -77,3 +77,11 @@ def reported(name):
         return f"results/{name}/{listed_run(name)}/report.json"
 
     return receipt
+
+
+def audit_options(wildcards):
+    """Of `--config`, what `penstock audit` takes; it says what is wrong with a value itself."""
+    names = ("fraction", "sample", "limit", "release")
+    return [
+        f"--{name}={config[name]}" for name in names if config.get(name) is not None
+    ]
