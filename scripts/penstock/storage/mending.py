@@ -65,6 +65,7 @@ class Mender:
         temporary = f".p.{secrets.token_hex(8)}"
         try:
             with self.within(parent) as folder:
+                _refuse_folder(folder, name)
                 fd = os.open(temporary, _NEW, 0o600, dir_fd=folder)
                 try:
                     fill(fd, f"{parent}/{temporary}" if parent else temporary)
@@ -251,6 +252,13 @@ class Mender:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & 0o300 != 0o300:
             os.fchmod(fd, mode | 0o300)
+
+
+def _refuse_folder(parent: int, name: str) -> None:
+    """Before anything is fetched in vain."""
+    with contextlib.suppress(FileNotFoundError):
+        if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
 
 
 def _told(error: OSError, what: str, path: str) -> Exception:

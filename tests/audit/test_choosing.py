@@ -1,0 +1,67 @@
+"""Which files an audit reads: what a sample promises holds, and a rotation covers everything."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+
+from penstock.core.choosing import Choice, parse_share, parse_turns
+
+PATHS = [f"folder{i % 17}/file{i:05d}" for i in range(2000)]
+
+
+@pytest.mark.parametrize(("share", "damaged"), [(0.01, 1), (0.01, 100), (0.05, 20), (0.2, 5), (0.5, 3)])
+def test_a_sample_finds_damage_as_often_as_it_says(share: float, damaged: int) -> None:
+    chance = random.Random(f"{share} {damaged}")
+    rounds = 1000
+    hits = 0
+    for number in range(rounds):
+        choice = Choice("sample", share, f"{share} {number}")
+        hits += any(choice.takes(path) for path in chance.sample(PATHS, damaged))
+    told = Choice("sample", share).detects(damaged)
+    # Four standard deviations of a binomial count.
+    margin = 4 * (told * (1 - told) / rounds) ** 0.5
+    assert told - margin <= hits / rounds <= told + margin
+
+
+def test_a_sample_takes_about_its_share_and_always_the_same() -> None:
+    choice = Choice("sample", 0.1, "seed")
+    taken = [path for path in PATHS if choice.takes(path)]
+    assert 130 <= len(taken) <= 270
+    assert taken == [path for path in PATHS if Choice("sample", 0.1, "seed").takes(path)]
+    assert taken != [path for path in PATHS if Choice("sample", 0.1, "other").takes(path)]
+
+
+@pytest.mark.parametrize("turns", [1, 2, 7, 30])
+def test_a_rotation_takes_everything_exactly_once(turns: int) -> None:
+    slices = [Choice("slice", turn=turn, turns=turns) for turn in range(turns)]
+    for path in PATHS[:300]:
+        assert sum(choice.takes(path) for choice in slices) == 1
+        assert sum(choice.takes(path, 3) for choice in slices) == 1
+
+
+def test_parts_of_a_giant_are_drawn_one_by_one() -> None:
+    choice = Choice("slice", turn=0, turns=4)
+    taken = {part for part in range(400) if choice.takes("giant", part)}
+    assert 50 < len(taken) < 150
+
+
+def test_what_is_promised() -> None:
+    assert Choice().promise() == "every byte is read: any damage is found"
+    assert Choice().detects(1) == 1
+    assert "95%" in Choice("sample", 0.01).promise()
+    assert "299 or more" in Choice("sample", 0.01).promise()
+    assert "slice 3 of 30" in Choice("slice", turn=2, turns=30).promise()
+    assert Choice("sample", 1.0).takes("anything")
+
+
+def test_shares_and_turns_are_parsed_strictly() -> None:
+    assert parse_share("1%") == parse_share("0.01") == 0.01
+    assert parse_turns("1/30") == 30
+    for text in ("0", "0%", "101%", "-1%", "nan", "", "x", "1e9"):
+        with pytest.raises(ValueError):
+            parse_share(text)
+    for text in ("2/30", "1/0", "30", "1/", "1/x", "1/99999", "1/-3"):
+        with pytest.raises(ValueError):
+            parse_turns(text)

@@ -1,0 +1,206 @@
+"""Every kind of damage at rest: what an audit names, what a repair makes of it, what it leaves."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.published import damage, data_of, flip, writable
+
+from penstock.core.findings import from_json
+from penstock.errors import FindingsError
+from penstock.formats.manifest import ManifestWriter, read_manifest
+from penstock.steps import auditing, auditplan, repairing
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+
+def found(result: dict[str, Any]) -> set[tuple[str, str, tuple[int, ...]]]:
+    return {(f["kind"], f["path"], tuple(f["parts"])) for f in result["findings"]}
+
+
+def replace_by_link(path: Path) -> None:
+    path.unlink()
+    path.symlink_to("/etc/hostname")
+
+
+def replace_by_folder(path: Path) -> None:
+    path.unlink()
+    path.mkdir()
+    (path / "inside").write_bytes(b"z")
+
+
+def shorten(path: Path) -> None:
+    path.chmod(0o600)
+    os.truncate(path, 10)
+
+
+def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: dict[str, bytes]) -> None:
+    odd = next(path for path in files if path.startswith("odd/"))
+    whole = auditing.run(staged, "data")
+    assert (whole["status"], whole["findings"]) == ("PASSED", [])
+    assert whole["files"] == whole["of_files"] == len(files)
+    assert whole["bytes"] == sum(map(len, files.values()))
+    data = data_of(staged)
+    flip(data / "d0/f00", 17)
+    flip(data / "big/giant", (2 << 20) + 5)
+    flip(data / "big/giant", (5 << 20) + 1)
+    flip(data / odd)
+    damage(data / "d1/f01", os.unlink)
+    damage(data / "d1/f04", replace_by_link)
+    damage(data / "d2/f02", replace_by_folder)
+    damage(data / "d2/f08", shorten)
+    with writable(data / "deep"):
+        (data / "deep/er").chmod(0o700)
+        shutil.rmtree(data / "deep/er")
+    (data / "d2/f05").chmod(0o444)
+    (data / "a").chmod(0o750)
+    with writable(data / "d0"):
+        (data / "d0/extra").write_bytes(b"x")
+    (data.parent / "beside").write_bytes(b"x")
+    result = auditing.run(staged, "data")
+    assert found(result) == {
+        ("changed", "d0/f00", ()),
+        ("changed", "big/giant", (2, 5)),
+        ("changed", odd, ()),
+        ("missing", "d1/f01", ()),
+        ("replaced", "d1/f04", ()),
+        ("replaced", "d2/f02", ()),
+        ("extra", "d2/f02/inside", ()),
+        ("changed", "d2/f08", ()),
+        ("missing", "deep/er/file", ()),
+        ("mode", "d2/f05", ()),
+        ("mode", "a", ()),
+        ("extra", "d0/extra", ()),
+        ("extra", "../beside", ()),
+    }
+    with pytest.raises(FindingsError) as caught:
+        auditing.judge(result)
+    assert caught.value.exit_code == 4
+    assert result["all_findings"] in str(caught.value)
+    assert set(auditing.findings_of(staged.layout("data"), _last(staged))) == {
+        from_json(f) for f in result["findings"]
+    }
+
+    done = repairing.run(staged, "data")
+    assert done["status"] == "PARTLY"
+    assert [path for path, _ in done["unrepairable"]] == ["d2/f02"]
+    assert set(done["left"]) == {"d2/f02/inside", "d0/extra", "../beside"}
+    # Two of the giant's parts, and no byte of its others.
+    sizes = [len(files[p]) for p in ("d0/f00", odd, "d1/f01", "d1/f04", "d2/f08", "deep/er/file")]
+    assert done["fetched_bytes"] == (1 << 20) + 7 + sum(sizes)
+    with pytest.raises(FindingsError):
+        repairing.judge(done)
+    for path, bytes_ in files.items():
+        if path != "d2/f02":
+            assert (data / path).read_bytes() == bytes_
+    assert not (data / "d1/f04").is_symlink()
+    again = auditing.run(staged, "data")
+    assert {(kind, path) for kind, path, _ in found(again)} == {
+        ("replaced", "d2/f02"),
+        ("extra", "d2/f02/inside"),
+        ("extra", "d0/extra"),
+        ("extra", "../beside"),
+    }
+    # Modes, times and owner are as published: only what was left was named.
+    lines = staged.layout("data").history.read_text().splitlines()
+    assert '"event": "repair"' in lines[-1]
+    assert "deep/er/file" in lines[-1]
+
+
+def _last(context: Context) -> Any:
+    from penstock.steps import auditbook
+
+    layout = context.layout("data")
+    return next(a for a, end in auditbook.audits(layout) if end is not None)
+
+
+def test_a_repair_has_nothing_to_do_twice(staged: Context, files: dict[str, bytes]) -> None:
+    data = data_of(staged)
+    flip(data / "d0/f00", 17)
+    flip(data / "big/giant", 5)
+    auditing.run(staged, "data")
+    assert repairing.run(staged, "data")["fetched_bytes"] == len(files["d0/f00"]) + (1 << 20)
+    lines = staged.layout("data").history.read_text()
+    done = repairing.run(staged, "data")
+    assert (done["status"], done["fetched_bytes"]) == ("REPAIRED", 0)
+    assert staged.layout("data").history.read_text() == lines
+
+
+def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> None:
+    data = data_of(staged)
+    (data / "d0").chmod(0o2750)
+    (data / "d0/.p.0123456789abcdef").write_bytes(b"half")
+    kinds = found(auditing.run(staged, "data"))
+    assert kinds == {("mode", "d0", ()), ("extra", "d0/.p.0123456789abcdef", ())}
+    assert repairing.run(staged, "data")["status"] == "REPAIRED"
+    assert auditing.run(staged, "data")["status"] == "PASSED"
+
+
+def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(staged: Context) -> None:
+    from penstock.core.choosing import Choice
+
+    data = data_of(staged)
+    flip(data / "d0/f00", 3)
+    assert auditing.run(staged, "data")["counts"] == {"changed": 1}
+    # A sample that reads next to nothing finds nothing; what the whole one found is still known.
+    tiny = auditing.Request(choice=Choice("sample", 1e-9, "seed"))
+    assert auditing.run(staged, "data", tiny)["status"] == "PASSED"
+    done = repairing.run(staged, "data")
+    assert [path for path, _ in done["repaired"]] == ["d0/f00"]
+    assert auditing.run(staged, "data")["status"] == "PASSED"
+
+
+def test_a_damaged_manifest_is_noticed_and_nothing_is_repaired_by_it(staged: Context) -> None:
+    release = data_of(staged).parent
+    auditing.run(staged, "data")
+    flip(release / "manifest.parquet", 100)
+    result = auditing.run(staged, "data")
+    assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", "manifest.parquet")]
+    with pytest.raises(FindingsError, match="manifest"):
+        repairing.run(staged, "data")
+    flip(release / "manifest.parquet", 100)
+    flip(release / "manifest.xxh128", 3)
+    result = auditing.run(staged, "data")
+    assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", "manifest.xxh128")]
+
+
+def test_a_forged_record_is_noticed(staged: Context) -> None:
+    layout = staged.layout("data")
+    release = data_of(staged).parent
+    records = [r for batch in read_manifest(release / "manifest.parquet") for r in batch]
+    records[1] = records[1]._replace(digest="xxh3_128:" + "0" * 32)
+    with writable(release), ManifestWriter(release / "manifest.parquet") as writer:
+        writer.add(records)
+        digest = writer.close()
+    # Its digest alone says it.
+    assert auditing.run(staged, "data")["counts"] == {"manifest": 1}
+    seal, _ = auditplan.read_seal(layout, release.name)
+    seal["manifests"]["manifest.parquet"]["sha256"] = digest
+    with writable(release):
+        durable.write_json(release / "release.json", seal)
+    # A forger who mends the seal meets the history.
+    named = [(f["kind"], f["path"]) for f in auditing.run(staged, "data")["findings"]]
+    assert ("manifest", "release.json") in named
+    # Without a history the tree over the records tells.
+    layout.history.unlink()
+    named = [(f["kind"], f["path"]) for f in auditing.run(staged, "data")["findings"]]
+    assert named == [("manifest", "manifest.parquet")]
+    with writable(release), writable(release / "release.json"):
+        (release / "release.json").write_text("{")
+    with pytest.raises(FindingsError, match="seal"):
+        auditing.run(staged, "data")
+
+
+def test_without_its_data_folder_a_release_is_one_finding(staged: Context) -> None:
+    data = data_of(staged)
+    with writable(data.parent):
+        data.rename(data.with_name("elsewhere"))
+    result = auditing.run(staged, "data")
+    assert [(f["kind"], f["path"]) for f in result["findings"]] == [("missing", ".")]
