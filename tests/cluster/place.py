@@ -239,7 +239,7 @@ class Place:
         """Bytes of its objects that the S3 server was asked for, in all, by key."""
         counts: dict[str, int] = {}
         for request in self.server.requests():
-            if request.method == "GET" and request.key.startswith(f"{dataset}/"):
+            if request.method == "GET" and request.status < 300 and request.key.startswith(f"{dataset}/"):
                 counts[request.key] = counts.get(request.key, 0) + request.bytes
         return counts
 

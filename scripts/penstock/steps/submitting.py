@@ -21,6 +21,14 @@ if TYPE_CHECKING:
 
 STEP = "submit"
 MEMORY = 1 << 30
+# Arguments: the working directory, the command line, the element's index. Snakemake keeps a cache in
+# the user's home, which a node need not have.
+PROGRAM = """\
+import os, sys
+os.chdir(sys.argv[1])
+os.environ["XDG_CACHE_HOME"] = os.path.join(sys.argv[1], "results", ".workflow", "cache")
+os.execv(sys.argv[2], sys.argv[2:-1])
+"""
 
 
 def options(config: Config) -> JobOptions:
@@ -56,8 +64,7 @@ def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | Non
     logs = here / "results" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     # The job begins in `/`, which every node has; the controller works where it was called.
-    program = "import os, sys; os.chdir(sys.argv[1]); os.execv(sys.argv[2], sys.argv[2:-1])"
     interpreter = python or sys.executable
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", "slurm"]
-    command = [interpreter, "-c", program, str(here), *words, "run", *datasets]
+    command = [interpreter, "-c", PROGRAM, str(here), *words, "run", *datasets]
     return cluster.submit(ArraySpec(name, STEP, (0,), command, logs)), False

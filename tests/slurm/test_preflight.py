@@ -1,0 +1,166 @@
+"""What preflight refuses on a real cluster: each message quotes SLURM and names what to change."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cluster.fixtures import borrowed
+from tests.cluster.processes import wait_for
+from tests.cluster.settings import Settings
+
+from penstock.cluster.opening import open_cluster
+from penstock.cluster.port import ArraySpec, State
+from penstock.config.model import ClusterConfig, JobOptions
+from penstock.errors import FailedError, PreflightError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.machine import Machine
+
+pytestmark = pytest.mark.slurm
+
+GOOD = JobOptions(partition="data", core_spec=2, memory=1 << 30, time=600)
+
+
+def check(
+    target: Path | None = None, *, probe: bool = False, python: str | None = None, **over: Any
+) -> list[str]:
+    config = ClusterConfig(
+        backend="slurm", options=replace(GOOD, **over), probe=probe, python=python or sys.executable
+    )
+    return list(open_cluster(config, target).check(["copy", "verify"]))
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [
+        ({"partition": "nope"}, ["invalid partition", "sinfo -s"]),
+        ({"licenses": ("nope:1",)}, ["Invalid license", "scontrol show licenses"]),
+        ({"licenses": ("wan:9",)}, ["Invalid license"]),
+        ({"constraint": "nope"}, ["Invalid feature", "cluster.constraint"]),
+        ({"reservation": "nope"}, ["reservation is invalid", "scontrol show reservation"]),
+        ({"memory": 9 << 30}, ["RealMemory=8000", "cluster.memory"]),
+        ({"core_spec": 8}, ["no core", "CPUTot=8"]),
+        ({"core_spec": 0}, ["CoreSpecCount=1", "n1, n2"]),
+        ({"cpus": 9, "core_spec": None}, ["node configuration is not available"]),
+        ({"partition": "cpu", "time": 7200}, ["TimeLimit is 1:00:00", "cluster.time"]),
+    ],
+)
+def test_refused_with_slurms_words(slurm: Machine, over: dict[str, Any], words: list[str]) -> None:
+    with pytest.raises(PreflightError) as told:
+        check(**over)
+    for word in words:
+        assert word.lower() in str(told.value).lower()
+
+
+@pytest.mark.parametrize(
+    ("over", "words"),
+    [({"account": "nope"}, "Invalid account"), ({"account": "ml", "qos": "nope"}, "Invalid qos")],
+)
+def test_accounts_and_qos(slurm_accounting: Machine, over: dict[str, Any], words: str) -> None:
+    with pytest.raises(PreflightError, match=words):
+        check(**over)
+    assert check(account="ml", qos="bulk")
+
+
+def test_what_is_good_passes_with_a_word_on_confinement(slurm: Machine, tmp_path: Path) -> None:
+    (warning,) = check(tmp_path, probe=True)
+    assert "task/cgroup" in warning
+    assert check(tmp_path, core_spec=None, probe=True) == []
+    # Nodes without reserved cores of their own take less.
+    assert len(check(partition="cpu", core_spec=1)) == 1
+
+
+def test_the_probe_names_the_node_and_what_it_lacks(slurm: Machine, tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"on the node n\d, the interpreter /no/such/python"):
+        check(tmp_path, probe=True, python="/no/such/python")
+    with pytest.raises(PreflightError, match=r"on the node n\d, /usr/bin/env cannot import penstock"):
+        check(tmp_path, probe=True, python="/usr/bin/env")
+    with pytest.raises(PreflightError, match=r"on the node n\d, the target /no/such/target/x is not there"):
+        check(Path("/no/such/target/x"), probe=True)
+
+
+def test_a_full_cluster_is_no_reason_to_stop(
+    slurm: Machine, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("penstock.cluster.slurm.probing.PATIENCE", 1.0)
+    slurm.run("sbatch", "--exclusive", "--nodes=4", "--chdir=/", "--output=/dev/null", "--wrap=sleep 300")
+    warnings = check(tmp_path, probe=True, core_spec=None)
+    assert any("did not run within" in warning for warning in warnings)
+
+
+def test_the_controller_away(slurm: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    slurm.stop_controller()
+    with pytest.raises(PreflightError, match=r"(?s)does not answer.*nable to contact slurm controller"):
+        check()
+    cluster = open_cluster(ClusterConfig(backend="slurm", options=GOOD))
+    with pytest.raises(TransientError):
+        cluster.states("1", [0])
+    monkeypatch.setenv("SLURM_CONF", "/no/such/slurm.conf")
+    with pytest.raises(PreflightError, match=r"SLURM_CONF=/no/such/slurm\.conf"):
+        check()
+
+
+def test_sbatch_is_not_here(slurm: Machine, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", "/nowhere")
+    with pytest.raises(PreflightError, match="sbatch cannot be run here"):
+        check()
+
+
+@pytest.fixture
+def odd_slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """It ignores --core-spec, and takes small arrays only."""
+    yield from borrowed(Settings(allow_spec=False, max_array=5), monkeypatch)
+
+
+def test_a_cluster_that_ignores_core_spec_and_takes_small_arrays(odd_slurm: Machine, tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match=r"(?s)ignores --core-spec=2.*AllowSpecResourcesUsage=No"):
+        check()
+    assert check(core_spec=None) == []
+    cluster = open_cluster(ClusterConfig(backend="slurm", options=GOOD))
+    assert cluster.max_array() == 5
+    spec = ArraySpec("penstock-test", "copy", (0,), ("/bin/true",), tmp_path)
+    with pytest.raises(FailedError, match="dropped --core-spec=2"):
+        cluster.submit(spec)
+    assert cluster.find("penstock-test") is None, "it was cancelled"
+    with pytest.raises(FailedError, match="MaxArraySize=5"):
+        cluster.submit(replace(spec, indices=(0, 5)))
+
+
+def forgotten(machine: Machine, array: str) -> None:
+    """Until the controller has purged the job. It looks every 30 s or so."""
+    wait_for(
+        lambda: machine.run("squeue", "-h", "--states=all", "-j", array).returncode != 0,
+        "the controller to forget the job",
+        seconds=180,
+        every=0.5,
+    )
+
+
+def test_a_forgotten_job_is_lost_without_accounting(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    for machine in borrowed(Settings(min_job_age=2), monkeypatch):
+        cluster = open_cluster(ClusterConfig(backend="slurm", options=GOOD))
+        array = cluster.submit(ArraySpec("penstock-test", "copy", (0,), ("/bin/true",), tmp_path))
+        forgotten(machine, array)
+        assert cluster.states(array, [0])[0].state is State.LOST
+        assert cluster.holder_ended(array) is None
+
+
+def test_accounting_remembers(slurm_accounting: Machine, tmp_path: Path) -> None:
+    options = replace(GOOD, account="ml")
+    cluster = open_cluster(ClusterConfig(backend="slurm", options=options))
+    command = ("/bin/sh", "-c", 'exit "$1"', "sh")
+    array = cluster.submit(ArraySpec("penstock-test", "copy", (0, 3), command, tmp_path))
+    forgotten(slurm_accounting, array)
+    states = cluster.states(array, [0, 3])
+    assert [states[0].state, states[3].state] == [State.DONE, State.FAILED]
+    assert states[3].reason == "exit 3"
+    assert states[3].node
+    assert states[3].started <= states[3].ended
+    assert cluster.holder_ended(array) is True
+    assert cluster.holder_ended(f"{array}_3") is True

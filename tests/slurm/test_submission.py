@@ -1,0 +1,230 @@
+"""What is handed to sbatch, and how its answers are read. No cluster is needed."""
+
+from __future__ import annotations
+
+import json
+import shlex
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from penstock.cluster.port import State
+from penstock.cluster.slurm.call import Answer, call, problem
+from penstock.cluster.slurm.site import read_nodes, read_time
+from penstock.cluster.slurm.states import read_sacct, read_squeue
+from penstock.cluster.slurm.submission import (
+    array_arguments,
+    compressed,
+    expanded,
+    job_arguments,
+    script,
+    validated,
+)
+from penstock.config.model import JobOptions
+from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
+
+
+def given_as(key: str, value: str) -> dict[str, Any]:
+    return {key: value}
+
+
+class TestArguments:
+    def test_every_option_is_one_argument(self) -> None:
+        options = JobOptions(
+            partition="data,cpu", account="ml", qos="bulk", reservation="night", constraint="ib&[r1|r2]",
+            licenses=("wan:1", "lustre@site:2"), time=61, memory=(1 << 20) + 1, core_spec=2, cpus=4,
+        )  # fmt: skip
+        assert job_arguments(options) == [
+            "--nodes=1", "--ntasks=1", "--partition=data,cpu", "--account=ml", "--qos=bulk",
+            "--reservation=night", "--constraint=ib&[r1|r2]", "--licenses=wan:1,lustre@site:2", "--time=2",
+            "--mem=2M", "--core-spec=2", "--cpus-per-task=4",
+        ]  # fmt: skip
+
+    def test_nothing_is_asked_for_that_was_not_configured(self) -> None:
+        assert job_arguments(JobOptions(core_spec=None)) == ["--nodes=1", "--ntasks=1"]
+
+    @pytest.mark.parametrize("bad", ["x; touch PWNED", "$(id)", "a b", "--wrap=id", "-x", "", "a\nb", "a'b"])
+    @pytest.mark.parametrize("key", ["partition", "account", "qos", "reservation", "constraint"])
+    def test_free_text_is_refused(self, key: str, bad: str) -> None:
+        with pytest.raises(ConfigError, match=key):
+            job_arguments(replace(JobOptions(), **given_as(key, bad)))
+
+    @pytest.mark.parametrize("bad", ["x; touch PWNED", "wan:one", "wan:1,other:2", "", ":1"])
+    def test_so_are_odd_licences(self, bad: str) -> None:
+        with pytest.raises(ConfigError):
+            job_arguments(JobOptions(licenses=(bad,)))
+
+    def test_an_array_bears_its_cap_and_its_logs(self) -> None:
+        words = array_arguments("n", [0, 1, 2, 9], 3, JobOptions(), Path("/t/100%/logs"), "copy")
+        assert "--array=0-2,9%3" in words
+        assert "--output=/t/100%%/logs/copy-%A_%a.log" in words
+        assert {"--requeue", "--signal=B:TERM@120", "--export=ALL", "--open-mode=append"} <= set(words)
+
+    def test_a_short_time_leaves_a_shorter_lead(self) -> None:
+        words = array_arguments("n", [0], 1, JobOptions(time=120), Path("/t"), "copy")
+        assert "--signal=B:TERM@30" in words
+
+    @pytest.mark.parametrize("folder", ["/a\\b", "/a\nb", "relative"])
+    def test_folders_that_slurm_would_misread_are_refused(self, folder: str) -> None:
+        with pytest.raises(ConfigError):
+            array_arguments("n", [0], 1, JobOptions(), Path(folder), "copy")
+
+    def test_a_name_is_no_free_text_either(self) -> None:
+        with pytest.raises(ConfigError):
+            validated("name", "x;y")
+
+
+class TestScript:
+    def test_the_command_gets_its_words_unchanged_and_the_index_last(self, tmp_path: Path) -> None:
+        odd = ["it's", "$(touch PWNED)", "a b", "", "`id`", "\\n", "*"]
+        program = "import sys, json; print(json.dumps(sys.argv[1:]))"
+        text = script([sys.executable, "-c", program, *odd])
+        done = subprocess.run(
+            ["/bin/sh"], input=text, env={"SLURM_ARRAY_TASK_ID": "7"}, cwd=tmp_path, capture_output=True,
+            text=True, check=True,
+        )  # fmt: skip
+        assert json.loads(done.stdout) == [*odd, "7"]
+        assert not list(tmp_path.iterdir())
+
+    def test_a_missing_interpreter_is_named_with_its_node(self) -> None:
+        done = subprocess.run(
+            ["/bin/sh"], input=script(["/no/such python", "-m", "x"]), env={"SLURMD_NODENAME": "n3"},
+            capture_output=True, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == 127
+        assert done.stderr == "penstock: no interpreter /no/such python on node n3\n"
+
+    def test_it_becomes_the_command(self) -> None:
+        assert (
+            script(["/bin/x", "a b"]).splitlines()[-1]
+            == f'exec {shlex.join(["/bin/x", "a b"])} "$SLURM_ARRAY_TASK_ID"'
+        )
+
+
+class TestIndices:
+    @settings(deadline=None, max_examples=50)
+    @given(st.sets(st.integers(0, 5000), min_size=1))
+    def test_compressing_loses_nothing(self, indices: set[int]) -> None:
+        assert expanded(compressed(indices)) == sorted(indices)
+
+    @pytest.mark.parametrize(
+        ("text", "indices"),
+        [("[3-6%2]", [3, 4, 5, 6]), ("5", [5]), ("[0-10:5,12%4]", [0, 5, 10, 12]), ("3-5%1", [3, 4, 5])],
+    )
+    def test_slurms_own_forms_are_read(self, text: str, indices: list[int]) -> None:
+        assert expanded(text) == indices
+
+    def test_an_array_of_nothing_is_an_error(self) -> None:
+        with pytest.raises(ValueError):
+            compressed([])
+
+
+class TestAnswers:
+    def test_squeue(self) -> None:
+        text = (
+            "18|1|COMPLETING|0|0|2|1795263274|1795263278|n1|None|\n"
+            "18|0|RUNNING|0|1|2|1795263274|1795263334|n2|None|\n"
+            "18|[3-4%2]|PENDING|0|0|2|N/A|N/A||JobArrayTaskLimit|\n"
+            "18|5|FAILED|1792|0|2|1795263274|1795263275|n1|NonZeroExitCode|\n"
+            "18|6|FAILED|9|0|2|1795263274|1795263275|n1|JobLaunchFailure|\n"
+            "18|7|OUT_OF_MEMORY|125|0|2|1795263274|1795263275|n1|OutOfMemory|\n"
+            "18|8|PENDING|0|0|2|N/A|N/A||launch failed requeued held|\n"
+            "18|9|CANCELLED|15|0|2|1795263274|1795263275|n1|None|\n"
+        )
+        seen = {one.element: one for one in read_squeue(text)}
+        told = {index: (one.status.state, one.status.reason) for index, one in seen.items()}
+        assert told == {
+            0: (State.RUNNING, ""),
+            1: (State.RUNNING, ""),
+            3: (State.PENDING, "JobArrayTaskLimit"),
+            4: (State.PENDING, "JobArrayTaskLimit"),
+            5: (State.FAILED, "exit 7"),
+            6: (State.FAILED, "signal 9"),
+            7: (State.FAILED, "OUT_OF_MEMORY: OutOfMemory"),
+            8: (State.FAILED, "PENDING: launch failed requeued held"),
+            9: (State.CANCELLED, "CANCELLED"),
+        }
+        assert seen[8].held
+        assert seen[0].status.restarts == 1
+        assert (seen[5].status.started, seen[5].status.ended, seen[5].status.node) == (
+            1795263274,
+            1795263275,
+            "n1",
+        )
+        assert {one.core_spec for one in seen.values()} == {"2"}
+
+    def test_sacct(self) -> None:
+        text = (
+            "3_0|CANCELLED by 1000|0:15|1795263640|1795263641|n1\n"
+            "3_1|COMPLETED|0:0|1795263640|1795263641|n2\n"
+            "3_2|FAILED|7:0|1795263640|1795263641|n2\n"
+            "3_[3-4%2]|PENDING|0:0|Unknown|Unknown|None assigned\n"
+            "2_0|COMPLETED|0:0|1795263640|1795263641|n1\n"
+            "3|COMPLETED|0:0|1795263640|1795263641|n1\n"
+        )
+        told = {one.element: (one.status.state, one.status.reason) for one in read_sacct(text, "3")}
+        assert told == {
+            0: (State.CANCELLED, "CANCELLED"),
+            1: (State.DONE, ""),
+            2: (State.FAILED, "exit 7"),
+            3: (State.PENDING, ""),
+            4: (State.PENDING, ""),
+        }
+
+    def test_a_line_of_another_form_is_an_error(self) -> None:
+        with pytest.raises(ValueError):
+            list(read_squeue("squeue: something else\n"))
+
+    @pytest.mark.parametrize(
+        ("words", "kind"),
+        [
+            ("slurm_load_jobs error: Unable to contact slurm controller (connect failure)", TransientError),
+            (
+                "sbatch: error: Batch job submission failed: Socket timed out on send/recv operation",
+                TransientError,
+            ),
+            ("sacct: error: Sending PersistInit msg: Connection refused", TransientError),
+            ("sbatch: error: Batch job submission failed: Invalid partition name specified", FailedError),
+            ("sbatch: error: Batch job submission failed: Requested time limit is invalid", FailedError),
+        ],
+    )
+    def test_what_may_pass_and_what_may_not(self, words: str, kind: type[Exception]) -> None:
+        error = problem("sbatch", Answer(1, "", words))
+        assert type(error) is kind
+        assert words in str(error)
+
+    def test_a_program_that_is_not_installed_is_named(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("PATH", "/nowhere")
+        with pytest.raises(PreflightError, match="sbatch"):
+            call("sbatch", "--version")
+
+    def test_nothing_of_the_shell_reaches_a_command(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "s3cret")
+        monkeypatch.setenv("SBATCH_PARTITION", "elsewhere")
+        said = call("env").out
+        assert "s3cret" not in said
+        assert "SBATCH" not in said
+
+    @pytest.mark.parametrize(
+        ("word", "seconds"),
+        [("1-02:03:04", 93784), ("30:00", 1800), ("01:00:00", 3600), ("infinite", 0), ("5", 5)],
+    )
+    def test_times(self, word: str, seconds: float) -> None:
+        assert read_time(word) == seconds
+
+    def test_nodes(self) -> None:
+        line = (
+            "NodeName=n1 CPUTot=16 AvailableFeatures=fast,ib RealMemory=8000 Sockets=2 CoresPerSocket=4 "
+            "CoreSpecCount=1 OS=Linux 6 #1 SMP Partitions=data,urgent \n"
+        )
+        (node,) = read_nodes(line)
+        assert (node.name, node.cpus, node.cores, node.reserved) == ("n1", 16, 8, 1)
+        assert node.memory == 8000 << 20
+        assert node.partitions == {"data", "urgent"}
+        assert node.features == {"fast", "ib"}
