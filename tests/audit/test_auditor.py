@@ -1,0 +1,86 @@
+"""What becomes of a row that cannot be read, by a scripted reader."""
+
+from __future__ import annotations
+
+import os
+import threading
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import xxhash
+
+from penstock.core.model import Entry
+from penstock.engine.auditor import Auditor
+from penstock.errors import FailedError, IntegrityError, TransientError
+from penstock.storage.cold import Seen
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.errors import PenstockError
+
+CONTENT = b"content"
+ENTRY = Entry(
+    "path", "key", len(CONTENT), "token", 0, length=len(CONTENT),
+    reuse=f"xxh3_128:{xxhash.xxh3_128_hexdigest(CONTENT)}",
+)  # fmt: skip
+
+
+class Scripted:
+    """Fails as it is told, in turn, then reads."""
+
+    def __init__(self, *errors: PenstockError) -> None:
+        self.errors = list(errors)
+
+    def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
+        if self.errors:
+            raise self.errors.pop(0)
+        consume(memoryview(CONTENT))
+        return Seen("direct", os.stat_result((0, 0, 0, 0, 0, 0, len(CONTENT), 0, 0, 0)))
+
+    def close(self) -> None:
+        return
+
+
+def auditor(*errors: PenstockError, attempts: int = 2) -> Auditor:
+    cold: Any = Scripted(*errors)
+    return Auditor(
+        cold=cold, digests=(), slot=0, counters=[0], stopping=threading.Event(), attempts=attempts,
+        limiter=None, tell=lambda _: None,
+    )  # fmt: skip
+
+
+def broken() -> TransientError:
+    return TransientError("cannot read back", where="path", why="Input/output error")
+
+
+def test_a_good_row() -> None:
+    assert auditor().attempt(3, ENTRY) == (3, "direct", "", False)
+
+
+def test_an_error_that_passes_is_no_finding() -> None:
+    assert auditor(broken()).attempt(0, ENTRY) == (0, "direct", "", False)
+
+
+@pytest.mark.parametrize(
+    ("error", "why", "unread"),
+    [
+        (broken(), "Input/output error", True),
+        (FailedError("cannot read back", why="Permission denied"), "Permission denied", True),
+        (IntegrityError("not as written", why="it is not a regular file"), "it is not a regular file", False),
+    ],
+)
+def test_what_stays_is_a_finding_and_no_failure(error: PenstockError, why: str, unread: bool) -> None:
+    assert auditor(error, error).attempt(0, ENTRY) == (0, "", why, unread)
+
+
+def test_other_bytes_are_told_with_both_digests() -> None:
+    wanted = "xxh3_128:" + "0" * 32
+    row, method, why, unread = auditor().attempt(5, ENTRY._replace(reuse=wanted))
+    assert (row, method, unread) == (5, "", False)
+    assert wanted in why
+    assert ENTRY.reuse in why
+
+
+def test_another_size_is_told() -> None:
+    assert "7 bytes, not 6" in auditor().attempt(0, ENTRY._replace(size=6))[2]

@@ -1,0 +1,72 @@
+"""The disk and the page cache say different things: an audit tells of the disk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.published import data_of, published
+from tests.support.staging_runs import tree
+
+from penstock.steps import auditing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+MARK = b"a block that is found in the image by its content"
+CONTENT = (MARK + bytes(4096))[:4096] * 4
+
+
+@contextlib.contextmanager
+def mounted(folder: Path) -> Iterator[tuple[Path, Path]]:
+    """(image, mount point) of an ext4 of its own."""
+    image, point = folder / "image", folder / "target"
+    point.mkdir()
+    with image.open("wb") as stream:
+        stream.truncate(64 << 20)
+    made = subprocess.run(["mkfs.ext4", "-q", "-b", "4096", image], capture_output=True, check=False)
+    done = subprocess.run(["mount", "-o", "loop", image, point], capture_output=True, check=False)
+    if made.returncode or done.returncode:
+        pytest.skip(f"no loop mount here: {(made.stderr or done.stderr).decode(errors='replace').strip()}")
+    try:
+        yield image, point
+    finally:
+        subprocess.run(["umount", "--lazy", point], check=True)
+
+
+def flip_on_disk(image: Path, mark: bytes) -> None:
+    """Behind the mounted file system's back: its page cache does not notice."""
+    with image.open("r+b") as stream:
+        content = stream.read()
+        places = [i for i in range(0, len(content), 4096) if content[i : i + len(mark)] == mark]
+        assert places
+        for place in places:
+            stream.seek(place)
+            stream.write(bytes([mark[0] ^ 1]))
+        stream.flush()
+        os.fsync(stream.fileno())
+
+
+def test_damage_on_disk_is_found_behind_a_good_cache_and_the_other_way_round(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root mounts")
+    with mounted(tmp_path) as (image, _):
+        source = tree(tmp_path / "source", {"file": CONTENT})
+        with published(tmp_path, source) as context:
+            path = data_of(context) / "file"
+            assert path.read_bytes() == CONTENT
+            flip_on_disk(image, MARK)
+            # Whoever reads it now is served from memory and sees nothing wrong.
+            assert path.read_bytes() == CONTENT
+            result = auditing.run(context, "data")
+            assert result["counts"] == {"changed": 1}
+            # Now memory has the damage (a reader loaded it), and the disk is mended.
+            damaged = path.read_bytes()
+            assert damaged != CONTENT
+            flip_on_disk(image, bytes([MARK[0] ^ 1]) + MARK[1:])
+            result = auditing.run(context, "data")
+            assert (result["status"], result["methods"]) == ("PASSED", {"direct": 1})

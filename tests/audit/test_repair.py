@@ -1,0 +1,144 @@
+"""A repair fetches no more than what is damaged, from the pinned version or not at all, and no reader
+ever sees half of it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.published import content, data_of, flip, published
+from tests.support.s3server import S3Server
+from tests.support.staging_runs import tree
+
+from penstock.config.model import PlanConfig
+from penstock.errors import FailedError, FindingsError
+from penstock.steps import auditing, repairing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+MIB = 1 << 20
+FILES = {
+    "giant": content(1, 12 * MIB - 5),
+    "same": content(2, 9000),
+    "changed": content(3, 9000),
+    "gone": content(4, 9000),
+}
+
+
+def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", FILES)
+    plan = PlanConfig(giant_bytes=4 * MIB, part_bytes=MIB)
+    with (
+        S3Server(source) as server,
+        published(
+            tmp_path,
+            server.url(),
+            plan=plan,
+            options={"endpoint_url": server.endpoint, "anon": True},
+        ) as context,
+    ):
+        data = data_of(context)
+        flip(data / "giant", 7 * MIB + 1234)
+        result = auditing.run(context, "data")
+        assert [(f["path"], f["parts"]) for f in result["findings"]] == [("giant", [7])]
+        before = len(server.requests())
+        assert repairing.run(context, "data")["status"] == "REPAIRED"
+        asked = server.requests()[before:]
+        assert [(r.method, r.key, r.range) for r in asked if r.method == "GET"] == [
+            ("GET", "giant", f"bytes={7 * MIB}-{8 * MIB - 1}")
+        ]
+        assert (data / "giant").read_bytes() == FILES["giant"]
+
+        # What is no longer the published version is not fetched, and its damage stays as it is.
+        for name in ("same", "changed", "gone"):
+            flip(data / name, 100)
+        (source / "changed").write_bytes(b"other")
+        (source / "gone").unlink()
+        broken = {name: (data / name).read_bytes() for name in ("changed", "gone")}
+        assert auditing.run(context, "data")["counts"] == {"changed": 3}
+        done = repairing.run(context, "data")
+        assert [path for path, _ in done["repaired"]] == ["same"]
+        assert [path for path, _ in done["unrepairable"]] == ["changed", "gone"]
+        assert {name: (data / name).read_bytes() for name in broken} == broken
+        with pytest.raises(FindingsError) as caught:
+            repairing.judge(done)
+        assert caught.value.exit_code == 4
+        assert "changed" in str(caught.value)
+        assert [f["path"] for f in auditing.run(context, "data")["findings"]] == ["changed", "gone"]
+
+
+def test_a_reader_sees_the_old_or_the_new_file_whole(staged: Context, files: dict[str, bytes]) -> None:
+    data = data_of(staged)
+    good = files["big/giant"]
+    flip(data / "big/giant", MIB + 7)
+    damaged = (data / "big/giant").read_bytes()
+    allowed = {hashlib.sha256(one).digest() for one in (good, damaged)}
+    assert auditing.run(staged, "data")["counts"] == {"changed": 1}
+    seen: set[bytes] = set()
+    ended, began = threading.Event(), threading.Event()
+
+    def read() -> None:
+        while not ended.is_set():
+            with (data / "big/giant").open("rb") as stream:
+                seen.add(hashlib.sha256(stream.read()).digest())
+            began.set()
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    try:
+        with (data / "big/giant").open("rb") as held:
+            assert began.wait(60)
+            repairing.run(staged, "data")
+            assert held.read() == damaged
+    finally:
+        ended.set()
+        reader.join()
+    assert seen <= allowed
+    assert (data / "big/giant").read_bytes() == good
+
+
+def test_what_is_made_anew_has_the_published_mode_and_time(staged: Context) -> None:
+    path = data_of(staged) / "d0/f00"
+    before = path.stat()
+    above = path.parent.stat()
+    flip(path, 9)
+    auditing.run(staged, "data")
+    repairing.run(staged, "data")
+    after = path.stat()
+    assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
+    assert after.st_mtime_ns == before.st_mtime_ns
+    assert after.st_ino != before.st_ino
+    assert path.parent.stat().st_mode == above.st_mode
+
+
+def test_without_an_audit_there_is_nothing_to_go_by(staged: Context) -> None:
+    with pytest.raises(FailedError, match="no finished audit"):
+        repairing.run(staged, "data")
+
+
+def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
+    staged: Context, tmp_path: Path
+) -> None:
+    data = data_of(staged)
+    outside = tmp_path / "outside"
+    (data / "deep").chmod(0o700)
+    os.rename(data / "deep/er", outside)
+    (data / "deep/er").symlink_to(outside)
+    (data / "deep").chmod(0o2550)
+    outside.chmod(0o700)
+    (outside / "file").unlink()
+    result = auditing.run(staged, "data")
+    assert {(f["kind"], f["path"]) for f in result["findings"]} == {
+        ("extra", "deep/er"),
+        ("missing", "deep/er/file"),
+    }
+    done = repairing.run(staged, "data")
+    assert [path for path, _ in done["unrepairable"]] == ["deep/er/file"]
+    assert done["left"] == ["deep/er"]
+    assert not (outside / "file").exists()

@@ -1,0 +1,164 @@
+"""An audit that is killed at any moment goes on where it stopped; two at once do not run."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.published import content, data_of, flip, published
+from tests.support.staging_runs import events_of, tree
+
+from penstock.core.choosing import Choice
+from penstock.errors import FailedError, LockedError
+from penstock.steps import auditbook, auditing, auditplan
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+DEADLINE = 60.0
+COUNT = 48
+SIZE = 256 << 10
+
+
+@pytest.fixture(scope="module")
+def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
+    """12 MiB in 48 files: 12 seconds at 1 MiB a second."""
+    folder = tmp_path_factory.mktemp("large")
+    source = tree(folder / "source", {f"f{i:02d}": content(i, SIZE) for i in range(COUNT)})
+    with published(folder, source) as context:
+        flip(data_of(context) / "f00", 5)
+        flip(data_of(context) / f"f{COUNT - 1}", 5)
+        yield context
+
+
+def killed(context: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> None:
+    """Start an audit by its command, kill it (and so its elements) at the moment that is asked for."""
+    target = context.config.target.root
+    source = context.config.datasets["data"].sources[0].url
+    config = tmp_path / "config.yaml"
+    config.write_text(
+        json.dumps(
+            {"target": {"root": str(target), "keep_free": "0B"}, "datasets": {"data": {"source": source}}}
+        )
+    )
+    command = [sys.executable, "-m", "penstock", "--config", str(config), "audit", "--limit", "1MiB/s"]
+    known = set(_folders(context))
+    with subprocess.Popen(
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
+    ) as process:
+        try:
+            deadline = time.monotonic() + DEADLINE
+            while not any(moment(path) for path in _folders(context) if path not in known):
+                assert process.poll() is None, "it ended too soon"
+                assert time.monotonic() < deadline
+                time.sleep(0.01)
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
+
+
+def _folders(context: Context) -> list[Path]:
+    folder = auditbook.folder(context.layout("data"))
+    return list(folder.iterdir()) if folder.exists() else []
+
+
+def _looked(path: Path) -> int:
+    """How many rows the elements noted so far."""
+    rows = 0
+    for seen in path.glob("seen/*.json"):
+        rows += sum(end - start for start, end in json.loads(seen.read_text())["ranges"])
+    return rows
+
+
+@pytest.mark.parametrize(
+    "moment",
+    [
+        lambda path: (path / "audit.json").exists(),
+        lambda path: (path / "plan.json").exists(),
+        lambda path: _looked(path) > 0,
+    ],
+    ids=["described", "planned", "reading"],
+)
+def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> None:
+    killed(large, tmp_path, moment)
+    layout = large.layout("data")
+    audit, end = next(auditbook.audits(layout))
+    assert end is None
+    looked = _looked(audit.layout(layout).folder)
+    events_of(large).clear()
+    result = auditing.run(large, "data")
+    assert result["audit"] == audit.id
+    assert any("going on with" in str(e.data.get("text")) for e in events_of(large))
+    assert [f["path"] for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
+    # What was noted is not read again.
+    assert result["resumed"] == looked
+    assert result["rows"] == COUNT
+    # A new question is a new audit.
+    assert auditing.run(large, "data")["audit"] != audit.id
+
+
+def test_an_audit_that_was_given_up_is_not_met_again(staged: Context) -> None:
+    layout = staged.layout("data")
+    _, digest = auditplan.read_seal(layout, data_of(staged).parent.name)
+    release = data_of(staged).parent.name
+    old = auditbook.begin(layout, release, digest, Choice(), None)
+    assert auditbook.open_audit(layout, release, digest, Choice()) == old
+    assert auditbook.open_audit(layout, release, "sha256:other", Choice()) is None
+    assert auditbook.open_audit(layout, release, digest, Choice("sample", 0.5)) is None
+    long_ago = time.time() - auditbook.STALE - 60
+    os.utime(old.layout(layout).folder / "audit.json", (long_ago, long_ago))
+    assert auditbook.open_audit(layout, release, digest, Choice()) is None
+
+
+def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[str, bytes]) -> None:
+    flip(data_of(staged) / "d0/f00", 9)
+    found: list[dict[str, Any]] = []
+    bytes_read = 0
+    for turn in range(3):
+        result = auditing.run(staged, "data", auditing.Request(rotate=3))
+        assert f"slice {turn + 1} of 3" in result["promise"]
+        bytes_read += result["bytes"]
+        found += result["findings"]
+    assert bytes_read == sum(map(len, files.values()))
+    assert [f["path"] for f in found] == ["d0/f00"]
+    assert auditbook.next_turn(staged.layout("data"), 3) == 0
+    # What ended keeps what it found, and no more.
+    layout = staged.layout("data")
+    for audit, _ in auditbook.audits(layout):
+        names = set(os.listdir(audit.layout(layout).folder))
+        assert names == {"audit.json", "findings.jsonl", "result.json"}
+
+
+def test_two_audits_at_once_are_refused(staged: Context) -> None:
+    layout = staged.layout("data")
+    with auditing.auditing(staged, layout, "other", "audit"), pytest.raises(LockedError) as caught:
+        auditing.run(staged, "data")
+    assert caught.value.exit_code == 7
+    assert str(os.getpid()) in str(caught.value)
+
+
+def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
+    layout = staged.layout("data")
+    release = data_of(staged).parent.name
+    seal, digest = auditplan.read_seal(layout, release)
+    audit = auditbook.begin(layout, release, digest, Choice(), 1000)
+    auditplan.plan(staged, layout, audit, seal)
+    told = json.loads(audit.layout(layout).run_file.read_text())
+    assert told["config"]["engine"]["limit"] == 1000
+    # Met again with another limit, the elements follow that one.
+    auditplan.plan(staged, layout, replace(audit, limit=70), seal)
+    assert json.loads(audit.layout(layout).run_file.read_text())["config"]["engine"]["limit"] == 70
+
+
+def test_no_release_no_audit(staged: Context) -> None:
+    with pytest.raises(FailedError, match="no such release"):
+        auditing.run(staged, "data", auditing.Request(release="x"))
