@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.contracts.source_contract import ODD
+from tests.support import azurite as azurite_support
+from tests.support.azurite import ACCOUNT, KEY, Azurite
 from tests.support.s3server import S3Server
 from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 
@@ -26,9 +28,13 @@ if TYPE_CHECKING:
 
 @pytest.fixture(autouse=True)
 def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing of this machine's AWS or proxy settings reaches a test."""
+    """Nothing of this machine's AWS, Azure or proxy settings reaches a test."""
     for name in list(os.environ):
-        if name.startswith("AWS_") or name.lower().endswith("_proxy") or name == "REQUESTS_CA_BUNDLE":
+        if (
+            name.startswith(("AWS_", "AZURE_"))
+            or name.lower().endswith("_proxy")
+            or name == "REQUESTS_CA_BUNDLE"
+        ):
             monkeypatch.delenv(name)
     monkeypatch.setenv("AWS_CONFIG_FILE", "/dev/null")
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", "/dev/null")
@@ -167,3 +173,53 @@ def demo_tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
     root.mkdir()
     with S3Server(root, tls=True, access_key="AKIDEMO", secret_key="demo-secret-demo") as server:
         yield server
+
+
+class AzuriteStore:
+    """A container of a real Azure Blob server, filled by the SDK's plain client."""
+
+    odd = tuple(key for key in ODD if "\\" not in key)  # the store takes a backslash for a slash
+
+    def __init__(self, server: Azurite, folder: Path, container: str, **options: Any) -> None:
+        from azure.storage.blob import BlobServiceClient
+
+        self.server = server
+        self.service = BlobServiceClient.from_connection_string(server.connection_string)
+        self.container = self.service.create_container(container)
+        self.url = f"az://{container}/pre fix"
+        self.secrets = folder / "secrets"
+        self.write_secrets(f"account_key={KEY}\n")
+        self.options = {
+            "account_name": ACCOUNT,
+            "endpoint_url": server.endpoint,
+            "credentials_file": str(self.secrets),
+            **options,
+        }
+
+    def write_secrets(self, text: str) -> None:
+        self.secrets.write_text(text)
+        self.secrets.chmod(0o600)
+
+    def put(self, key: str, data: bytes, **more: Any) -> None:
+        self.container.upload_blob(f"pre fix/{key}", data, overwrite=True, **more)
+
+    def remove(self, key: str) -> None:
+        self.container.delete_blob(f"pre fix/{key}")
+
+    def source(self, **options: Any) -> Source:
+        config = SourceConfig(self.url, storage_options={**self.options, **options})
+        return open_source(config, dataset(config.url), timeout=30)
+
+    def close(self) -> None:
+        self.service.close()
+
+
+@pytest.fixture(scope="session")
+def azurite() -> Iterator[Azurite]:
+    server = Azurite()
+    try:
+        server.start()
+    except azurite_support.UnavailableError as error:
+        pytest.skip(f"no real Azure Blob server: {error}")
+    yield server
+    server.stop()

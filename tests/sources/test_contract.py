@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.contracts.source_contract import SourceContract, composite, content, drain, entry_of, listing, sums
-from tests.sources.conftest import DemoStore, FolderStore, MemoryStore, VersityStore
+from tests.sources.conftest import AzuriteStore, DemoStore, FolderStore, MemoryStore, VersityStore
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.azurite import Azurite
     from tests.support.s3server import S3Server
     from tests.support.versity import Versity
 
@@ -110,6 +111,26 @@ def _multipart(store: VersityStore, key: str, parts: list[bytes], algorithm: str
         name = f"Checksum{algorithm}"
         done.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
     store.client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": done})
+
+
+class TestAzurite(SourceContract):
+    """A real server of Azure Blob."""
+
+    @pytest.fixture
+    def store(self, azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
+        store = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
+        yield store
+        store.close()
+
+
+class TestAzuriteSortedOnDisk(TestAzurite):
+    """As for an account with a hierarchical namespace."""
+
+    @pytest.fixture
+    def store(self, azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
+        store = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}", hierarchical=True)
+        yield store
+        store.close()
 
 
 class TestMemory(SourceContract):

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 S3 = ("s3", "s3a")
 WEB = ("http", "https")
+AZURE = ("az", "abfs", "abfss")
 FOLDER = ("", "file", "local")
 
 
@@ -23,7 +24,7 @@ def scheme(url: str) -> str:
     name, found, rest = url.partition("://")
     if not found:
         return ""
-    if "@" in rest.partition("/")[0] and name.lower() not in ("abfs", "abfss"):
+    if "@" in rest.partition("/")[0] and name.lower() not in AZURE:
         raise ConfigError(
             "user info in a source's URL", hint="name a profile or a credentials_file in storage_options"
         )
@@ -51,6 +52,10 @@ def credentials(config: SourceConfig) -> object | None:
         from penstock.sources.s3_credentials import resolve
 
         return resolve(config)
+    if kind in AZURE:
+        from penstock.sources import azure_account
+
+        return azure_account.resolve(config)
     if kind not in (*FOLDER, *WEB):
         from penstock.sources import fsspec_any
 
@@ -93,6 +98,12 @@ def open_source(
         from penstock.sources.web import WebSource
 
         return WebSource(config, timeout=timeout)
+    if kind in AZURE:
+        from penstock.sources.azure import AzureSource
+        from penstock.sources.azure_account import AzureCredentials
+
+        assert credentials is None or isinstance(credentials, AzureCredentials)
+        return AzureSource(config, credentials, timeout=timeout)
     from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
 
     assert credentials is None or isinstance(credentials, FsspecCredentials)

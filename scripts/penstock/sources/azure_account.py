@@ -1,0 +1,182 @@
+"""Which account, container and secret an Azure source uses. Resolved once, in the parent process.
+
+In this order: `anon`, `credentials_file` (KEY=VALUE lines: connection_string, account_key,
+sas_token, or client_id, client_secret and tenant_id), the same names in the environment as
+AZURE_STORAGE_*, then whatever Azure's own tools would take (managed identity, workload identity,
+`az login`). Secrets are never shown.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import parse_qsl
+
+from penstock.errors import ConfigError, PreflightError
+from penstock.sources.http_endpoint import split
+from penstock.sources.secret_file import pairs, read_secret
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.config.model import SourceConfig
+
+SCHEMES = ("az", "abfs", "abfss")
+NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
+ENVIRONMENT = "AZURE_STORAGE_"
+HINT = "see `storage_options` in the README: account_name with credentials_file or anon"
+_CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
+
+
+class Place(NamedTuple):
+    """What a URL names."""
+
+    container: str
+    prefix: str
+    """"" or ending in a slash."""
+    host: str
+    """Of the account, when the URL names it, else ""."""
+
+
+@dataclass(frozen=True)
+class AzureCredentials:
+    """What a worker needs, beside the configuration, to speak to the account. Picklable."""
+
+    endpoint: str
+    """Where the blobs are, as in `https://account.blob.core.windows.net`."""
+    connection: str = field(default="", repr=False)
+    """A connection string, complete; "" when tokens are had by `principal` or from around."""
+    principal: Mapping[str, str] = field(default_factory=dict, repr=False)
+    """client_id, client_secret and tenant_id, or nothing."""
+
+    def cleaned(self, text: str) -> str:
+        """`text` without any secret of this account, and without signatures."""
+        for _, secret in _secrets(self.connection, self.principal):
+            text = text.replace(secret, "...")
+        return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
+
+
+def place(url: str) -> Place:
+    """`az://container/prefix`, or `abfs://container@account.dfs.core.windows.net/prefix`.
+
+    Raises ConfigError."""
+    rest = url.partition("://")[2]
+    name, _, prefix = rest.partition("/")
+    container, _, host = name.partition("@")
+    if not _CONTAINER.fullmatch(container) or ":" in host:
+        raise ConfigError(
+            "the URL names no container",
+            where=f"{url.partition('://')[0]}://...",
+            hint="write az://container/prefix/, and the account as `account_name` in storage_options",
+        )
+    if prefix and not prefix.endswith("/"):
+        prefix += "/"
+    return Place(container, prefix, host)
+
+
+def resolve(config: SourceConfig) -> AzureCredentials:
+    """Raises PreflightError when secrets are not kept safely, ConfigError for what makes no sense."""
+    options = config.storage_options
+    where = place(config.url)
+    given = _given(options)
+    if not given.get("connection_string"):
+        endpoint = _endpoint(config, where, given)
+        return _by_parts(config, endpoint, given)
+    connection = given["connection_string"].strip().rstrip(";")
+    parts = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
+    named = {name.lower(): value for name, value in parts.items()}
+    if named.get("usedevelopmentstorage", "").lower() == "true":
+        raise ConfigError("a connection string for development storage", hint="write its endpoint out")
+    account, suffix = named.get("accountname", ""), named.get("endpointsuffix", "core.windows.net")
+    endpoint = str(options.get("endpoint_url") or named.get("blobendpoint") or "")
+    if not endpoint and not account:
+        raise PreflightError("the connection string names no account", where=config.url, hint=HINT)
+    endpoint = endpoint or f"https://{account}.blob.{suffix}"
+    kept = [f"{k}={v}" for k, v in parts.items() if k.lower() != "blobendpoint"]
+    return AzureCredentials(endpoint.rstrip("/"), ";".join([*kept, f"BlobEndpoint={endpoint.rstrip('/')}"]))
+
+
+def _given(options: Mapping[str, object]) -> dict[str, str]:
+    """Secrets and the account's name as they are referred to; nothing of the environment when a
+    file is named."""
+    if options.get("anon"):
+        return {}
+    path = options.get("credentials_file")
+    if not path:
+        found = {name: os.environ.get(ENVIRONMENT + name.upper(), "") for name in (*NAMES, "account_name")}
+        return {name: value for name, value in found.items() if value}
+    path = os.path.expanduser(str(path))
+    lines = pairs(read_secret(path))
+    found = {name.lower().removeprefix(ENVIRONMENT.lower()): value for name, value in lines.items()}
+    if not any(
+        found.get(name) for name in ("connection_string", "account_key", "sas_token", "client_secret")
+    ):
+        raise PreflightError(
+            "the credentials file has no secret for Azure",
+            where=path,
+            hint="it wants account_key=..., sas_token=..., connection_string=..., or client_id=..., "
+            "client_secret=... and tenant_id=...",
+        )
+    if os.environ.get("AZURE_STORAGE_CONNECTION_STRING") and not (
+        found.keys() & {"connection_string", "account_key", "sas_token"}
+    ):
+        raise PreflightError(
+            "AZURE_STORAGE_CONNECTION_STRING in the environment contradicts the credentials file",
+            where=path,
+            hint="unset one of them",
+        )
+    return found
+
+
+def _endpoint(config: SourceConfig, where: Place, given: Mapping[str, str]) -> str:
+    options = config.storage_options
+    if options.get("endpoint_url"):
+        url = str(options["endpoint_url"])
+        parts = split(url)
+        if parts.username or parts.password or parts.query:
+            raise ConfigError("a secret in a URL", where="endpoint_url", hint=HINT)
+        return url.rstrip("/")
+    host = str(options.get("account_host") or where.host.replace(".dfs.", ".blob.", 1))
+    account = _account(config, given)
+    if not host and not account:
+        raise ConfigError("the source names no account", where=config.url, hint=HINT)
+    return f"https://{host or account + '.blob.core.windows.net'}"
+
+
+def _account(config: SourceConfig, given: Mapping[str, str]) -> str:
+    return str(
+        config.storage_options.get("account_name")
+        or given.get("account_name")
+        or os.environ.get(ENVIRONMENT + "ACCOUNT_NAME")
+        or place(config.url).host.partition(".")[0]
+    )
+
+
+def _by_parts(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> AzureCredentials:
+    if config.storage_options.get("anon"):
+        return AzureCredentials(endpoint, f"BlobEndpoint={endpoint}")
+    if given.get("account_key"):
+        account = _account(config, given) or (split(endpoint).hostname or "").partition(".")[0]
+        key = given["account_key"]
+        return AzureCredentials(endpoint, f"BlobEndpoint={endpoint};AccountName={account};AccountKey={key}")
+    if given.get("sas_token"):
+        token = given["sas_token"].lstrip("?")
+        if "sig" not in dict(parse_qsl(token)):
+            raise PreflightError("the sas_token is none: it has no signature", where=config.url, hint=HINT)
+        return AzureCredentials(endpoint, f"BlobEndpoint={endpoint};SharedAccessSignature={token}")
+    if given.get("client_secret"):
+        names = ("client_id", "client_secret", "tenant_id")
+        principal = {n: str(given.get(n) or config.storage_options.get(n) or "") for n in names}
+        if not all(principal.values()):
+            missing = ", ".join(name for name, value in principal.items() if not value)
+            raise PreflightError("a service principal is incomplete", why=f"without {missing}", hint=HINT)
+        return AzureCredentials(endpoint, "", principal)
+    return AzureCredentials(endpoint)
+
+
+def _secrets(connection: str, principal: Mapping[str, str]) -> list[tuple[str, str]]:
+    parts = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
+    found = [(k.lower(), v) for k, v in (*parts.items(), *principal.items())]
+    return [(k, v) for k, v in found if k in ("accountkey", "sharedaccesssignature", "client_secret") and v]

@@ -1,0 +1,59 @@
+"""Listings that come in another order than that of the key's bytes, put in order on disk.
+
+Memory holds one run at a time, whatever the number of objects.
+"""
+
+from __future__ import annotations
+
+import heapq
+import pickle
+import tempfile
+from contextlib import ExitStack
+from itertools import islice
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.core.model import Listed
+
+RUN = 200_000
+"""Objects sorted in memory at once."""
+BATCH = 2048
+
+
+def order(item: Listed) -> bytes:
+    return item.key.encode("utf-8", "surrogateescape")
+
+
+def in_order(batches: Iterator[Sequence[Listed]], run: int = RUN) -> Iterator[Sequence[Listed]]:
+    """The same objects in ascending byte order of their keys; begins when `batches` ended."""
+    with tempfile.TemporaryDirectory(prefix="penstock-listing-") as folder, ExitStack() as stack:
+        paths: list[Path] = []
+        held: list[Listed] = []
+        for batch in batches:
+            held.extend(batch)
+            if len(held) >= run:
+                paths.append(_write(Path(folder) / str(len(paths)), held))
+                held = []
+        held.sort(key=order)
+        runs = [_read(stack, path) for path in paths]
+        merged = heapq.merge(*runs, iter(held), key=order)
+        while some := list(islice(merged, BATCH)):
+            yield some
+
+
+def _write(path: Path, items: list[Listed]) -> Path:
+    items.sort(key=order)
+    with open(path, "wb") as file:
+        for at in range(0, len(items), BATCH):
+            pickle.dump(items[at : at + BATCH], file, protocol=pickle.HIGHEST_PROTOCOL)
+    return path
+
+
+def _read(stack: ExitStack, path: Path) -> Iterator[Listed]:
+    file = stack.enter_context(open(path, "rb"))  # noqa: SIM115 (the stack closes it)
+    size = path.stat().st_size
+    while file.tell() < size:
+        yield from pickle.load(file)  # noqa: S301 (written above, in a folder of this process alone)
