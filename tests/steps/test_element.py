@@ -136,8 +136,9 @@ def test_the_lock_is_held_for_a_step_and_then_free(context: Context) -> None:
 
 def test_a_reporter_keeps_few_samples_and_the_last_one(tmp_path: Path) -> None:
     reporter = Reporter(tmp_path / "p.json", every=0.0)
+    reporter(0, 0, 1)
     for count in range(5000):
-        reporter(count, count * 10, 1)
+        reporter.sample(float(count), count, count * 10)
     reporter.end(5000, 50_000)
     assert len(reporter.samples) <= 240
     assert reporter.samples[-1][1:] == (5000, 50_000)

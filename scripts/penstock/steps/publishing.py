@@ -180,6 +180,8 @@ def _history(layout: DatasetLayout, info: RunInfo) -> bool:
             line = json.loads(raw)
         except ValueError:
             continue
+        if not isinstance(line, dict):
+            continue
         if (
             line.get("run") == info.run
             and line.get("release") == info.release
