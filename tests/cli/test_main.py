@@ -140,6 +140,11 @@ def test_errors_end_with_their_status(
     assert capsys.readouterr().err == f"penstock: {error}\n"
 
 
+def test_a_name_out_of_a_source_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
+    main._told(errors.ObjectError("refused", where="a\x1b[2J\udcff\u202e"), _session("status"))
+    assert capsys.readouterr().err == "penstock: refused [a\\x1b[2J\\xff\\u202e]\n"
+
+
 def _session(name: str, *words: str) -> Session:
     return Session(parser.build().parse_args([*words, name]))
 

@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.commands import SNAKEMAKE, kill_session, session_members, started, until
+from tests.support.commands import PATIENCE, SNAKEMAKE, kill_session, session_members, started, until
 from tests.workflow.conftest import Place, digests
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def test_a_tidy_stop(slow: Place, number: signal.Signals, code: int) -> None:
     with started(*RUN, cwd=slow.folder) as process:
         until(lambda: copying(slow), "the copy to be under way")
         process.send_signal(number)
-        out, _ = process.communicate(timeout=120)
+        out, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, out
         assert "the same command goes on" in out
         assert "Traceback" not in out

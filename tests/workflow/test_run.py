@@ -75,6 +75,8 @@ def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:
     done = place.penstock("run")
     assert done.returncode == 3, done.stderr
     assert "nowhere" in done.stderr
+    assert "bad\n  STATUS        FAILED (preflight: " in done.stdout
+    assert done.stdout.count("STATUS        PASSED") == 1
     assert "Traceback" not in done.stderr
     assert digests(place.published("d")) == digests(place.source)
     assert place.penstock("gate", "bad").returncode == 4

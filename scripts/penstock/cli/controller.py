@@ -48,7 +48,7 @@ def _lock(controller: int, say: Callable[[str], None]) -> None:
     except BlockingIOError:
         names = os.pread(controller, 4096, 0).decode("ascii", "replace").split()
         if all(above.alive(name) for name in names):
-            exits.leave("snakemake", LockedError.exit_code)
+            exits.leave(exits.Left("snakemake", LockedError.exit_code))
             who = f"process {names[-1].partition('.')[0]}" if names else "another process"
             raise LockedError(
                 f"a Snakemake is at work in this working directory already: {who}",

@@ -7,25 +7,37 @@ import json
 import os
 import time
 from pathlib import Path
+from typing import NamedTuple
 
 EXITS = "PENSTOCK_EXITS"
 """Names the folder; set by `penstock run` alone."""
 
 
-def leave(command: str, code: int) -> None:
+class Left(NamedTuple):
+    """How one step ended."""
+
+    command: str
+    exit: int
+    dataset: str = ""
+    why: str = ""
+    """One line."""
+
+
+def leave(left: Left) -> None:
     """Note an exit status other than 0, when there is a `penstock run` above."""
     folder = os.environ.get(EXITS)
-    if folder and code and os.path.isdir(folder):
+    if folder and left.exit and os.path.isdir(folder):
         name = f"{time.time_ns():020d}-{os.getpid()}.json"
-        Path(folder, name).write_text(json.dumps({"command": command, "exit": code}), encoding="utf-8")
+        Path(folder, name).write_text(json.dumps(left._asdict()), encoding="utf-8")
 
 
-def first(folder: Path) -> int | None:
-    """The exit status that was left first."""
+def all_left(folder: Path) -> list[Left]:
+    """What was left, the first first."""
+    found = []
     for path in sorted(folder.iterdir()):
-        with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
-            return int(json.loads(path.read_text(encoding="utf-8"))["exit"])
-    return None
+        with contextlib.suppress(OSError, ValueError, TypeError):
+            found.append(Left(**json.loads(path.read_text(encoding="utf-8"))))
+    return found
 
 
 def below_run() -> bool:

@@ -73,8 +73,10 @@ def _run(parsed: argparse.Namespace) -> int:
                 code = _system(error, session)
             except Exception as error:  # noqa: BLE001  the one place where nothing may pass
                 code = _unexpected(error, session)
-            if parsed.command != "run":
-                exits.leave(parsed.command, code)
+            if parsed.command not in ("run", "element"):
+                names = getattr(parsed, "dataset", None)
+                name = names[0] if isinstance(names, list) and len(names) == 1 else ""
+                exits.leave(exits.Left(parsed.command, code, name, session.failure))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
@@ -83,6 +85,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 def _told(error: PenstockError, session: Session) -> int:
     _say(str(error))
+    session.failure = str(error).partition("\n")[0]
     logging.getLogger("penstock").error("%s", error)
     return 128 + session.stop.signal_number if session.stop.event.is_set() else error.exit_code
 
@@ -114,6 +117,7 @@ def _unexpected(error: BaseException, session: Session) -> int:
             file.write(text)
     logging.getLogger("penstock").critical("unexpected\n%s", text)
     line = " ".join(str(error).split()) or "no message"
+    session.failure = f"unexpected {type(error).__name__}"
     _say(
         f"unexpected {type(error).__name__}: {line}\n  this is a bug in penstock; the traceback is in {where}"
     )
@@ -121,9 +125,12 @@ def _unexpected(error: BaseException, session: Session) -> int:
 
 
 def _say(text: str) -> None:
+    """A message may quote names out of a source: nothing in it steers the terminal."""
+    from penstock.views.units import printable
+
     with contextlib.suppress(OSError, ValueError):
-        printable = f"penstock: {text}\n".encode("utf-8", "backslashreplace").decode()
-        sys.stderr.write(printable)
+        lines = [printable(line) for line in f"penstock: {text}".split("\n")]
+        sys.stderr.write("\n".join(lines) + "\n")
         sys.stderr.flush()
 
 

@@ -14,8 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import above
-from penstock.cli import exits as exit_files
+from penstock.cli import above, exits
 from penstock.cli.session import ABOVE, PROGRESS
 from penstock.errors import ConfigError
 
@@ -36,14 +35,15 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     invocation = f"{time.time_ns():020d}"
     STATE.mkdir(parents=True, exist_ok=True)
-    exits = Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
+    folder = Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
     try:
-        status = _snakemake(_command(parsed, names), invocation, exits.resolve(), session)
-        code = _exit_status(status, exits, session)
+        status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
+        left = exits.all_left(folder)
     finally:
-        shutil.rmtree(exits, ignore_errors=True)
+        shutil.rmtree(folder, ignore_errors=True)
+    code = _exit_status(status, left, session)
     if not parsed.dry_run:
-        _summaries(names, invocation)
+        _summaries(names, invocation, left, session)
     return code
 
 
@@ -77,13 +77,13 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     return words
 
 
-def _snakemake(command: list[str], invocation: str, exits: Path, session: Session) -> int:
+def _snakemake(command: list[str], invocation: str, folder: Path, session: Session) -> int:
     """Its exit status. Signals that reach this process are passed on to all below it."""
     names = [*os.environ.get(ABOVE, "").split(), above.name(os.getpid())]
     surroundings = {
         **os.environ,
         ABOVE: " ".join(names),
-        exit_files.EXITS: str(exits),
+        exits.EXITS: str(folder),
         "PENSTOCK_INVOCATION": invocation,
         PROGRESS: session.parsed.progress,
     }
@@ -116,27 +116,40 @@ def _told_of_stop(process: subprocess.Popen[bytes], session: Session) -> Iterato
         session.on_stop = None
 
 
-def _exit_status(status: int, exits: Path, session: Session) -> int:
+def _exit_status(status: int, left: list[exits.Left], session: Session) -> int:
+    """
+    stopped by a signal | Snakemake's | a step left one | this command's
+    yes                 | any         | any             | 128 + the signal's number
+    no                  | 0           | any             | 0
+    no                  | 1           | yes             | that of the first one
+    no                  | 1           | no              | 1
+    """
     if session.stop.event.is_set():
         return 128 + session.stop.signal_number
     if status == 0:
         return 0
-    return exit_files.first(exits) or 1
+    return left[0].exit if left else 1
 
 
-def _summaries(names: list[str], invocation: str) -> None:
+def _summaries(names: list[str], invocation: str, left: list[exits.Left], session: Session) -> None:
     from penstock.views import summary
 
     for name in names:
-        listed = _read(RESULTS / name / "list" / f"{invocation}.json")
-        if listed is None:
-            continue
+        print(summary.render(_result(name, invocation, left, session)), end="")
+
+
+def _result(name: str, invocation: str, left: list[exits.Left], session: Session) -> dict[str, Any]:
+    listed = _read(RESULTS / name / "list" / f"{invocation}.json")
+    failed = next((one for one in left if one.dataset == name), None)
+    if listed is not None and failed is None:
         reported = _read(RESULTS / name / str(listed["run"]) / "report.json")
-        if reported is None:
-            continue
-        if listed.get("published"):
-            reported = _unchanged(reported, listed)
-        print(summary.render(reported), end="")
+        if reported is not None:
+            return _unchanged(reported, listed) if listed.get("published") else reported
+    why = f"{failed.command}: {failed.why}" if failed else left[0].why if left else "see above"
+    if session.stop.event.is_set():
+        why = "stopped; the same command goes on"
+    scanned = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
+    return {"dataset": name, "status": "FAILED", "why": why, **scanned}
 
 
 def _unchanged(reported: Mapping[str, Any], listed: Mapping[str, Any]) -> dict[str, Any]:

@@ -52,6 +52,8 @@ class Session:
         self.parsed = parsed
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
+        self.failure = ""
+        """One line: why the command failed."""
         self.on_stop: Callable[[int], None] | None = None
         """Called by the signal handler; `run` passes the signal on by it."""
 
