@@ -113,15 +113,13 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
 
 def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
     from penstock.engine.batches import batches
-    from penstock.engine.sizing import LOCAL_KINDS
     from penstock.formats.shards import read_shard
-    from penstock.storage.facts import facts
 
     outcome, left = run.outcome, seen.left
     done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
-    local = facts(task.data).kind in LOCAL_KINDS
     setup = {"job": "audit", "data": task.data, "digests": ()}
-    run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=local)
+    # A cold read waits for the device, on this machine or over a network.
+    run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False)
 
     def take(_: Job, answer: tuple[Any, ...]) -> None:
         _, count, looked, _failures, size, retries, _linked = answer

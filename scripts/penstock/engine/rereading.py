@@ -92,9 +92,7 @@ class _Seen:
 def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
-    from penstock.engine.sizing import LOCAL_KINDS
     from penstock.formats.shards import read_shard
-    from penstock.storage.facts import facts
 
     if not task.data.is_dir():
         raise FailedError("the folder to read back is not there", where=str(task.data))
@@ -102,14 +100,14 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     seen = _Seen(task.shard.rows)
     bad: list[int] = []
     absent: set[int] = set()
-    kind = facts(task.data).kind
     rows = len(copied)
     missing = task.shard.rows - rows
     if missing:
         outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
     if rows:
         setup = {"job": "reread", "data": task.data, "digests": task.verify.digests}
-        run.start(setup, rows=rows, total=task.shard.bytes, local=kind in LOCAL_KINDS)
+        # A cold read waits for the device, on this machine or over a network.
+        run.start(setup, rows=rows, total=task.shard.bytes, local=False)
 
         def take(_: Job, answer: tuple[Any, ...]) -> None:
             _, count, found, failures, size, retries, _linked = answer

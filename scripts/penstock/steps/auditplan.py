@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import PlanConfig, to_json
 from penstock.core import runs
-from penstock.core.balance import Cut, Load, cost, decide
+from penstock.core.balance import FILE_COST, Cut, Load, decide
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry
 from penstock.core.seal import Tree, canonical
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.steps.context import Context
 
 DIGEST_BYTES = 16
+GROUP = 8192
+"""Rows that are written to a shard at once."""
 
 
 def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
@@ -109,24 +113,34 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
 
 
 def rows(record: Record, choice: Choice) -> Iterator[Entry]:
-    """What an audit reads of one record: the file, or those parts of a giant that were chosen."""
-    entry = Entry(
-        record.path, record.key, record.size, record.token, record.modified_ns, record.source, record.version
-    )
+    """What an audit reads of one record: the file, or those parts of a giant that were chosen. The
+    published digest stands in `reuse`."""
+    path, size = record.path, record.size
     if not record.parts:
-        if choice.takes(record.path):
-            yield entry._replace(length=record.size, reuse=record.digest)
+        if choice.takes(path):
+            yield Entry(
+                path, record.key, size, record.token, record.modified_ns, record.source, record.version,
+                length=size, reuse=record.digest,
+            )  # fmt: skip
         return
-    size = int(record.digest.partition(":")[0].partition("/")[2])
-    for number, offset in enumerate(range(0, record.size, size)):
-        if choice.takes(record.path, number):
+    step = int(record.digest.partition(":")[0].partition("/")[2])
+    for number, offset in enumerate(range(0, size, step)):
+        if choice.takes(path, number):
             digest = record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
-            yield entry._replace(
-                part=number,
-                offset=offset,
-                length=min(size, record.size - offset),
-                reuse=f"xxh3_128:{digest}",
-            )
+            yield Entry(
+                path, record.key, size, record.token, record.modified_ns, record.source, record.version,
+                part=number, offset=offset, length=min(step, size - offset), reuse=f"xxh3_128:{digest}",
+            )  # fmt: skip
+
+
+def load(seal: dict[str, Any], choice: Choice) -> Load:
+    """About how much an audit reads, from the seal's counts: good enough to balance its shards."""
+    files, size = int(seal.get("files") or 0), int(seal.get("bytes") or 0)
+    if seal.get("giants"):
+        files += size // int(seal["part_bytes"])
+    share = choice.detects(1)
+    found, read = math.ceil(files * share), math.ceil(size * share)
+    return Load(found * FILE_COST + read, read, found)
 
 
 def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]) -> runs.PlanInfo:
@@ -136,32 +150,28 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         made = runs.plan_info(durable.read_json(folder.plan))
         _describe(context, layout, audit, seal, len(made.shards))
         return made
-    manifest = layout.release(audit.release) / MANIFEST
-    files = total = size = work = 0
-    for batch in read_manifest(manifest):
-        context.stop.check()
-        for record in batch:
-            before = total
-            for row in rows(record, audit.choice):
-                total += 1
-                size += row.length
-                work += cost(row._replace(reuse=""))
-            files += total > before
     defaults = PlanConfig()
+    about = load(seal, audit.choice)
     decision = decide(
-        Load(work, size, total),
+        about,
         shard_bytes=defaults.shard_bytes,
         shard_files=defaults.shard_files,
         slots=context.cluster.slots("audit"),
         max_array=context.cluster.max_array(),
     )
-    shards = _shards(folder, manifest, audit.choice, Cut(work, decision.shards)) if total else []
+    shards = _shards(
+        context,
+        folder,
+        layout.release(audit.release) / MANIFEST,
+        audit.choice,
+        Cut(about.cost, decision.shards),
+    )
     made = runs.PlanInfo(
         run=audit.id,
         release=audit.release,
         base=None,
-        files=files,
-        bytes=size,
+        files=sum(shard.files for shard in shards),
+        bytes=sum(shard.bytes for shard in shards),
         giants=int(seal.get("giants") or 0),
         unchanged=0,
         unchanged_bytes=0,
@@ -175,28 +185,42 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
     return made
 
 
-def _shards(folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list[ShardInfo]:
+def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list[ShardInfo]:
+    """None, when nothing was chosen."""
     parent = folder.shard(0).parent
     if parent.exists():
         target.remove_tree(parent)
     durable.make_dirs(parent)
     made: list[ShardInfo] = []
     waiting: list[Entry] = []
-    writer, index = ShardWriter(folder.shard(0), 0), 0
+    writer, index, count, files = ShardWriter(folder.shard(0), 0), 0, 0, 0
+
+    def close() -> None:
+        writer.add(waiting)
+        waiting.clear()
+        # A giant counts where the first of its chosen parts is.
+        made.append(replace(writer.close(), files=files))
+
     try:
         for batch in read_manifest(manifest):
+            context.stop.check()
             for record in batch:
+                first = True
                 for row in rows(record, choice):
-                    place = cut.place(cost(row._replace(reuse="")))
+                    place = cut.place(FILE_COST + row.length)
                     if place != index:
-                        writer.add(waiting)
-                        waiting.clear()
-                        made.append(writer.close())
+                        close()
+                        files = 0
                         writer, index = ShardWriter(folder.shard(place), place), place
                     waiting.append(row)
-            writer.add(waiting)
-            waiting.clear()
-        made.append(writer.close())
+                    files += first
+                    count += 1
+                    first = False
+            if len(waiting) >= GROUP:
+                writer.add(waiting)
+                waiting.clear()
+        if count:
+            close()
     finally:
         writer.abandon()
     return made
@@ -207,8 +231,6 @@ def _describe(
 ) -> None:
     """What the elements need to know; the engine's settings are today's. The audit's limit is shared by
     the elements that can run at once."""
-    from dataclasses import replace
-
     engine = context.config.engine
     if audit.limit:
         at_once = max(1, min(shards, context.cluster.slots("audit")))
