@@ -89,13 +89,7 @@ class Copier(Stream):
         else:
             grade, proof = "size", ""
         body.close()
-        pending = self.writer.begin(entry.path, length)
-        try:
-            pending.write_all(data)
-        except BaseException:
-            self.writer.discard(pending)
-            raise
-        self.writer.finish(pending, entry.modified_ns)
+        self.writer.put(entry.path, data, entry.modified_ns)
         self.counters[self.slot] += length
         return row_line(row, digest, grade, proof)
 

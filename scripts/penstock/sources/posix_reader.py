@@ -67,12 +67,12 @@ def changed(key: str, listed: str, found: str) -> SourceChangedError:
 class PosixBody:
     """One range of one file."""
 
-    __slots__ = ("_at", "_fd", "_key", "_left", "_token")
+    __slots__ = ("_at", "_fd", "_found", "_key", "_left")
 
     claims: Sequence[Claim] = ()
 
-    def __init__(self, fd: int, key: str, listed: str, offset: int, length: int) -> None:
-        self._fd, self._key, self._token, self._at, self._left = fd, key, listed, offset, length
+    def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
+        self._fd, self._key, self._found, self._at, self._left = fd, key, found, offset, length
 
     def readinto(self, buffer: memoryview) -> int:
         left = self._left
@@ -96,9 +96,15 @@ class PosixBody:
             return
         try:
             if not self._left:
-                found = token(os.fstat(fd))
-                if found != self._token:
-                    raise changed(self._key, self._token, found)
+                now, then = os.fstat(fd), self._found
+                # The token's parts, compared as numbers: its text costs as much as the call.
+                if (
+                    now.st_mtime_ns != then.st_mtime_ns
+                    or now.st_ctime_ns != then.st_ctime_ns
+                    or now.st_size != then.st_size
+                    or now.st_ino != then.st_ino
+                ):
+                    raise changed(self._key, token(then), token(now))
         except OSError as error:
             raise failure(error, self._key) from None
         finally:
@@ -144,7 +150,7 @@ class PosixReader:
         except BaseException:
             os.close(fd)
             raise
-        return PosixBody(fd, key, now, offset, length)
+        return PosixBody(fd, key, found, offset, length)
 
     def _again(self, key: str, error: OSError) -> int:
         """A second try where one may help: a kept folder went stale, or a link is to be followed."""
