@@ -117,7 +117,7 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
 
     outcome, left = run.outcome, seen.left
     done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
-    setup = {"job": "audit", "data": task.data, "digests": ()}
+    setup = {"job": "audit", "data": task.data, "digests": (), "whole": False}
     # A cold read waits for the device, on this machine or over a network.
     run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False)
 

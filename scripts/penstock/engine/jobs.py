@@ -95,7 +95,8 @@ def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]
     seen = facts(data)
 
     def make(**common: Any) -> Stream:
-        return kind(cold=ColdReader(data, seen), digests=given["digests"], **common)
+        cold = ColdReader(data, seen)
+        return kind(cold=cold, digests=given["digests"], whole=given["whole"], **common)
 
     def renew(_: Any) -> None:
         """Nothing here needs credentials."""

@@ -2,6 +2,9 @@
 
 Its entries carry in `reuse` the digest that the journal has; "" means: only look at the file's
 times (policy: not read). `do` gives (row, method, mtime_ns, ctime_ns, parts, digests).
+
+With `whole`, who has a giant's last part reads the giant once more, from front to end, for its
+whole-file digests; the digest of its parts that this reading gives stands among them, to be compared.
 """
 
 from __future__ import annotations
@@ -27,31 +30,45 @@ Found = tuple[int, str, int, int, bytes, str]
 class Rereader(Stream):
     """Reads with its own descriptors past this machine's caches, as far as they can be passed."""
 
-    def __init__(self, *, cold: ColdReader, digests: Sequence[str], **common: Any) -> None:
+    def __init__(
+        self, *, cold: ColdReader, digests: Sequence[str], whole: bool = False, **common: Any
+    ) -> None:
         super().__init__(**common)
-        self.cold = cold
+        self.cold, self.whole = cold, whole
         self.digests = [d for d in digests if d != "xxh3_128"]
 
     def do(self, row: int, entry: Entry) -> Found:
         wanted = entry.reuse
         if not wanted:
             seen = self.cold.read(entry.path, 0, 0, _nothing)
-            self._whole(entry, seen.stat.st_size)
-            return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", ""
+            self._sized(entry, seen.stat.st_size)
+            return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", self._front_to_end(entry)
         kind, _, _ = wanted.partition(":")
         length = entry.length if entry.part >= 0 else entry.size
         digest = xxhash.xxh3_128() if kind == "xxh3_128" else _Tree(int(kind.partition("/")[2]))
-        sums = [(name, new_sum(name)) for name in self.digests] if entry.part < 0 else []
+        names = self.digests if entry.part < 0 else []
+        if self.whole and entry.part < 0 and isinstance(digest, _Tree):
+            names = ["xxh3_128", *names]
+        sums = [(name, new_sum(name)) for name in names]
         seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest, sums))
-        self._whole(entry, seen.stat.st_size)
+        self._sized(entry, seen.stat.st_size)
         read = f"{kind}:{digest.hexdigest()}"
         if read != wanted:
             raise _broken(entry, f"written as {wanted}, read back as {read}")
         parts = digest.parts if isinstance(digest, _Tree) else b""
-        further = " ".join(f"{name}:{one.hexdigest()}" for name, one in sums)
+        further = _joined(sums) or self._front_to_end(entry)
         return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further
 
-    def _whole(self, entry: Entry, size: int) -> None:
+    def _front_to_end(self, entry: Entry) -> str:
+        """A giant's whole-file digests, where they are wished for and this row is its last part."""
+        if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
+            return ""
+        tree = _Tree(entry.offset // entry.part if entry.part else entry.size)
+        sums = [(name, new_sum(name)) for name in ("xxh3_128", *self.digests)]
+        self.cold.read(entry.path, 0, entry.size, self.consumer(tree, sums))
+        return f"{_joined(sums)} {tree.kind}:{tree.hexdigest()}"
+
+    def _sized(self, entry: Entry, size: int) -> None:
         if size != entry.size:
             raise _broken(entry, f"it has {size} bytes, not {entry.size}")
 
@@ -100,6 +117,10 @@ class _Tree:
         self._left = self._part_bytes
 
     @property
+    def kind(self) -> str:
+        return f"xxh3_128/{self._part_bytes}"
+
+    @property
     def parts(self) -> bytes:
         return bytes(self._parts)
 
@@ -107,6 +128,10 @@ class _Tree:
         if self._left != self._part_bytes:
             self._next()
         return tree_digest(self._part_bytes, self.parts).partition(":")[2]
+
+
+def _joined(sums: Sequence[tuple[str, Any]]) -> str:
+    return " ".join(f"{name}:{one.hexdigest()}" for name, one in sums)
 
 
 def _nothing(_: memoryview) -> None:

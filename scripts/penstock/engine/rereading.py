@@ -105,7 +105,9 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     if missing:
         outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
     if rows:
-        setup = {"job": "reread", "data": task.data, "digests": task.verify.digests}
+        verify = task.verify
+        whole = verify.whole_file_digest
+        setup = {"job": "reread", "data": task.data, "digests": verify.digests, "whole": whole}
         # A cold read waits for the device, on this machine or over a network.
         run.start(setup, rows=rows, total=task.shard.bytes, local=False)
 

@@ -178,6 +178,9 @@ def _giant(
     except IntegrityError as error:
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
+    whole = _whole_digests(
+        entry, records[-1].digests, tree_digest(plan.part_bytes, digests), deviations, shards
+    )
     weakest = min(records, key=lambda r: STORAGE_GRADES.index(r.storage_grade))
     # Verify starts when copy has ended: all parts saw the same times, or the file was touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
@@ -186,6 +189,7 @@ def _giant(
     return records[0]._replace(
         digest=tree_digest(plan.part_bytes, digests),
         parts=digests,
+        digests=whole,
         source_grade=grade,
         source_proof=proof,
         storage_grade=weakest.storage_grade,
@@ -194,6 +198,17 @@ def _giant(
         verified_host=" ".join(sorted({r.verified_host for r in records})),
         attempt=records[-1].attempt,
     )
+
+
+def _whole_digests(
+    entry: Entry, told: str, tree: str, deviations: Deviations, shards: tuple[int, ...]
+) -> str:
+    """What one reading from front to end gave for all of a giant, unless its parts, each read by
+    itself, say otherwise."""
+    digests = [one for one in told.split() if not one.startswith("xxh3_128/")]
+    if digests and tree not in told.split():
+        deviations.add("touched", f"{entry.path!r}: read as a whole it is not what its parts are", shards)
+    return " ".join(digests)
 
 
 def _order(found: Found) -> bytes:
