@@ -123,16 +123,6 @@ class TestAzurite(SourceContract):
         store.close()
 
 
-class TestAzuriteSortedOnDisk(TestAzurite):
-    """As for an account with a hierarchical namespace."""
-
-    @pytest.fixture
-    def store(self, azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
-        store = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}", hierarchical=True)
-        yield store
-        store.close()
-
-
 class TestMemory(SourceContract):
     @pytest.fixture
     def store(self) -> MemoryStore:

@@ -19,7 +19,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.azure_account import HINT, AzureCredentials
-from penstock.sources.http_endpoint import ca_bundle, split
+from penstock.sources.http_endpoint import ca_bundle, split, tls_context
 from penstock.sources.s3_client import retry_after
 
 if TYPE_CHECKING:
@@ -72,9 +72,9 @@ class Link:
             "connection_timeout": min(timeout, 20.0),
             "read_timeout": timeout,
         }
-        bundle = ca_bundle(options)
-        if bundle:
-            self.options["connection_verify"] = bundle
+        if credentials.endpoint.startswith("https:") and (bundle := ca_bundle(options)):
+            # As `connection_verify` it would be read again, and a connection made, for each request.
+            self.options["ssl"] = tls_context(bundle)
         if options.get("proxy"):
             self.options["proxies"] = {"http": str(options["proxy"]), "https": str(options["proxy"])}
 

@@ -1,0 +1,59 @@
+"""Blobs of a real Azure server staged by the command that people type, compared byte for byte."""
+
+from __future__ import annotations
+
+import uuid
+from typing import TYPE_CHECKING
+
+import pyarrow.parquet as pq
+import pytest
+import yaml
+from tests.contracts.source_contract import content
+from tests.sources.conftest import AzuriteStore
+from tests.support import commands
+from tests.support.azurite import KEY
+from tests.support.whole_way import content as content_of
+
+from penstock.storage import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.azurite import Azurite
+
+MIB = 1 << 20
+
+
+@pytest.fixture
+def store(azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
+    made = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
+    yield made
+    made.close()
+    if (tmp_path / "target").exists():
+        target.remove_tree(tmp_path / "target")
+
+
+def test_two_hundred_blobs_and_a_giant(store: AzuriteStore, tmp_path: Path) -> None:
+    blobs = {f"{n % 7}/{n % 3}/blob {n:03d} %41#?": content(str(n), n * 531) for n in range(198)}
+    blobs["giant"] = content("giant", 5 * MIB + 3)
+    blobs["a-b"] = b""
+    for key, data in blobs.items():
+        store.put(key, data)
+    store.container.upload_blob("elsewhere", b"not of this dataset")
+    config = {
+        "target": {"root": "target", "keep_free": "1MiB"},
+        "datasets": {"d": {"source": store.url, "storage_options": store.options}},
+        "plan": {"giant_bytes": "2MiB", "part_bytes": "1MiB", "shard_bytes": "4MiB"},
+    }
+    (tmp_path / "c.yaml").write_text(yaml.safe_dump(config))
+    done = commands.penstock("--config", "c.yaml", "run", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    release = (tmp_path / "target/d/current").resolve()
+    assert content_of(release / "data") == {key.encode(): data for key, data in blobs.items()}
+    grades = pq.read_table(release / "manifest.parquet", columns=["size", "source_grade"]).to_pylist()
+    assert {row["source_grade"] for row in grades if row["size"] < 2 * MIB} == {"full"}
+    shown = done.stdout + done.stderr
+    told = [path for path in tmp_path.rglob("*") if path.is_file() and path != store.secrets]
+    assert KEY not in shown
+    assert not [path for path in told if KEY.encode() in path.read_bytes()]
