@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from tests.contracts.source_contract import drain, entry_of, listing, read
 
 from penstock.errors import ObjectError, PreflightError, SourceChangedError
+from penstock.sources import posix, posix_folders
 from penstock.sources.posix import SHOWN, PosixSource
 from penstock.sources.posix_reader import FOLDERS_KEPT, PosixReader
 
@@ -284,3 +285,29 @@ def test_any_names_in_byte_order(tmp_path: Path, keys: set[bytes]) -> None:
             continue
     found = [os.fsencode(key) for key in list_all(PosixSource(os.fsdecode(root)))]
     assert found == sorted(made)
+
+
+def test_calls_that_wait_are_made_by_threads_with_the_same_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("a.b", "a", "a-b", "a/b", "a/b/c", *(f"many/{n:03d}" for n in range(80))):
+        (tmp_path / name).mkdir(parents=True)
+        for number in range(3):
+            (tmp_path / name / f"{number}").write_bytes(b"x" * number)
+    for number in range(700):
+        (tmp_path / "a" / f"file{number}").write_bytes(b"y")
+    (tmp_path / "a" / "link").symlink_to("file1")
+    alone = [listed for batch in PosixSource(str(tmp_path), links="follow").list() for listed in batch]
+    open_before = len(os.listdir("/proc/self/fd"))
+    # Every call counts as one that waits.
+    monkeypatch.setattr(posix_folders, "WAITS", -1.0)
+    many = [listed for batch in PosixSource(str(tmp_path), links="follow").list() for listed in batch]
+    assert many == alone
+    assert len(many) == 85 * 3 + 700 + 1
+    assert [one.key for one in many] == sorted((one.key for one in many), key=os.fsencode)
+    # One that is left in the middle closes what it had opened ahead.
+    monkeypatch.setattr(posix, "BATCH", 10)
+    begun = PosixSource(str(tmp_path), links="follow").list()
+    next(iter(begun))
+    begun.close()  # type: ignore[attr-defined]
+    assert len(os.listdir("/proc/self/fd")) == open_before
