@@ -108,7 +108,8 @@ def _canonical(column: pa.Array, rows: int, *, number: bool) -> Iterator[memoryv
 
 def read_listing(path: Path) -> Iterator[list[Entry]]:
     """The listing as whole entries, in order, in batches of at most 8,192. Raises FailedError."""
-    for batch in read_batches(path, KIND):
+    hint = f"if it is damaged, remove {path.parent}: the same command makes it anew"
+    for batch in read_batches(path, KIND, hint=hint):
         paths, keys, sizes, tokens, modified, sources, versions, checksums = (
             column.to_pylist() if name in _NUMBERS else strings(column)
             for name, column in zip(COLUMNS, batch.columns, strict=True)

@@ -144,7 +144,7 @@ class TableWriter:
         self.abandon()
 
 
-def read_batches(path: Path, kind: str, *, batch: int = BATCH) -> Iterator[pa.RecordBatch]:
+def read_batches(path: Path, kind: str, *, batch: int = BATCH, hint: str = "") -> Iterator[pa.RecordBatch]:
     """The rows of a file of this kind, in order. Raises FailedError when it is missing, damaged
     or holds something else."""
     try:
@@ -157,7 +157,10 @@ def read_batches(path: Path, kind: str, *, batch: int = BATCH) -> Iterator[pa.Re
             yield from table.iter_batches(batch_size=batch, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise FailedError(
-            "a file of the run cannot be read", where=str(path), why=str(error).partition("\n")[0]
+            "a file of the run cannot be read",
+            where=str(path),
+            why=str(error).partition("\n")[0],
+            hint=hint,
         ) from error
 
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import to_json
 from penstock.core import runs
-from penstock.errors import PreflightError
+from penstock.errors import FailedError, PreflightError
 from penstock.steps import runbook
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
@@ -82,6 +82,13 @@ def _list(
         if spool.exists():
             target.remove_tree(spool)
     folder = layout.run(info.run)
+    if runbook.sealed_run(layout, info.release) not in (None, info.run):
+        raise FailedError(
+            f"release {info.release} stands without a seal of its run",
+            where=str(layout.release(info.release)),
+            why="its release.json is missing, damaged or another's",
+            hint="bring that file back, or move the release away: then the same command makes it anew",
+        )
     published = runbook.published(layout, info, folder)
     if not published and runbook.drop_stale(layout, info, folder):
         text = f"the tree of release {info.release} is gone: it is made anew"

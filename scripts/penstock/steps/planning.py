@@ -16,7 +16,7 @@ from penstock.core import runs
 from penstock.core.balance import Cut, Load, cost, decide, parts
 from penstock.formats.shards import ShardWriter
 from penstock.steps import base as bases
-from penstock.steps import forecast, runbook
+from penstock.steps import forecast, receipts, runbook
 from penstock.steps.forecast import BLOCK, Totals
 from penstock.steps.holding import holding
 from penstock.storage import durable, permissions, target
@@ -43,7 +43,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     layout = context.layout(dataset)
     info, folder = runbook.open_run(layout)
     context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
-    if runbook.published(layout, info, folder):
+    if receipts.sealed(layout, info) is not None:
         receipt = _receipt(info, _published_plan(info, folder), published=True)
     else:
         with holding(context, dataset, info.run, STEP):

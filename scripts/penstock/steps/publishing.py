@@ -48,9 +48,8 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     info, folder = runbook.open_run(layout)
     if runbook.published(layout, info, folder):
         return _receipt(layout, info, receipts.read(folder.receipt(STEP)) or {})
-    plan = runbook.read_plan(folder)
     with holding(context, dataset, info.run, STEP) as lock:
-        return _publish(context, dataset, layout, info, folder, plan, lock)
+        return _publish(context, dataset, layout, info, folder, lock)
 
 
 def _publish(
@@ -59,14 +58,13 @@ def _publish(
     layout: DatasetLayout,
     info: RunInfo,
     folder: RunLayout,
-    plan: PlanInfo,
     lock: DatasetLock,
 ) -> dict[str, Any]:
     started = time.time()
-    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes)
+    context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
     _tell_abandoned(context, dataset, layout, info)
     if receipts.sealed(layout, info) is None:
-        _seal(context, dataset, info, folder, plan)
+        _seal(context, dataset, info, folder, runbook.read_plan(folder))
         lock.assert_held()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     publishing.reveal(layout, info.release)
@@ -77,7 +75,8 @@ def _publish(
         )
     digest = receipts.file_digest(layout.release(info.release) / SEAL)
     before = target.current(layout)
-    told = _history(layout, info)
+    # A pointer that leads nowhere is nobody's will, whatever was published before.
+    told = _history(layout, info) and target.leads(layout)
     if not told:
         lock.assert_held()
         publishing.point(layout, info.release)

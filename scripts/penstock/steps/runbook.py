@@ -9,6 +9,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config.model import known
+from penstock.core.layout import DATA
 from penstock.core.runs import PlanInfo, RunInfo, plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.storage import durable, target
@@ -52,7 +53,7 @@ def read_run(folder: RunLayout) -> RunInfo:
             "a run's description cannot be read",
             where=str(folder.run_file),
             why=str(error),
-            hint="list the source again",
+            hint=f"remove {folder.folder}: the same command makes it anew",
         ) from error
 
 
@@ -88,14 +89,21 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
 def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
     """Whether nothing is left to do.
 
-    | sealed release of this run | publish's receipt | planned here | answer                           |
-    |----------------------------|-------------------|--------------|----------------------------------|
-    | no                         |                   |              | False                            |
-    | yes                        | yes               |              | True, also after a rollback      |
-    | yes                        | no                | yes          | False: stopped before `current`  |
-    | yes                        | no                | no           | True: its state was removed      |
+    | sealed release of this run | `current` leads | publish's receipt | planned here | answer           |
+    |----------------------------|-----------------|-------------------|--------------|------------------|
+    | no                         |                 |                   |              | False            |
+    | yes                        | nowhere         |                   |              | False: readers   |
+    |                            |                 |                   |              | have nothing     |
+    | yes                        | to a release    | yes               |              | True, also after |
+    |                            |                 |                   |              | a rollback       |
+    | yes                        | to a release    | no                | yes          | False: stopped   |
+    |                            |                 |                   |              | before `current` |
+    | yes                        | to a release    | no                | no           | True: its state  |
+    |                            |                 |                   |              | was removed      |
+
+    Raises FailedError when `current` is anything but a link into `releases/`.
     """
-    if sealed_run(layout, info.release) != info.run:
+    if sealed_run(layout, info.release) != info.run or not target.leads(layout):
         return False
     return folder.receipt("publish").exists() or not folder.plan.exists()
 
@@ -103,7 +111,7 @@ def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
 def drop_stale(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
     """Where a run's tree is gone, what speaks of it would lie. Removes that and tells whether there
     was anything to remove."""
-    if os.path.lexists(layout.staging(info.release)) or os.path.lexists(layout.release(info.release)):
+    if os.path.lexists(layout.staging(info.release) / DATA) or os.path.lexists(layout.release(info.release)):
         return False
     return drop_derived(folder)
 

@@ -18,7 +18,7 @@ from penstock.formats.records import read_records
 from penstock.steps import receipts
 from penstock.steps.closing import Deviations, close
 from penstock.steps.evidence import required
-from penstock.storage import durable
+from penstock.storage import durable, target
 from penstock.storage.facts import facts
 from penstock.storage.failures import storage_error
 from penstock.storage.permissions import group_id
@@ -44,6 +44,7 @@ def seal_staging(
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
     holds deviations. Raises FailedError."""
     staging = context.layout(dataset).staging(info.release)
+    target.close_staging(context.layout(dataset), info.release)
     try:
         for name in (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256):
             (staging / name).unlink(missing_ok=True)

@@ -108,6 +108,15 @@ def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | 
     return data
 
 
+def close_staging(layout: DatasetLayout, release: str) -> None:
+    """Give a staging its owner's bits alone again: what was killed between opening it to readers and
+    the rename left it without a write bit. Raises by `failures.storage_error`."""
+    try:
+        _with_mode(layout.staging(release), 0o700)
+    except OSError as error:
+        raise storage_error(error, "cannot open the staging", str(layout.staging(release))) from None
+
+
 def releases(layout: DatasetLayout) -> list[str]:
     """The names of the published releases, sorted; [] when there are none."""
     try:
@@ -128,14 +137,26 @@ def current(layout: DatasetLayout) -> str | None:
         return None
     except OSError as error:
         raise FailedError(
-            "the pointer is not a symbolic link", where=str(layout.current), why=str(error.strerror)
+            "the pointer is not a symbolic link",
+            where=str(layout.current),
+            why=str(error.strerror),
+            hint="move it away: the same command makes the link anew",
         ) from None
     match = _POINTER.fullmatch(text)
     if match is None or match[1].startswith("."):
         raise FailedError(
-            "the pointer leads elsewhere", where=str(layout.current), why=f"it names {printable(text)}"
+            "the pointer leads elsewhere",
+            where=str(layout.current),
+            why=f"it names {printable(text)}",
+            hint="link it to releases/<release>, or remove it: the same command makes it anew",
         )
     return match[1]
+
+
+def leads(layout: DatasetLayout) -> bool:
+    """Whether readers reach a release by `current`. Raises FailedError by `current`."""
+    named = current(layout)
+    return named is not None and layout.release(named).is_dir()
 
 
 def sweep_temporaries(data: Path) -> int:

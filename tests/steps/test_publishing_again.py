@@ -1,0 +1,94 @@
+"""What was published and is met again: pointers that lead nowhere, kills between two steps, lost files."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import tree
+from tests.support.whole_way import FILES, content, go, staging
+
+from penstock.errors import FailedError
+from penstock.steps import runbook
+from penstock.storage import target
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
+    with staging(tmp_path, source) as made:
+        yield made
+
+
+@pytest.mark.parametrize("state", ["kept", "removed"])
+@pytest.mark.parametrize("pointer", ["missing", "dangling"])
+def test_a_pointer_that_leads_nowhere_is_set_again(
+    context: Context, source: Path, pointer: str, state: str
+) -> None:
+    layout = context.layout("data")
+    release = go(context)["release"]
+    layout.current.unlink()
+    if pointer == "dangling":
+        layout.current.symlink_to("releases/none")
+    if state == "removed":
+        target.remove_tree(layout.state)
+    assert not go(context, upto="list")["published"]
+    assert go(context, after="list")["current"] == release
+    assert content(layout.current / "data") == content(source)
+    assert go(context, upto="list")["published"]
+
+
+def test_a_release_that_was_deleted_is_published_again(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    go(context)
+    layout.current.unlink()
+    target.remove_tree(layout.releases)
+    assert go(context)["moved"]
+    assert content(layout.current / "data") == content(source)
+
+
+def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    go(context, upto="verify")
+    info, _ = runbook.open_run(layout)
+    staged = layout.staging(info.release)
+    (staged / "release.json").write_text("{}")
+    # As root no bit keeps anybody out; the mode that sealing works in can still be seen.
+    staged.chmod(0o2550)
+    target.close_staging(layout, info.release)
+    assert staged.stat().st_mode & 0o777 == 0o700
+    staged.chmod(0o2550)
+    assert go(context, after="verify")["published"]
+    assert content(layout.current / "data") == content(source)
+
+
+def test_a_release_without_its_seal_is_told(context: Context) -> None:
+    layout = context.layout("data")
+    release = layout.release(go(context)["release"])
+    os.unlink(release / "release.json")
+    with pytest.raises(FailedError, match="without a seal") as told:
+        go(context)
+    assert "move the release away" in str(told.value)
+    release.rename(layout.folder / "away")
+    assert go(context)["published"]
+
+
+def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    go(context, upto="verify")
+    info, _ = runbook.open_run(layout)
+    shutil.rmtree(layout.staging(info.release) / "data")
+    assert go(context)["published"]
+    assert content(layout.current / "data") == content(source)
