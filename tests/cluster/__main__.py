@@ -16,19 +16,22 @@ FOLDER = Path(f"/tmp/penstock-slurm-by-hand-{os.getuid()}")
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
-    parser.add_argument("verb", choices=["up", "status", "down"])
+    parser.add_argument("verb", choices=["up", "status", "down", "guard"])
     parser.add_argument("--accounting", action="store_true", help="with slurmdbd and its database")
     parser.add_argument("--max-array", type=int, default=1001, help="MaxArraySize")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     chosen = parser.parse_args()
+    if chosen.verb == "guard":
+        # Its standard input ends with the process that it guards for.
+        sys.stdin.read()
     running = (chosen.folder / "cluster.json").exists()
     if chosen.verb == "up":
         return up(chosen, running=running)
     if not running:
         print(f"no test cluster in {chosen.folder}")
-        return 0 if chosen.verb == "down" else 1
+        return 1 if chosen.verb == "status" else 0
     machine = Machine.load(chosen.folder)
-    if chosen.verb == "down":
+    if chosen.verb in ("down", "guard"):
         machine.down()
         print("the test cluster is down")
         return 0

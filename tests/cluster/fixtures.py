@@ -28,6 +28,7 @@ def machine(settings: Settings) -> Machine:
         made = Machine.new(settings)
         atexit.register(made.down)
         made.up()
+        made.guard()
         _running[key] = made
     return _running[key]
 

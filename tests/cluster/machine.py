@@ -9,7 +9,9 @@ import secrets
 import shutil
 import signal
 import subprocess
+import sys
 import tempfile
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
@@ -27,6 +29,7 @@ from tests.cluster.processes import (
 )
 from tests.cluster.settings import NODES, Settings, slurm_conf, slurmdbd_conf
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
 PACKAGES = "munge slurmctld slurmd slurm-client"
 PACKAGES_ACCOUNTING = "slurmdbd mariadb-server"
@@ -43,6 +46,15 @@ def missing(*, accounting: bool) -> str:
     return f"no {', '.join(lacking)} here; on Debian or Ubuntu: apt-get install {packages}"
 
 
+def remove(folder: Path) -> None:
+    """A tree whose folders may be read-only, as releases are."""
+    for path in [folder, *folder.rglob("*")]:
+        if path.is_dir() and not path.is_symlink():
+            with suppress(OSError):
+                path.chmod(0o755)
+    shutil.rmtree(folder, ignore_errors=True)
+
+
 @dataclass
 class Machine:
     """A cluster in one folder. `up` returns when four nodes are idle."""
@@ -51,6 +63,7 @@ class Machine:
     settings: Settings = field(default_factory=Settings)
     ports: dict[str, int] = field(default_factory=dict)
     daemons: dict[str, Daemon] = field(default_factory=dict)
+    _guard: subprocess.Popen[bytes] | None = None
 
     @classmethod
     def new(cls, settings: Settings | None = None) -> Machine:
@@ -101,6 +114,15 @@ class Machine:
         except BaseException:
             self.down(keep=True)
             raise
+
+    def guard(self) -> None:
+        """Have the cluster end with this process, also when that is killed."""
+        env = {name: value for name, value in os.environ.items() if name != "SLURM_CONF"}
+        self._guard = subprocess.Popen(
+            [sys.executable, "-m", "tests.cluster", "guard", "--folder", str(self.folder)],
+            stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+            cwd=CHECKOUT, env=env, start_new_session=True,
+        )  # fmt: skip
 
     def _munge(self) -> None:
         key = self.folder / "munge.key"
@@ -222,7 +244,11 @@ class Machine:
                 stop(self.daemons[name])
         self.daemons.clear()
         if not keep:
-            shutil.rmtree(self.folder, ignore_errors=True)
+            remove(self.folder)
+        if self._guard is not None and self._guard.stdin is not None:
+            self._guard.stdin.close()
+            self._guard.wait(60)
+            self._guard = None
 
     def _leftovers(self) -> None:
         """slurmstepd and payloads outlive slurmd: whatever bears our slurm.conf in its environment

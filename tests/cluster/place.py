@@ -9,7 +9,6 @@ import json
 import os
 import pwd
 import random
-import shutil
 import signal
 import stat
 import subprocess
@@ -20,6 +19,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
+from tests.cluster.machine import CHECKOUT, remove
 from tests.cluster.processes import parent, wait_for
 from tests.support.s3server import S3Server
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
 
     from tests.cluster.machine import Machine
 
-CHECKOUT = Path(__file__).resolve().parents[2]
 LINKED = ("Snakefile", "workflow", "profiles", "slurm", "scripts")
 
 
@@ -56,8 +55,8 @@ class Place:
 
     def __enter__(self) -> Self:
         # Not below pytest's own folder: that one is closed to other users.
-        self.folder = Path(tempfile.mkdtemp(prefix="penstock-place-", dir="/tmp"))
-        self._cleanup.callback(_remove, self.folder)
+        self.folder = Path(tempfile.mkdtemp(prefix="place-", dir=self.machine.folder))
+        self._cleanup.callback(remove, self.folder)
         self.source, self.target, self.work = (self.folder / n for n in ("source", "target", "work"))
         for made in (self.folder, self.source, self.target, self.work):
             made.mkdir(exist_ok=True)
@@ -186,6 +185,16 @@ class Place:
                 os.kill(pid, signal.SIGKILL)
         process.wait(60)
 
+    def planned(self, dataset: str) -> None:
+        """List and plan it, so that `penstock copy` can begin."""
+        for step in ("list", "plan"):
+            self.ends(self.penstock(step, dataset))
+
+    def receipts(self, dataset: str, step: str) -> list[dict[str, Any]]:
+        """The receipts of a step's elements, of the only run there is."""
+        (run,) = (self.target / dataset / ".penstock" / "runs").iterdir()
+        return [json.loads(path.read_text()) for path in sorted((run / "receipts" / step).iterdir())]
+
     # Looking -------------------------------------------------------------------------------
 
     def until(
@@ -250,12 +259,3 @@ def _tree(folder: Path) -> dict[str, Path]:
 
 def _pids() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def _remove(folder: Path) -> None:
-    """Releases are read-only on purpose."""
-    for path in [folder, *folder.rglob("*")]:
-        if path.is_dir() and not path.is_symlink():
-            with suppress(OSError):
-                path.chmod(0o755)
-    shutil.rmtree(folder, ignore_errors=True)

@@ -25,7 +25,7 @@ pytestmark = pytest.mark.slurm
 
 FILES = int(os.environ.get("PENSTOCK_TEST_FILES", "1500"))
 LARGE = 1 << 30 if FILES >= 20_000 else 48 << 20
-ELEMENTS = int(os.environ.get("PENSTOCK_TEST_ELEMENTS", "24"))
+ELEMENTS = int(os.environ.get("PENSTOCK_TEST_ELEMENTS", "16"))
 PLAN = {"giant_bytes": "32MiB", "part_bytes": "8MiB"}
 
 
@@ -111,8 +111,9 @@ def test_a_lost_node_and_one_that_freezes(place: Place) -> None:
 
 def test_only_the_element_that_fails_is_submitted_again(place: Place) -> None:
     place.fill("a", 120)
-    place.configure(["a"], cluster={"retries": 2}, plan={"shard_files": 40}, engine={"limit": "400KiB/s"})
-    process = place.snakemake()
+    place.configure(["a"], cluster={"retries": 2}, plan={"shard_files": 40}, engine={"limit": "600KiB/s"})
+    place.planned("a")
+    process = place.penstock("copy", "a")
     for count in (1, 2):
 
         def run_and_killed(wanted: int = count) -> bool:
@@ -127,7 +128,6 @@ def test_only_the_element_that_fails_is_submitted_again(place: Place) -> None:
 
         place.until(run_and_killed, "element 0 to run", process)
     place.ends(process)
-    place.published("a")
     first, *later = [indices for _, indices in place.submissions("a", "copy")]
     assert len(first) >= 3
     assert later == [[0], [0]]
@@ -137,8 +137,7 @@ def test_a_file_that_fails_stops_the_run_and_the_next_one_copies_only_it(place: 
     place.fill("a", 90)
     bad, aside = place.source / "a" / "000" / "file 000007.bin", place.folder / "aside"
     place.configure(["a"], plan={"shard_files": 30})
-    for step in ("list", "plan"):
-        place.ends(place.penstock(step, "a"))
+    place.planned("a")
     bad.rename(aside)
     copying = place.penstock("copy", "a")
     assert copying.wait(280) in (1, 5), place.output(copying)
@@ -156,7 +155,8 @@ def test_a_file_that_fails_stops_the_run_and_the_next_one_copies_only_it(place: 
 def test_an_element_that_keeps_failing_ends_the_run(place: Place) -> None:
     place.fill("a", 60)
     place.configure(["a"], cluster={"retries": 1}, plan={"shard_files": 30}, engine={"limit": "200KiB/s"})
-    process = place.penstock("run")
+    place.planned("a")
+    process = place.penstock("copy", "a")
 
     def killed_again() -> bool:
         for element, node in place.running().items():
@@ -178,7 +178,8 @@ def test_the_controller_goes_away_and_comes_back(place: Place) -> None:
     """slurmctld, in the middle of a copy: the run waits, says so and goes on."""
     place.fill("a", 90)
     place.configure(["a"], plan={"shard_files": 30}, engine={"limit": "400KiB/s"})
-    process = place.penstock("run")
+    place.planned("a")
+    process = place.penstock("copy", "a")
     place.until(lambda: place.fetched("a"), "bytes on their way", process)
     place.machine.stop_controller()
     place.until(lambda: "does not answer" in place.output(process), "a word of it", process)
@@ -186,13 +187,13 @@ def test_the_controller_goes_away_and_comes_back(place: Place) -> None:
     said = place.ends(process)
     assert "answers again" in said
     assert len(place.submissions("a", "copy")) == 1
-    place.published("a")
 
 
 def test_preempted_elements_are_run_again(place: Place) -> None:
     place.fill("a", 100)
     place.configure(["a"], plan={"shard_files": 50}, engine={"limit": "400KiB/s"})
-    process = place.penstock("run")
+    place.planned("a")
+    process = place.penstock("copy", "a")
     place.until(lambda: len(place.fetched("a")) > 5 and place.running(), "a running element", process)
     node = min(place.running().values())
     urgent = place.machine.run(
@@ -201,11 +202,10 @@ def test_preempted_elements_are_run_again(place: Place) -> None:
     )  # fmt: skip
     assert urgent.returncode == 0, urgent.stderr
     place.ends(process)
-    place.published("a")
     assert len(place.submissions("a", "copy")) == 1, "requeued by SLURM itself"
-    (run,) = (place.target / "a" / ".penstock" / "runs").iterdir()
-    receipts = [json.loads(p.read_text()) for p in (run / "receipts" / "copy").iterdir()]
-    assert max(receipt["restarts"] for receipt in receipts) >= 1
+    assert max(receipt["restarts"] for receipt in place.receipts("a", "copy")) >= 1
+    place.ends(place.penstock("run"))
+    place.published("a")
 
 
 def test_interrupted_then_cancelled_then_gone_on_with(place: Place) -> None:
@@ -221,9 +221,8 @@ def test_interrupted_then_cancelled_then_gone_on_with(place: Place) -> None:
     assert array in place.machine.run("squeue", "-h", "-o", "%F").stdout.split()
     assert array in place.ends(place.penstock("cancel", "a"))
     wait_for(lambda: not place.machine.run("squeue", "-h", "-j", array).stdout.strip(), "its end")
-    place.configure(["a"], plan={"shard_files": 60})
-    place.ends(place.penstock("run"))
-    place.published("a")
+    place.ends(place.penstock("copy", "a"))
+    assert len(place.submissions("a", "copy")) == 2
 
 
 def test_many_elements_few_questions_little_memory(
