@@ -9,11 +9,13 @@ from xml.sax.saxutils import escape
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.sources.test_http1 import Canned
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, TransientError
 from penstock.sources.s3_client import Bucket
-from penstock.sources.s3_listing import Page, Times, listed, objects, plain, understand
+from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources.s3_listing import PAGE, Page, Pages, Times, listed, objects, plain, understand
 
 KEY = st.text(st.characters(codec="utf-8", min_codepoint=32), min_size=1, max_size=12)
 
@@ -143,3 +145,36 @@ def test_times(text: str, expected: int) -> None:
     times = Times()
     assert times.nanoseconds(text) == expected
     assert times.nanoseconds(text) == expected
+
+
+def full(first: int, count: int = PAGE) -> str:
+    return page("".join(usual(f"p/k%20{n:05d}", 1) for n in range(first, first + count)))
+
+
+@pytest.mark.parametrize(
+    ("pages", "refused"),
+    [
+        ([full(0), page("")], False),  # exactly one page
+        ([full(0), full(0, 1)], False),  # `start-after` is not known
+        ([full(0), full(PAGE, 1)], True),
+        ([full(0, PAGE - 1)], False),
+        ([full(0, PAGE).replace(">false<", ">true<")], True),  # more, but no token
+    ],
+)
+def test_a_listing_that_is_cut_off_unsaid_is_refused(pages: list[str], refused: bool) -> None:
+    answers = [
+        b"HTTP/1.1 200 OK\r\nContent-Length: %d\r\n\r\n%b" % (len(text.encode()), text.encode())
+        for text in pages
+    ]
+    with Canned(*[[answer] for answer in answers]) as server:
+        place = Bucket("b", "p/", f"http://127.0.0.1:{server.port}", "r", path_style=True, options={})
+        secrets = S3Credentials(None, "r", place.endpoint)
+        found = listed(place, iter(Pages(place, lambda: secrets, lambda: None)))
+        if refused:
+            with pytest.raises(FailedError, match=r"cuts its listing off after 1000|cut off: no token"):
+                list(found)
+        else:
+            assert len(next(found)) == len(list(objects(pages[0], "")))
+            assert next(found, None) is None
+        asked = [b"start-after=p%2Fk%2000999" in request for request in server.requests]
+        assert asked == [False, True][: len(pages)]

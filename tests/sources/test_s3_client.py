@@ -38,6 +38,39 @@ def test_a_bucket_is_followed_to_its_region(status: str) -> None:
         ours.close()
 
 
+def refusal(region: str) -> list[bytes]:
+    body = f"<Error><Code>AuthorizationHeaderMalformed</Code><Message>no</Message>{region}</Error>".encode()
+    return [b"HTTP/1.1 400 Bad Request\r\nContent-Length: %d\r\n\r\n%b" % (len(body), body)]
+
+
+def test_a_region_that_only_the_error_names_is_used() -> None:
+    with Canned(refusal("<Region>eu-7</Region>"), OK) as server:
+        ours = client(server)
+        assert ours.request("GET", "x").status == 200
+        assert b"/eu-7/s3/" in server.requests[1]
+        ours.close()
+
+
+@pytest.mark.parametrize("region", ["", "<Region>us-east-1</Region>", "<Region>a&#10;b</Region>"])
+def test_a_region_that_cannot_be_used_is_told(region: str) -> None:
+    with Canned(refusal(region)) as server:
+        ours = client(server)
+        connection = ours.request("GET", "x")
+        error = ours.failure(connection)
+        assert isinstance(error, errors.FailedError)
+        assert "another region" in str(error)
+        assert "AuthorizationHeaderMalformed" in str(error)
+        ours.close()
+
+
+def test_an_error_to_a_head_has_no_body() -> None:
+    with Canned([b"HTTP/1.1 404 Not Found\r\nContent-Length: 300\r\n\r\n"], OK) as server:
+        ours = client(server)
+        assert isinstance(ours.failure(ours.request("HEAD", "x")), errors.SourceChangedError)
+        assert ours.request("HEAD", "x").status == 200
+        ours.close()
+
+
 def test_what_a_request_carries() -> None:
     with Canned(OK) as server:
         ours = client(server)

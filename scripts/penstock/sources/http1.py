@@ -265,7 +265,10 @@ class Connection:
             self._end += count
 
     def read_all(self, limit: int) -> bytes:
-        """The whole body, which must not be longer than `limit` bytes."""
+        """The whole body, which must not be longer than `limit` bytes; b"" of an answer to HEAD."""
+        if not self._left:
+            self.finish()
+            return b""
         if self.length > limit:
             self.abandon()
             raise self._broken(f"an answer of {self.length} bytes where at most {limit} make sense")

@@ -34,7 +34,9 @@ ERROR_LIMIT = 1 << 16
 EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
 WRONG_KEYS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})
 PATIENCE = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
-_TAG = re.compile(rb"<(Code|Message|Region|Endpoint)>([^<]*)</")
+OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
+_REGION = re.compile(r"[a-z0-9-]{1,32}")
+_TAG = re.compile(rb"<(Code|Message|Region)>([^<]*)</")
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,7 @@ class S3Client:
         self.region = bucket.region
         self._credentials = credentials
         self._signer = self._sign_with(credentials)
+        self._told: bytes | None = None
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
         self._go_to(*address(bucket, self.region))
 
@@ -128,7 +131,7 @@ class S3Client:
         Any status but a redirect within the store is handed to the caller.
         """
         for _ in range(REDIRECTS):
-            connection = self.connection
+            connection, self._told = self.connection, None
             status = connection.request(
                 self._head(method, self.root + path, query, lines), bodyless=method == "HEAD"
             )
@@ -143,7 +146,10 @@ class S3Client:
         if status not in (301, 302, 307, 308, 400, 403):
             return False
         region = connection.headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
-        if region and region != self.region and re.fullmatch(r"[a-z0-9-]{1,32}", region):
+        if not region and status == 400:  # some stores name the region in the error alone
+            code, _, region = _understood(self._tell(connection))
+            region = region if code in OTHER_REGION else ""
+        if region != self.region and _REGION.fullmatch(region):
             connection.abandon()
             self.region = region
             self._signer = self._sign_with(self._credentials)
@@ -177,19 +183,27 @@ class S3Client:
 
     def failure(self, connection: Connection, key: str = "") -> PenstockError:
         """The error that an answer other than the wanted one means. Reads the answer's body."""
-        code = message = ""
-        try:
-            body = connection.read_all(ERROR_LIMIT)
-        except TransientError:
-            body = b""
-        for tag, value in _TAG.findall(body):
-            text = unescape(value.decode("utf-8", "replace"))
-            if tag == b"Code":
-                code = code or text
-            elif tag == b"Message":
-                message = message or text
+        code, message, region = _understood(self._tell(connection))
         where = f"s3://{self.bucket.name}/{key}" if key else self.bucket.url
-        return failure(connection.status, code, message, connection.headers, where)
+        region = region or connection.headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
+        return failure(connection.status, code, message, connection.headers, where, region)
+
+    def _tell(self, connection: Connection) -> bytes:
+        """The body of an answer that is an error, read once."""
+        if self._told is None:
+            try:
+                self._told = connection.read_all(ERROR_LIMIT)
+            except TransientError:
+                self._told = b""
+        return self._told
+
+
+def _understood(body: bytes) -> tuple[str, str, str]:
+    """Code, message and region of an error's XML, each "" when it is not there."""
+    found: dict[bytes, str] = {}
+    for tag, value in _TAG.findall(body):
+        found.setdefault(tag, unescape(value.decode("utf-8", "replace")))
+    return found.get(b"Code", ""), found.get(b"Message", ""), found.get(b"Region", "")
 
 
 def same_store(old: str, new: str) -> bool:
@@ -212,7 +226,7 @@ def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
 
 
 def failure(
-    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str
+    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str, region: str = ""
 ) -> PenstockError:
     """One table of what statuses and codes of S3 mean.
 
@@ -221,7 +235,7 @@ def failure(
     | 412; 404 NoSuchKey, NoSuchVersion or bare; 416 | SourceChangedError |
     | 404 NoSuchBucket | FailedError |
     | ExpiredToken and its like | ExpiredCredentialsError |
-    | wrong keys; a skewed clock | FailedError |
+    | wrong keys; a skewed clock; signed for another region | FailedError |
     | 408, 429, 5xx, SlowDown and its like | TransientError, with Retry-After |
     | 403 InvalidObjectState (archived) and all else | ObjectError |
     """
@@ -232,6 +246,9 @@ def failure(
         return FailedError("this machine's clock is wrong", where=where, why=why, hint="set it (NTP)")
     if code in WRONG_KEYS:
         return FailedError("the store refuses the credentials", where=where, why=why)
+    if code in OTHER_REGION:
+        hint = f"set `region: {region}` in storage_options" if _REGION.fullmatch(region) else "set `region`"
+        return FailedError("the bucket is in another region", where=where, why=why, hint=hint)
     if code == "NoSuchBucket":
         return FailedError("there is no such bucket", where=where, why=why)
     if status in (408, 429) or status >= 500 or code in PATIENCE:

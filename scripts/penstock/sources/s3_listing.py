@@ -76,7 +76,11 @@ def understand(text: str, where: str) -> Page:
     found = _NEXT.search(text[:4000]) or _NEXT.search(text)
     following = plain(found[1]) if found else ""
     if truncated[1].lower() == "true" and not following:
-        raise FailedError("the listing is cut off: no token for the next page", where=where)
+        raise FailedError(
+            "the listing is cut off: no token for the next page",
+            where=where,
+            hint="this server does not know ListObjectsV2; nothing is staged of half a listing",
+        )
     return Page(text, following if truncated[1].lower() == "true" else "")
 
 
@@ -161,18 +165,39 @@ class Pages:
                 ahead = pool.submit(self.fetch, page.following)
                 yield page
                 page = ahead.result()
+            self._ended(page)
             yield page
         finally:
             self._stop.set()
             pool.shutdown(wait=True, cancel_futures=True)
             self._client.close()
 
-    def fetch(self, token: str, *, limit: int = PAGE, tries: int = TRIES) -> Page:
+    def _ended(self, page: Page) -> None:
+        """Raises FailedError for a last page that is none: some servers cut a listing at the limit
+        of a page and say nothing of it. Asked only of a last page that is full."""
+        keys = [raw for raw, _, _, _ in objects(page.text, self._bucket.url)]
+        if len(keys) < PAGE:
+            return
+        last = key_of(keys[-1], encoded(page))
+        more = self.fetch("", limit=1, after=last)
+        for raw, _, _, _ in objects(more.text, self._bucket.url):
+            key = key_of(raw, encoded(more))
+            # A server that does not know `start-after` begins anew, with a smaller key.
+            if os.fsencode(key) > os.fsencode(last):
+                raise FailedError(
+                    f"the store cuts its listing off after {len(keys)} keys and does not say so",
+                    where=self._bucket.url,
+                    why=f"{key!r} is there, and was not listed",
+                    hint="this server's listings cannot be trusted: upgrade it, or give narrower prefixes as "
+                    "several `sources`",
+                )
+
+    def fetch(self, token: str, *, limit: int = PAGE, tries: int = TRIES, after: str = "") -> Page:
         """One page; what may pass is tried again, a few times with growing pauses."""
         renewed = False
         for attempt in range(tries):
             try:
-                return self._ask(token, limit)
+                return self._ask(token, limit, after)
             except ExpiredCredentialsError:
                 if renewed:
                     raise
@@ -186,12 +211,14 @@ class Pages:
                     raise
         raise TransientError("listing failed again and again", where=self._bucket.url)
 
-    def _ask(self, token: str, limit: int) -> Page:
+    def _ask(self, token: str, limit: int, after: str) -> Page:
         pairs = [("list-type", "2"), ("max-keys", str(limit)), ("encoding-type", "url")]
         if self._bucket.prefix:
             pairs.append(("prefix", self._bucket.prefix))
         if token:
             pairs.append(("continuation-token", token))
+        if after:
+            pairs.append(("start-after", after))
         client = self._client
         client.renew(self._credentials())
         connection = client.request("GET", "", query_string(pairs))
@@ -204,6 +231,19 @@ class Pages:
         self._client.close()
 
 
+def encoded(page: Page) -> bool:
+    """Whether the page's keys are quoted as in a URL (`encoding-type=url` was honoured)."""
+    return _ENCODED.search(page.text[:4000]) is not None or _ENCODED.search(page.text) is not None
+
+
+def key_of(raw: str, quoted: bool) -> str:
+    """A key as it is, of how the page writes it."""
+    key = plain(raw)
+    if quoted and ("%" in key or "+" in key):
+        key = os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
+    return key
+
+
 def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
     """The objects of the pages, keys relative to the prefix, one batch a page."""
     prefix = bucket.prefix
@@ -211,12 +251,10 @@ def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
     last = b""
     times = Times()
     for page in pages:
-        encoded = _ENCODED.search(page.text[:4000]) is not None or _ENCODED.search(page.text) is not None
+        quoted = encoded(page)
         batch: list[Listed] = []
         for raw, modified, etag, size in objects(page.text, bucket.url):
-            key = plain(raw)
-            if encoded and ("%" in key or "+" in key):
-                key = os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
+            key = key_of(raw, quoted)
             order = key.encode("utf-8", "surrogateescape")
             if order <= last and last:
                 why = f"{key!r} after {os.fsdecode(last)!r}"
