@@ -94,6 +94,16 @@ def test_each_step_alone(place: Place, tmp_path: Path) -> None:
     assert json.loads(done.stdout)["state"] == "published"
 
 
+def test_a_home_that_cannot_be_written(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a service account has it; root may write anywhere, but not below a file."""
+    (place.folder / "home").write_text("")
+    monkeypatch.setenv("HOME", str(place.folder / "home"))
+    monkeypatch.delenv("XDG_CACHE_HOME", raising=False)
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert digests(place.published()) == digests(place.source)
+
+
 @pytest.mark.parametrize("command", ["penstock", "snakemake"])
 def test_a_bad_configuration(place: Place, command: str) -> None:
     place.config["plan"] = {"shard_bytes": 7}

@@ -86,6 +86,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         exits.EXITS: str(folder),
         "PENSTOCK_INVOCATION": invocation,
         PROGRESS: session.parsed.progress,
+        **_cache(),
     }
     # A group of its own: Ctrl-C reaches this process alone, which passes it on once.
     with subprocess.Popen(command, env=surroundings, process_group=0) as process:
@@ -96,6 +97,16 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGTERM)
             raise
+
+
+def _cache() -> dict[str, str]:
+    """Snakemake keeps a cache in the home, which a service account or a node may not have: then it
+    goes beside the receipts."""
+    wanted = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
+    there = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
+    if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
+        return {}
+    return {"XDG_CACHE_HOME": str((STATE / "cache").resolve())}
 
 
 @contextlib.contextmanager
