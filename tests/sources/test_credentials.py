@@ -192,11 +192,11 @@ def test_urls_that_are_refused(url: str) -> None:
 
 
 def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None:
-    path = secret_file(tmp_path / "azure", f"account_name=a\naccount_key={SECRET}==\n")
-    config = SourceConfig("abfs://c/p", storage_options={"credentials_file": path})
+    path = secret_file(tmp_path / "sftp", f"username=a\npassword={SECRET}==\n")
+    config = SourceConfig("sftp://c/p", storage_options={"credentials_file": path})
     found = opening.credentials(config)
     assert isinstance(found, FsspecCredentials)
-    assert found.options == {"account_name": "a", "account_key": f"{SECRET}=="}
+    assert found.options == {"username": "a", "password": f"{SECRET}=="}
     assert SECRET not in repr(found)
 
 
