@@ -44,6 +44,7 @@ class ScriptedCluster:
     script: Callable[[int, int], State]
     kind: str = "slurm"
     most: int = 1000
+    reason: str = "so"
     silent: int = 0
     """So many queries fail before one is answered."""
     queries_until_end: int = 2
@@ -88,7 +89,9 @@ class ScriptedCluster:
             self.ended[array] = {}
             for index in self.arrays[array].indices:
                 self.tries[index] = self.tries.get(index, 0) + 1
-                self.ended[array][index] = Status(self.script(index, self.tries[index]), "so", f"n{index}")
+                self.ended[array][index] = Status(
+                    self.script(index, self.tries[index]), self.reason, f"n{index}"
+                )
         return {i: self.ended[array].get(i, Status(LOST)) for i in indices}
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
@@ -222,6 +225,13 @@ def test_the_exit_status_follows_from_all_failures(
         box[0].go([0, 1])
     assert type(failed.value) is kind
     assert len(box[0].cluster.arrays) == 1, "what cannot help is not tried again"
+
+
+def test_a_target_too_full_for_an_outcome_is_told_by_the_exit_status(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, lambda _i, _t: FAILED, reason="exit 6")
+    with pytest.raises(NoSpaceError, match="did not finish"):
+        stage.go([0, 1])
+    assert len(stage.cluster.arrays) == 1, "what cannot help is not tried again"
 
 
 def test_done_without_a_receipt_is_not_done(tmp_path: Path) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import re
 import subprocess
@@ -10,12 +11,14 @@ import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
+from penstock.engine import journal
 from penstock.errors import FailedError, LockedError
 from penstock.steps import receipts, runbook
 from penstock.steps.context import Stop
 from penstock.steps.element import attempt_name, host_name, run_element
 from penstock.steps.holding import holding
 from penstock.steps.progress import Progress, Reporter
+from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,6 +88,20 @@ def test_a_stop_is_told_as_one_and_may_be_tried_again(context: Context) -> None:
     assert element(folder, "copy", 0, stop) == 143
     assert outcome(folder, "copy", 0)["retry"] is True
     assert element(folder, "copy", 0) == 0
+
+
+def test_a_full_target_is_the_exit_status_also_without_room_for_an_outcome(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = planned(context)
+
+    def full(*_: Any, **__: Any) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    monkeypatch.setattr(durable, "write_file", full)
+    monkeypatch.setattr(journal.Journal, "append", full)
+    assert element(folder, "copy", 0) == 6
+    assert not folder.outcome("copy", 0).exists()
 
 
 def test_a_shard_that_is_not_the_planned_one_is_refused(context: Context) -> None:

@@ -247,6 +247,7 @@ def _may_run(watch: _Watch, index: int, tries: int) -> bool:
     else               | says retry is vain  | no
     else               | of verify, damaged  | no: those files are copied again first
     else               | says retry may help | yes
+    else               | none, exit status 6 | no: the target has no room for it
     else               | none (was killed)   | yes
     """
     if tries == 0:
@@ -254,7 +255,17 @@ def _may_run(watch: _Watch, index: int, tries: int) -> bool:
     outcome = _outcome(watch, index)
     if watch.step == "verify" and outcome.get("failures"):
         return False
+    if not outcome and _exit_status(watch, index) == NoSpaceError.exit_code:
+        return False
     return tries <= watch.context.config.cluster.retries and bool(outcome.get("retry", True))
+
+
+def _exit_status(watch: _Watch, index: int) -> int:
+    """How an element ended that left no outcome (a full target has no room for one), as far as the
+    cluster tells."""
+    status = watch.statuses.get(index)
+    word, _, number = status.reason.partition(" ") if status else ("", "", "")
+    return int(number) if word == "exit" and number.isdecimal() else 1
 
 
 def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
@@ -264,13 +275,13 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
     for index in missing:
         outcome = _outcome(watch, index)
         status = watch.statuses.get(index)
-        codes.add(int(outcome.get("exit_code", 1)))
+        codes.add(int(outcome.get("exit_code") or _exit_status(watch, index)))
         reason = (status.reason or status.state.value) if status else "not run"
         node = f" on {status.node}" if status and status.node else ""
         why = outcome.get("error") or ""
         lines.append(f"element {index}{node}: {reason}" + (f": {why}" if why else ""))
-        if not outcome and watch.context.cluster.kind == "local":
-            log = watch.run.logs / f"{watch.step}-{index}.log"
+        if not outcome:
+            log = _log(watch, index)
             lines += [f"  {line}" for line in _last_lines(log)]
             lines.append(f"  its log: {log}")
         named = outcome.get("failures", ())[: max(0, SHOWN - shown)]
@@ -289,6 +300,13 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
     return kind(
         f"{watch.step}: {len(missing)} elements did not finish", where=watch.dataset, hint="\n  ".join(lines)
     )
+
+
+def _log(watch: _Watch, index: int) -> Path:
+    """Where the last attempt of an element wrote, on either backend."""
+    arrays = [path for path in watch.run.logs.glob(f"{watch.step}-*_{index}.log") if path.is_file()]
+    newest = max(arrays, key=lambda path: path.stat().st_mtime, default=None)
+    return newest or watch.run.logs / f"{watch.step}-{index}.log"
 
 
 def _last_lines(log: Path, count: int = 3) -> list[str]:

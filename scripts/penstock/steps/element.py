@@ -6,6 +6,7 @@ failed. Any other end leaves an outcome file that says what failed, and exits no
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
@@ -227,14 +228,14 @@ def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outco
 
 def _failed(run: RunLayout, step: str, index: int, attempt: str, error: PenstockError) -> None:
     stopped = isinstance(error, InterruptedRunError)
-    receipts.write(
-        run.outcome(step, index),
-        {
-            "attempt": attempt,
-            "host": host_name(),
-            "exit_code": error.exit_code,
-            "error": str(error),
-            # A stop from outside, or something that may pass, is worth another try.
-            "retry": stopped or error.retry,
-        },
-    )
+    outcome = {
+        "attempt": attempt,
+        "host": host_name(),
+        "exit_code": error.exit_code,
+        "error": str(error),
+        # A stop from outside, or something that may pass, is worth another try.
+        "retry": stopped or error.retry,
+    }
+    # On a full target there may be no room even for this: the exit status tells it then.
+    with contextlib.suppress(PenstockError):
+        receipts.write(run.outcome(step, index), outcome)

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.layout import SEAL
 from penstock.errors import FailedError
 from penstock.storage import durable
+from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -37,12 +38,12 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, receipt: dict[str, Any]) -> None:
-    """Durable on return."""
+    """Durable on return. Raises by `failures.storage_error`: NoSpaceError on a full target."""
     try:
         durable.make_dirs(path.parent)
         durable.write_json(path, receipt)
     except OSError as error:
-        raise FailedError("a receipt cannot be written", where=str(path), why=str(error)) from error
+        raise storage_error(error, "a receipt cannot be written", str(path)) from error
 
 
 def drop(path: Path) -> None:
