@@ -60,6 +60,13 @@ class ArrayBook:
                 found.pop(line["ended"], None)
         return [s for s in found.values() if step is None or s.step == step]
 
+    def indices(self, name: str) -> Sequence[int]:
+        """Of the submission of this name; () when it is not known."""
+        for line in self._lines():
+            if line.get("intent") == name:
+                return tuple(line["indices"])
+        return ()
+
     def _append(self, line: dict[str, Any]) -> None:
         try:
             durable.append_line(self._path, {**line, "at": time.time()})

@@ -17,6 +17,7 @@ from penstock.config.model import EngineConfig, VerifyConfig, dataset_config, kn
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.steps import receipts, runbook
+from penstock.steps.claiming import shard_for
 from penstock.steps.progress import Reporter
 from penstock.storage import durable
 
@@ -31,13 +32,15 @@ STEPS = ("copy", "verify", "audit")
 
 
 def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Stop) -> int:
-    """Do one shard; returns the exit status. `attempt` "auto" makes one that is unique."""
+    """Do one shard (see `claiming`: not always that of this number); returns the exit status. `attempt`
+    "auto" makes one that is unique."""
     run = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in STEPS:
         raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
     # Before anything is written: a folder that is no run's stays as it is.
     info = runbook.read_run(run)
+    index = shard_for(run, step, index, host_name(), os.environ)
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)

@@ -1,0 +1,73 @@
+"""Elements of verify share out their array's shards: each shard once, rather on another host."""
+
+from __future__ import annotations
+
+import threading
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.core.layout import RunLayout
+from penstock.steps import receipts
+from penstock.steps.arraybook import ArrayBook
+from penstock.steps.claiming import shard_for
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SURROUNDINGS = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_JOB_NAME": "penstock-data-run-verify-1234"}
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> RunLayout:
+    """Twelve shards, written by two hosts in turn; all but shard 5 are in the array."""
+    layout = RunLayout(tmp_path)
+    for shard in range(12):
+        receipts.write(layout.receipt("copy", shard), {"host": f"n{shard % 2}"})
+    book = ArrayBook(layout.arrays)
+    book.intend("penstock-data-run-verify-1234", "verify", "slurm", [s for s in range(12) if s != 5])
+    return layout
+
+
+def test_each_shard_once_and_mostly_by_another_host(run: RunLayout) -> None:
+    elements = [s for s in range(12) if s != 5]
+    found: dict[int, int] = {}
+    hosts = {element: f"n{element % 2}" for element in elements}
+
+    def element(index: int) -> None:
+        found[index] = shard_for(run, "verify", index, hosts[index], SURROUNDINGS)
+
+    threads = [threading.Thread(target=element, args=(index,)) for index in elements]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(found.values()) == elements
+    # Six elements on n0 share five shards of n1: one has to read what its own host wrote.
+    own = [index for index, shard in found.items() if f"n{shard % 2}" == hosts[index]]
+    assert len(own) == 1
+
+
+def test_an_element_elsewhere_reads_its_own_number(run: RunLayout) -> None:
+    assert shard_for(run, "verify", 3, "n0", SURROUNDINGS) == 3
+
+
+def test_after_a_requeue_an_element_goes_on_with_what_it_took(run: RunLayout) -> None:
+    first = shard_for(run, "verify", 4, "n0", SURROUNDINGS)
+    assert first != 4
+    assert shard_for(run, "verify", 4, "n1", SURROUNDINGS) == first
+    assert shard_for(run, "verify", first, "n0", SURROUNDINGS) != first
+
+
+def test_another_array_begins_anew(run: RunLayout) -> None:
+    first = shard_for(run, "verify", 4, "n0", SURROUNDINGS)
+    assert shard_for(run, "verify", 4, "n0", {**SURROUNDINGS, "SLURM_ARRAY_JOB_ID": "78"}) == first
+
+
+@pytest.mark.parametrize(
+    ("step", "surroundings"),
+    [("copy", SURROUNDINGS), ("verify", {}), ("verify", {**SURROUNDINGS, "SLURM_JOB_NAME": "other"})],
+)
+def test_without_an_array_it_is_the_number(run: RunLayout, step: str, surroundings: dict[str, str]) -> None:
+    assert shard_for(run, step, 4, "n0", surroundings) == 4
+    assert not (run.folder / "claims").exists()
