@@ -49,6 +49,8 @@ _FIELD = re.compile(r"<(Key|LastModified|ETag|Size)>([^<]*)</")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
 _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
+_QUOTES = frozenset({"&quot;", "&#34;"})
+_listed = tuple.__new__
 _NUMBERED = re.compile(r"&#(x[0-9A-Fa-f]+|[0-9]+);")
 
 
@@ -248,29 +250,43 @@ def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
     """The objects of the pages, keys relative to the prefix, one batch a page."""
     prefix = bucket.prefix
     start = len(prefix)
-    last = b""
+    last = ""
     times = Times()
+    seen, modified_ns = "", 0
     for page in pages:
-        quoted = encoded(page)
+        encoded = _ENCODED.search(page.text[:4000]) is not None or _ENCODED.search(page.text) is not None
         batch: list[Listed] = []
-        for raw, modified, etag, size in objects(page.text, bucket.url):
-            key = key_of(raw, quoted)
-            order = key.encode("utf-8", "surrogateescape")
-            if order <= last and last:
-                why = f"{key!r} after {os.fsdecode(last)!r}"
+        add = batch.append
+        for key, modified, etag, size in objects(page.text, bucket.url):
+            if "&" in key:
+                key = plain(key)
+            if encoded and ("%" in key or "+" in key):
+                key = os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
+            # Text of ASCII alone is in the order of its bytes.
+            if last and not (last < key if key.isascii() and last.isascii() else _bytes(last) < _bytes(key)):
+                why = f"{key!r} after {last!r}"
                 raise FailedError("the listing is out of order or has a key twice", where=bucket.url, why=why)
-            last = order
+            last = key
             if not key.startswith(prefix):
                 raise FailedError(
                     "the listing has a key outside of the prefix", where=bucket.url, why=repr(key)
                 )
             if len(key) == start:
                 continue  # the marker of the prefix itself
-            etag = (
-                etag[6:-6]
-                if etag.startswith("&quot;") and etag.endswith("&quot;")
-                else plain(etag).strip('"')
-            )
-            batch.append(Listed(key[start:], int(size), etag, times.nanoseconds(modified)))
+            if "&" in etag:
+                quote = etag[: etag.find(";") + 1]
+                if quote in _QUOTES and etag.endswith(quote) and etag.count("&") == 2:
+                    etag = etag[len(quote) : -len(quote)]
+                else:
+                    etag = plain(etag).strip('"')
+            else:
+                etag = etag.strip('"')
+            if modified != seen:
+                seen, modified_ns = modified, times.nanoseconds(modified)
+            add(_listed(Listed, (key[start:], int(size), etag, modified_ns, "", "")))
         if batch:
             yield batch
+
+
+def _bytes(key: str) -> bytes:
+    return key.encode("utf-8", "surrogateescape")
