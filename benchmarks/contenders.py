@@ -89,6 +89,11 @@ def _aws(task: Task) -> list[str]:
     return [*command, f"s3://{BUCKET}/{task.work}/", str(task.target)]
 
 
+def _boto3(task: Task) -> list[str]:
+    return ["peer-python", str(HERE / "boto3_copy.py"), task.endpoint, BUCKET, f"{task.work}/",
+            str(task.target)]  # fmt: skip
+
+
 def _fpsync(task: Task) -> list[str]:
     work = task.scratch / "fpsync"
     return ["fpsync", "-n", "2", "-t", str(work), "-d", str(work), f"{task.folder}/", f"{task.target}/"]
@@ -111,6 +116,7 @@ ALL = (
     Contender("s5cmd", NET, _s5cmd),
     Contender("rclone", ANY, _rclone, checks="size; MD5 where the store has one"),
     Contender("awscli", NET, _aws, slow=True),
+    Contender("boto3", NET, _boto3, checks="CRC64NVME where the store states one", slow=True),
     Contender("rsync", FOLDER, lambda t: ["rsync", "-a", f"{t.folder}/", f"{t.target}/"]),
     Contender("cp", FOLDER, lambda t: ["cp", "-a", f"{t.folder}/.", f"{t.target}/"]),
     Contender("fpsync", FOLDER, _fpsync, slow=True),
@@ -120,7 +126,7 @@ ALL = (
         checks="nothing: the limit of a read-and-write loop",
     ),
 )  # fmt: skip
-PROGRAMS = {"awscli": "aws", "penstock": "", "bare": ""}
+PROGRAMS = {"awscli": "aws", "boto3": "peer-python", "penstock": "", "bare": ""}
 
 
 def present(path: str) -> tuple[list[Contender], list[str]]:

@@ -10,18 +10,20 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from benchmarks import contenders, measure
+from benchmarks import contenders, data, measure
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from benchmarks import data
     from benchmarks.run import Bench
     from benchmarks.server import Server
 
 HERE = Path(__file__).resolve().parent
-LATENCY_MICROSECONDS = 500
-LATENCY_FILES = 2000
+LATENCY_FILES = {
+    500: {"quick": 1000, "middle": 2000, "full": 20_000},
+    2000: {"quick": 300, "middle": 500, "full": 2000},
+}
+"""Microseconds a call: how many files; rsync and cp make some hundred a second, or fewer."""
 CONFIG = """\
 target: {{root: {root}}}
 datasets:
@@ -114,8 +116,26 @@ def whole(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any]]
     return alternate(bench, commands, env)
 
 
-def latency(bench: Bench, work: data.Work) -> list[dict[str, Any]]:
-    """A folder to a folder where each metadata call takes LATENCY_MICROSECONDS longer."""
+def growth(bench: Bench) -> list[dict[str, Any]]:
+    """Time against the number of files, from a folder to tmpfs: list, plan one shard, copy."""
+    counts = data.GROWTH + ((1_000_000,) if bench.options.size == "full" else ())
+    rows: list[dict[str, Any]] = []
+    for count in counts:
+        work = data.Work(f"G{count}", count, 4_000, 4_000, f"{count:,} x 4 KB")
+        data.make(bench.growth, work)
+        costs = []
+        for _ in range(1 if count > 100_000 else bench.rounds):
+            cost, told = bench.once(contenders.ALL[0], work, "folder", "tmpfs", None, bench.growth)
+            costs.append(
+                {"wall": cost["wall"], "engine": told["seconds"], "cpu": cost["cpu"], "peak": cost["peak"]}
+            )
+        middle = {name: statistics.median(cost[name] for cost in costs) for name in costs[0]}
+        rows.append(middle | {"files": count, "rounds": len(costs)})
+    return rows
+
+
+def latency(bench: Bench, work: data.Work, microseconds: int) -> list[dict[str, Any]]:
+    """A folder to a folder where each metadata call takes that much longer."""
     compiler = shutil.which("cc") or shutil.which("gcc")
     if not compiler:
         return [{"what": "not measured: no C compiler for the shim that delays the calls"}]
@@ -123,16 +143,17 @@ def latency(bench: Bench, work: data.Work) -> list[dict[str, Any]]:
     build = [compiler, "-O2", "-shared", "-fPIC", "-o", str(shim), str(HERE / "slow.c"), "-ldl"]
     subprocess.run(build, check=True)
     task = _task(bench, work, None)
-    folder = bench.scratch / "few"
+    wanted = LATENCY_FILES[microseconds][bench.options.size]
+    folder = bench.scratch / f"few-{wanted}"
     if not folder.exists():
-        files = sorted((bench.root / work.name).rglob("*.bin"))[:LATENCY_FILES]
+        files = sorted((bench.root / work.name).rglob("*.bin"))[:wanted]
         for file in files:
             place = folder / file.parent.name
             place.mkdir(parents=True, exist_ok=True)
             os.link(file, place / file.name)
     count = sum(len(names) for _, _, names in os.walk(folder))
     env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
-    env |= {"SLOW_MICROSECONDS": str(LATENCY_MICROSECONDS), "SLOW_BELOW": str(bench.scratch)}
+    env |= {"SLOW_MICROSECONDS": str(microseconds), "SLOW_BELOW": str(bench.scratch)}
     env["LD_PRELOAD"] = str(shim)
     target = task.target
     commands: dict[str, Sequence[Sequence[str]]] = {

@@ -23,6 +23,8 @@ class Cost:
     """User and system seconds of the command and all that it waited for."""
     peak_process: int
     """Bytes: the largest resident set of one process."""
+    peak_child: int
+    """The same, of all but the first process: of a penstock run, its largest worker."""
     peak_sum: int
     """Bytes: the largest sum over its processes (shared pages counted in each), as sampled."""
     status: int
@@ -45,6 +47,7 @@ def run(argv: Sequence[str], env: Mapping[str, str], scratch: Path) -> Cost:
         wall,
         usage.ru_utime + usage.ru_stime,
         sampler.process,
+        sampler.child,
         sampler.total,
         process.returncode,
         out.read_text(errors="replace"),
@@ -56,7 +59,7 @@ class _Sampler:
     """Not rusage's maximum: that of a child begins with what its parent had before exec."""
 
     def __init__(self, root: int) -> None:
-        self._root, self.process, self.total = root, 0, 0
+        self._root, self.process, self.child, self.total = root, 0, 0, 0
         self._ending = threading.Event()
         self._thread = threading.Thread(target=self._watch)
         self._thread.start()
@@ -65,6 +68,7 @@ class _Sampler:
         while True:
             seen = [_resident(pid) for pid in _tree(self._root)]
             self.process = max([self.process, *(most for most, _ in seen)])
+            self.child = max([self.child, *(most for most, _ in seen[1:])])
             self.total = max(self.total, sum(now for _, now in seen))
             if self._ending.wait(SAMPLE_SECONDS):
                 return

@@ -37,16 +37,27 @@ def install(cache: Path) -> None:
         pip = [str(folder / "bin" / "python"), "-m", "pip", "install", "--quiet", "-r", wanted]
         if _try(pip):
             done.write_text(text)
+    _name_python(folder / "bin")
     if shutil.which("rclone", path=path(cache)) is None:
         go = shutil.which("go", path=path(cache))
         if go:
             print("building rclone, some minutes once ...", flush=True)
             _try([go, "install", RCLONE], {"GOBIN": str(cache / "go" / "bin")})
+    if shutil.which("rclone", path=path(cache)) is None:
+        SYSTEM["rclone"] = "rclone"  # an older one is better than none
     packages = [package for program, package in SYSTEM.items() if shutil.which(program) is None]
     if packages and os.geteuid() == 0 and shutil.which("apt-get"):
+        _try(["apt-get", "update", "--quiet=2"])
         _try(["apt-get", "install", "--yes", "--quiet=2", *packages], {"DEBIAN_FRONTEND": "noninteractive"})
     elif packages:
         print(f"to measure these too, install: {' '.join(packages)}")
+
+
+def _name_python(folder: Path) -> None:
+    """`peer-python` on PATH is the peers' own interpreter, and no other program's."""
+    link = folder / "peer-python"
+    if not link.exists() and (folder / "python").exists():
+        link.symlink_to("python")
 
 
 def _try(command: list[str], env: dict[str, str] | None = None) -> bool:

@@ -28,6 +28,8 @@ sys.path.insert(0, str(HERE.parent))
 from benchmarks import contenders, data, extras, measure, peers, tables  # noqa: E402
 from benchmarks.server import Server, find_go  # noqa: E402
 
+EXTRAS = ("listing", "latency", "whole", "growth")
+
 
 class Bench:
     """One run of the benchmark: its folders, its contenders, its rows."""
@@ -35,21 +37,22 @@ class Bench:
     def __init__(self, options: argparse.Namespace) -> None:
         self.options = options
         self.cache: Path = options.cache.absolute()
-        self.root = self.cache / ("quick" if options.quick else "full")
+        self.root = self.cache / options.size
+        self.growth = self.cache / "growth"
         self.scratch = self.cache / "scratch"
-        for folder in (self.root, self.scratch):
+        for folder in (self.root, self.scratch, self.growth):
             folder.mkdir(parents=True, exist_ok=True)
         self.path = peers.path(self.cache)
         self.go = find_go(self.cache / "peers")
         found, self.missing = contenders.present(self.path)
         wanted = options.contenders.split(",") if options.contenders else [one.name for one in found]
         self.found = [one for one in found if one.name in wanted]
-        self.rounds: int = options.rounds or (3 if options.quick else 5)
+        self.rounds: int = options.rounds or (5 if options.size == "full" else 3)
         self.rows: list[dict[str, Any]] = []
 
     def load(self, work: data.Work, source: str, target: str, server: Server | None) -> None:
         """All rounds of one load; adds one row a contender."""
-        files, size = data.make(self.root, work)
+        data.make(self.root, work)
         running = [one for one in self.found if source in one.sources]
         costs: dict[str, list[dict[str, float]]] = {one.name: [] for one in running}
         told: dict[str, dict[str, Any]] = {}
@@ -58,15 +61,19 @@ class Bench:
             for one in running[shift:] + running[:shift]:
                 if one.slow and number:
                     continue
-                cost, told[one.name] = self._once(one, work, source, target, server, files, size)
+                cost, told[one.name] = self.once(one, work, source, target, server)
                 costs[one.name].append(cost)
         for one in running:
-            self._row(one, work, source, target, costs[one.name], told[one.name], files, size)
+            self._row(one, work, source, target, costs[one.name], told[one.name])
 
-    def _once(
+    def once(
         self, one: contenders.Contender, work: data.Work, source: str, target: str, server: Server | None,
-        files: int, size: int,
+        root: Path | None = None,
     ) -> tuple[dict[str, float], dict[str, Any]]:  # fmt: skip
+        """One run of one contender: (what it cost, what it told). Ends the benchmark when what landed
+        is not all."""
+        root = root or self.root
+        files, size = data.make(root, work)
         folder = self._target(target)
         scratch = self.scratch / "run"
         shutil.rmtree(scratch, ignore_errors=True)
@@ -74,7 +81,7 @@ class Bench:
         task = contenders.Task(
             work.name,
             source,
-            self.root / work.name,
+            root / work.name,
             folder,
             scratch,
             endpoint=server.endpoint if server else "",
@@ -97,10 +104,17 @@ class Bench:
                 f"{seen} of {(files, size)} landed\n{tail}"
             )
         told = json.loads(cost.output.splitlines()[-1]) if one.name == "penstock" else {}
+        engine = float(told.get("seconds", 0.0))
         shutil.rmtree(folder, ignore_errors=True)
-        line = {"wall": cost.wall, "cpu": cost.cpu, "peak": cost.peak_process, "sum": cost.peak_sum}
+        line = {
+            "wall": cost.wall,
+            "cpu": cost.cpu,
+            "peak": cost.peak_process,
+            "child": cost.peak_child,
+            "sum": cost.peak_sum,
+        }
         print(f"  {work.name} {source:6} {target:5} {one.name:9} {cost.wall:8.2f} s", flush=True)
-        return line | {"server": served}, told
+        return line | {"server": served, "engine": engine}, told
 
     def _target(self, kind: str) -> Path:
         base = Path("/dev/shm") if kind == "tmpfs" else self.cache
@@ -113,8 +127,10 @@ class Bench:
 
     def _row(
         self, one: contenders.Contender, work: data.Work, source: str, target: str,
-        costs: list[dict[str, float]], told: dict[str, Any], files: int, size: int,
+        costs: list[dict[str, float]], told: dict[str, Any],
     ) -> None:  # fmt: skip
+        files, size = data.make(self.root, work)
+
         def middle(name: str) -> float:
             return statistics.median(cost[name] for cost in costs)
 
@@ -125,11 +141,17 @@ class Bench:
         row |= {"files_per_second": files / wall, "bytes_per_second": size / wall}
         row |= {"cpu_per_gb": middle("cpu") / (size / 1e9), "cpu_us_per_file": middle("cpu") / files * 1e6}
         row |= {"peak_process": max(cost["peak"] for cost in costs), "peak_sum": max(c["sum"] for c in costs)}
+        row |= {"peak_child": max(cost["child"] for cost in costs)}
         row |= {"server_cpu": middle("server"), "cpu": middle("cpu"), "checks": one.checks}
         durable = "one `sync -f` at the end, inside the time" if target == "disk" else one.durable
         row["durable"] = f"{told['durability']}, inside the time" if told else durable
         if told:
-            row |= {"why": told["why"], "workers": told["workers"], "streams": told["streams"]}
+            row |= {
+                "engine": middle("engine"),
+                "why": told["why"],
+                "workers": told["workers"],
+                "streams": told["streams"],
+            }
         self.rows.append(row)
 
 
@@ -159,15 +181,27 @@ def machine() -> dict[str, Any]:
     }
 
 
+def targets(options: argparse.Namespace, source: str) -> list[str]:
+    if options.targets:
+        return [target for target in options.targets.split(",") if target]
+    return ["tmpfs", "disk"] if source == "folder" or options.size != "middle" else ["tmpfs"]
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
-    parser.add_argument("--quick", action="store_true", help="small data, three rounds")
+    parser.add_argument(
+        "--size", choices=list(data.SIZES), default="full", help="middle: some ten minutes; full: some hours"
+    )
+    parser.add_argument("--quick", dest="size", action="store_const", const="quick", help="--size quick")
+    parser.add_argument("--full", dest="size", action="store_const", const="full", help="--size full")
     parser.add_argument("--rounds", type=int, help="rounds of each load (default 5, quick 3)")
     parser.add_argument("--works", default="L,M,S,T", help="of L M S T (default: all)")
     parser.add_argument("--sources", default="folder,http,https")
-    parser.add_argument("--targets", default="tmpfs,disk")
+    parser.add_argument(
+        "--targets", default="", help="tmpfs, disk (default: both; middle: disk from folders only)"
+    )
     parser.add_argument("--contenders", default="", help="names, separated by commas (default: all found)")
-    parser.add_argument("--extras", default="listing,latency,whole", help="listing, latency, whole, or none")
+    parser.add_argument("--extras", default=",".join(EXTRAS), help="of these, or none")
     parser.add_argument("--cache", type=Path, default=Path(".cache/bench"), help="data, peers, targets")
     parser.add_argument("--results", type=Path, default=HERE / "results")
     parser.add_argument("--no-install", action="store_true", help="take the peers that are there")
@@ -177,19 +211,19 @@ def main() -> int:
     bench = Bench(options)
     if bench.missing:
         print(f"not found, so not measured: {', '.join(bench.missing)}")
-    works = {work.name: work for work in (data.QUICK if options.quick else data.FULL)}
+    works = {work.name: work for work in data.SIZES[options.size]}
     chosen = [works[name] for name in options.works.split(",") if name]
-    wanted = [name for name in options.extras.split(",") if name in ("listing", "latency", "whole")]
+    wanted = [name for name in options.extras.split(",") if name in EXTRAS]
     for work in [*chosen, *([works["K"]] if "listing" in wanted else [])]:
         data.make(bench.root, work)
     more: dict[str, Any] = {}
-    for source in options.sources.split(","):
+    for source in filter(None, options.sources.split(",")):
         with ExitStack() as stack:
             server = None
             if source != "folder":
                 tls = source == "https"
                 server = stack.enter_context(Server(bench.root, bench.scratch, tls=tls, go=bench.go))
-            for target in options.targets.split(","):
+            for target in targets(options, source):
                 for work in chosen:
                     bench.load(work, source, target, server)
             if source == "http" and server:
@@ -198,17 +232,22 @@ def main() -> int:
                 if "whole" in wanted:
                     more["whole"] = extras.whole(bench, works["S"], server)
     if "latency" in wanted:
-        more["latency"] = extras.latency(bench, works["S"])
+        more["latency"] = extras.latency(bench, works["S"], 500)
+        more["latency2"] = extras.latency(bench, works["S"], 2000)
+    if "growth" in wanted:
+        more["growth"] = extras.growth(bench)
     results = {"machine": machine(), "server": "s3d" if bench.go else "demo", "rows": bench.rows, **more}
     results["missing"] = bench.missing
     results["load"] = [asdict(work) for work in chosen]
     options.results.mkdir(parents=True, exist_ok=True)
     text = tables.markdown(results)
     print(text)
-    name = "quick" if options.quick else "full"
+    name = options.size
     (options.results / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (options.results / f"{name}.md").write_text(text)
     (options.results / f"{name}.svg").write_text(tables.plot(results))
+    if more.get("growth"):
+        (options.results / f"{name}-growth.svg").write_text(tables.growth_plot(more["growth"]))
     print(f"written: {options.results}/{name}.{{md,json,svg}}")
     return 0
 

@@ -30,8 +30,7 @@ class Server:
         port_file.unlink(missing_ok=True)
         if self._go:
             program = self._scratch / "s3d"
-            if not program.exists():
-                subprocess.run([self._go, "build", "-o", str(program), "."], cwd=HERE / "s3d", check=True)
+            subprocess.run([self._go, "build", "-o", str(program), "."], cwd=HERE / "s3d", check=True)
             command = [str(program)]
         else:
             command = [sys.executable, "-m", "penstock.demo.server", "--processes", str(os.cpu_count() or 2)]

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import html
+import math
 from typing import Any
+
+from benchmarks import ratios
 
 from penstock.views import units
 
@@ -33,6 +36,7 @@ def markdown(results: dict[str, Any]) -> str:
     )
     if results["missing"]:
         lines.append(f"Not found here, so not measured: {', '.join(results['missing'])}.")
+    lines += ratios.markdown(results)
     for rows in groups(results).values():
         lines += ["", f"## {title(rows[0])}", ""]
         lines.append(
@@ -55,9 +59,11 @@ def markdown(results: dict[str, Any]) -> str:
     for name, heading in (
         ("listing", "Listing"),
         ("latency", "Half a millisecond on each metadata call, from a folder to a folder"),
+        ("latency2", "Two milliseconds on each metadata call, from a folder to a folder"),
         ("whole", "To the published, verified state"),
     ):
         lines += _short(heading, results.get(name))
+    lines += _growth(results.get("growth"))
     return "\n".join(lines) + "\n"
 
 
@@ -82,6 +88,58 @@ def _short(heading: str, rows: list[dict[str, Any]] | None) -> list[str]:
             f"| {f'{pace:,.0f}' if pace else ''} | {row['wall'] / own:.2f} x |"
         )
     return lines
+
+
+def _growth(rows: list[dict[str, Any]] | None) -> list[str]:
+    if not rows:
+        return []
+    lines = ["", "## Growth: 4 KB files from a folder to tmpfs", ""]
+    lines += [
+        "| files | wall s | copy alone s | CPU us a file | peak MiB a process |",
+        "|--:|--:|--:|--:|--:|",
+    ]
+    for row in rows:
+        lines.append(
+            f"| {row['files']:,} | {row['wall']:.2f} | {row['engine']:.2f} "
+            f"| {row['cpu'] / row['files'] * 1e6:.0f} | {row['peak'] / 2**20:.0f} |"
+        )
+    return lines
+
+
+def growth_plot(rows: list[dict[str, Any]]) -> str:
+    """Seconds against files, both logarithmic; the line is proportion from the largest back."""
+    wide, high, left, base = 560, 360, 60, 320
+    last = rows[-1]
+
+    def x(files: float) -> float:
+        span = math.log10(last["files"] / rows[0]["files"]) or 1.0
+        return left + (wide - left - 30) * math.log10(files / rows[0]["files"]) / span
+
+    low, top = min(row["engine"] for row in rows) / 3, max(row["wall"] for row in rows) * 2
+
+    def y(seconds: float) -> float:
+        return base - (base - 30) * math.log10(max(seconds, low) / low) / math.log10(top / low)
+
+    ends = [(files, last["wall"] * files / last["files"]) for files in (rows[0]["files"], last["files"])]
+    line = " ".join(f"{x(files):.1f},{y(seconds):.1f}" for files, seconds in ends)
+    parts = [f'<polyline points="{line}" fill="none" stroke="#b9c4cf" stroke-dasharray="4 4"/>']
+    for key, color in (("wall", "#1668b8"), ("engine", "#6aa7dd")):
+        line = " ".join(f"{x(row['files']):.1f},{y(row[key]):.1f}" for row in rows)
+        parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
+    for row in rows:
+        at = f'x="{x(row["files"]):.1f}"'
+        parts.append(f'<text {at} y="{base + 18}" text-anchor="middle">{row["files"]:,}</text>')
+        parts.append(
+            f'<text {at} y="{y(row["wall"]) - 8:.1f}" text-anchor="middle">{row["wall"]:.2f} s</text>'
+        )
+    parts.append(
+        f'<text x="{left}" y="16">files of 4 KB: whole (dark), copy alone (light), proportion (dashed)</text>'
+    )
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">'
+    )
+    style = "<style>text{font:12px system-ui,sans-serif;fill:#445}</style>"
+    return f'{head}{style}<rect width="100%" height="100%" fill="#fff"/>{"".join(parts)}</svg>\n'
 
 
 def plot(results: dict[str, Any]) -> str:

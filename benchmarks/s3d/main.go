@@ -8,10 +8,8 @@ package main
 import (
 	"crypto/tls"
 	"encoding/base64"
-	"encoding/binary"
 	"flag"
 	"fmt"
-	"hash/crc64"
 	"html"
 	"io"
 	"io/fs"
@@ -31,6 +29,7 @@ import (
 
 type object struct {
 	key, path, etag, crc string
+	listed               string // the rest of its place in a listing, after the key
 	size                 int64
 	modified             time.Time
 }
@@ -41,16 +40,13 @@ type site struct {
 	byKey   map[string]*object
 }
 
-// CRC-64/NVME, reflected; hash/crc64 inverts before and after, as NVME wants it.
-var nvme = crc64.MakeTable(0x9a6c9329ac4bc9b5)
-
 func main() {
 	root := flag.String("root", "", "the folder that is served")
 	bucket := flag.String("bucket", "bench", "its name")
 	portFile := flag.String("port-file", "", "where the port is written once it listens")
 	cert := flag.String("tls-cert", "", "serve https with this certificate")
 	key := flag.String("tls-key", "", "and this key")
-	sums := flag.Bool("checksums", false, "state CRC64NVME where it is asked for")
+	sums := flag.Bool("checksums", false, "state the CRC64NVME of <root>/*.crc64nvme where it is asked for")
 	flag.Parse()
 	served, err := index(*root, *bucket, *sums)
 	if err != nil {
@@ -85,6 +81,12 @@ func main() {
 
 func index(root, bucket string, sums bool) (*site, error) {
 	served := &site{bucket: bucket, byKey: map[string]*object{}}
+	crcs := map[string]string{}
+	if sums {
+		if err := stated(root, crcs); err != nil {
+			return nil, err
+		}
+	}
 	err := filepath.WalkDir(root, func(path string, entry fs.DirEntry, err error) error {
 		if err != nil || !entry.Type().IsRegular() {
 			return err
@@ -95,12 +97,9 @@ func index(root, bucket string, sums bool) (*site, error) {
 		}
 		key := strings.TrimPrefix(path, root+"/")
 		etag := fmt.Sprintf("\"%x.%x-1\"", info.Size(), info.ModTime().UnixNano())
-		made := object{key: key, path: path, etag: etag, size: info.Size(), modified: info.ModTime()}
-		if sums {
-			if made.crc, err = checksum(path); err != nil {
-				return err
-			}
-		}
+		made := object{key: key, path: path, etag: etag, crc: crcs[key], size: info.Size(), modified: info.ModTime()}
+		made.listed = fmt.Sprintf("</Key><LastModified>%s</LastModified><ETag>%s</ETag><Size>%d</Size><StorageClass>STANDARD</StorageClass></Contents>",
+			made.modified.UTC().Format("2006-01-02T15:04:05.000Z"), html.EscapeString(etag), made.size)
 		served.objects = append(served.objects, made)
 		return nil
 	})
@@ -111,17 +110,24 @@ func index(root, bucket string, sums bool) (*site, error) {
 	return served, err
 }
 
-func checksum(path string) (string, error) {
-	file, err := os.Open(path)
+// Lines of "<base64> <key>", made with the data.
+func stated(root string, crcs map[string]string) error {
+	files, err := filepath.Glob(filepath.Join(root, "*.crc64nvme"))
 	if err != nil {
-		return "", err
+		return err
 	}
-	defer file.Close()
-	hash := crc64.New(nvme)
-	if _, err := io.CopyBuffer(hash, file, make([]byte, 1<<20)); err != nil {
-		return "", err
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			return err
+		}
+		for _, line := range strings.Split(string(text), "\n") {
+			if crc, key, found := strings.Cut(line, " "); found {
+				crcs[key] = crc
+			}
+		}
 	}
-	return base64.StdEncoding.EncodeToString(binary.BigEndian.AppendUint64(nil, hash.Sum64())), nil
+	return nil
 }
 
 func (served *site) ServeHTTP(answer http.ResponseWriter, request *http.Request) {
@@ -166,6 +172,14 @@ func (served *site) ServeHTTP(answer http.ResponseWriter, request *http.Request)
 	http.ServeContent(answer, request, "", found.modified, file)
 }
 
+var slashes = strings.NewReplacer("%2F", "/", "+", "%20")
+
+// Whether a listing that is encoded as a URL writes a character otherwise.
+func special(letter rune) bool {
+	return !(letter >= 'a' && letter <= 'z' || letter >= 'A' && letter <= 'Z' || letter >= '0' && letter <= '9' ||
+		letter == '/' || letter == '-' || letter == '_' || letter == '.' || letter == '~')
+}
+
 func whole(request *http.Request, size int64) bool {
 	asked := request.Header.Get("Range")
 	return asked == "" || asked == "bytes=0-" || asked == fmt.Sprintf("bytes=0-%d", size-1)
@@ -198,7 +212,10 @@ func (served *site) list(answer http.ResponseWriter, request *http.Request) {
 	code := html.EscapeString
 	if query.Get("encoding-type") == "url" {
 		code = func(key string) string {
-			return strings.NewReplacer("%2F", "/", "+", "%20").Replace(url.QueryEscape(key))
+			if !strings.ContainsFunc(key, special) {
+				return key
+			}
+			return slashes.Replace(url.QueryEscape(key))
 		}
 	}
 	all := served.objects
@@ -207,6 +224,7 @@ func (served *site) list(answer http.ResponseWriter, request *http.Request) {
 		return key >= prefix && key > after && !(delimiter != "" && strings.HasSuffix(after, delimiter) && strings.HasPrefix(key, after))
 	})
 	var out strings.Builder
+	out.Grow(256 * most)
 	count, last := 0, ""
 	for at < len(all) && count < most && strings.HasPrefix(all[at].key, prefix) {
 		found := &all[at]
@@ -223,8 +241,9 @@ func (served *site) list(answer http.ResponseWriter, request *http.Request) {
 		}
 		last = found.key
 		at++
-		fmt.Fprintf(&out, "<Contents><Key>%s</Key><LastModified>%s</LastModified><ETag>%s</ETag><Size>%d</Size><StorageClass>STANDARD</StorageClass></Contents>",
-			code(found.key), found.modified.UTC().Format("2006-01-02T15:04:05.000Z"), html.EscapeString(found.etag), found.size)
+		out.WriteString("<Contents><Key>")
+		out.WriteString(code(found.key))
+		out.WriteString(found.listed)
 	}
 	more := at < len(all) && strings.HasPrefix(all[at].key, prefix)
 	answer.Header().Set("Content-Type", "application/xml")
