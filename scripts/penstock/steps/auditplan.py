@@ -7,7 +7,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import PlanConfig, to_json
+from penstock.config.model import to_json
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, decide
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
@@ -153,12 +153,12 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         made = runs.plan_info(durable.read_json(folder.plan))
         _describe(context, layout, audit, seal, len(made.shards))
         return made
-    defaults = PlanConfig()
+    limits = context.config.plan
     about = load(seal, audit.choice)
     decision = decide(
         about,
-        shard_bytes=defaults.shard_bytes,
-        shard_files=defaults.shard_files,
+        shard_bytes=limits.shard_bytes,
+        shard_files=limits.shard_files,
         slots=context.cluster.slots("audit"),
         max_array=context.cluster.max_array(),
     )
@@ -179,7 +179,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         unchanged=0,
         unchanged_bytes=0,
         shards=tuple(shards),
-        part_bytes=int(seal.get("part_bytes") or defaults.part_bytes),
+        part_bytes=int(seal.get("part_bytes") or limits.part_bytes),
         folders=0,
         why=(decision.why, audit.choice.promise()),
     )

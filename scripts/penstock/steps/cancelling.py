@@ -11,12 +11,13 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str) -> list[str]:
-    """Ids of the arrays that were told to end: of every run of the dataset, not of the last one
-    alone. Takes no lock: the controller that holds it may be the one that hangs. Elements of the
+    """Ids of the arrays that were told to end: of every run and audit of the dataset, not of the
+    last run alone. Takes no lock: the controller that holds it may be the one that hangs. Elements of the
     local backend end with their controller and have no array to cancel."""
     cluster, layout = context.cluster, context.layout(dataset)
     told = []
-    books = [*sorted(layout.runs.glob("*/arrays.jsonl")), *sorted(layout.state.glob("nodes/*/arrays.jsonl"))]
+    folders = (layout.runs, layout.state / "nodes", layout.state / "audits")
+    books = [book for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]
     for book in books:
         for submission in ArrayBook(book).open():
             if submission.kind != cluster.kind:
