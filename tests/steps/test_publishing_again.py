@@ -92,3 +92,15 @@ def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path)
     shutil.rmtree(layout.staging(info.release) / "data")
     assert go(context)["published"]
     assert content(layout.current / "data") == content(source)
+
+
+def test_a_run_that_is_named_goes_on_though_another_one_listed_since(
+    context: Context, source: Path, tmp_path: Path
+) -> None:
+    layout = context.layout("data")
+    context.run = go(context, upto="plan")["run"]
+    with staging(tmp_path, source, exclude=("a/",)) as other:
+        theirs = go(other, upto="plan")["run"]
+    assert theirs != context.run
+    assert go(context, after="plan")["run"] == context.run
+    assert content(layout.current / "data") == content(source)

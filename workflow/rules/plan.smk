@@ -13,4 +13,5 @@ rule plan_shards:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} plan {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} plan {wildcards.dataset:q} --run {wildcards.run:q}"
+        " --receipt {output.receipt:q} --log {log:q}"

@@ -15,4 +15,5 @@ rule publish_release:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} publish {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} publish {wildcards.dataset:q} --run {wildcards.run:q}"
+        " --receipt {output.receipt:q} --log {log:q}"

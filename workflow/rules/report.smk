@@ -16,5 +16,6 @@ rule report_run:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} report {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} report {wildcards.dataset:q} --run {wildcards.run:q}"
+        " --receipt {output.receipt:q} --log {log:q}"
         " --html {output.html:q}"

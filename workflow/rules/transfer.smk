@@ -18,7 +18,8 @@ rule copy_shards:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} copy {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} copy {wildcards.dataset:q} --run {wildcards.run:q}"
+        " --receipt {output.receipt:q} --log {log:q}"
 
 
 rule set_permissions:
@@ -35,7 +36,8 @@ rule set_permissions:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} permissions {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} permissions {wildcards.dataset:q} --run {wildcards.run:q}"
+        " --receipt {output.receipt:q} --log {log:q}"
 
 
 rule verify_shards:
@@ -54,4 +56,5 @@ rule verify_shards:
     params:
         penstock=penstock,
     shell:
-        "{params.penstock:q} verify {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} verify {wildcards.dataset:q} --run {wildcards.run:q}"
+        " --receipt {output.receipt:q} --log {log:q}"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import importlib
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -83,6 +84,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
     if command.where == "steps:run":
         # A step that the controller sent to a node: its configuration is the frozen one.
         parser.add_argument("--joined", type=int, metavar="INDEX", help=argparse.SUPPRESS)
+        if command.name not in ("preflight", "list"):
+            parser.add_argument(
+                "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
+            )
     if command.name == "run":
         parser.add_argument("--cores", type=int, metavar="N", help="steps at once (default: the profile's)")
         parser.add_argument("--dry-run", action="store_true", help="show what would run")
@@ -122,6 +127,12 @@ def _checked(module: str, function: str, expected: str) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
 
     return check
+
+
+def _run(text: str) -> str:
+    if not re.fullmatch("[0-9a-f]{16}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a run: 16 hexadecimal digits")
+    return text
 
 
 def _rate(text: str) -> int:

@@ -39,6 +39,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
     code = 0
     with session.context(config) as context:
+        context.run = getattr(parsed, "run", None) or ""
         for name in names:
             try:
                 result = one(parsed, context, name)

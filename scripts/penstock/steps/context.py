@@ -45,6 +45,8 @@ class Context:
     cluster: Cluster
     sink: Sink = silent
     stop: Stop = field(default_factory=Stop)
+    run: str = ""
+    """The run that the steps work on; "": the one that list made or met last."""
 
     def dataset(self, name: str) -> DatasetConfig:
         try:

@@ -34,7 +34,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     Raises FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept.
     """
     layout = context.layout(dataset)
-    info, folder = runbook.open_run(layout)
+    info, folder = runbook.open_run(layout, context.run)
     if receipts.sealed(layout, info) is not None:
         return published(info)
     plan = runbook.read_plan(folder)

@@ -60,7 +60,8 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
     receipt = place.receipt(step, INDEX)
     command = [
         context.config.cluster.python or sys.executable, "-m", "penstock", "--config", str(frozen),
-        "--progress", "lines", "--receipt", str(receipt), step, dataset, "--joined",
+        "--progress", "lines", "--receipt", str(receipt), step, dataset,
+        *(("--run", context.run) if context.run else ()), "--joined",
     ]  # fmt: skip
     try:
         run_array(context, dataset, place, step, (INDEX,), lambda _: receipt.exists(), command)
@@ -71,6 +72,13 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
     result = _read(receipt)
     if not isinstance(result, dict):
         raise FailedError(f"{step} on a node left no receipt that can be read", where=str(receipt))
+    if context.run and result.get("run") != context.run:
+        raise FailedError(
+            f"the {step} that ended on a node was another run's",
+            where=dataset,
+            why=f"it did {result.get('run')}, this is {context.run}",
+            hint="the same command goes on",
+        )
     context.emit("end", dataset, step, **result)
     return result
 

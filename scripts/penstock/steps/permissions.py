@@ -29,7 +29,7 @@ STEP = "permissions"
 def run(context: Context, dataset: str) -> dict[str, Any]:
     """Set and check. Returns the receipt, which is also kept with the run."""
     layout = context.layout(dataset)
-    info, folder = runbook.open_run(layout)
+    info, folder = runbook.open_run(layout, context.run)
     if receipts.sealed(layout, info) is not None:
         return published(info, STEP)
     plan = runbook.read_plan(folder)

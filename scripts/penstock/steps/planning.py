@@ -41,7 +41,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     (their number), base, folders, why}. Raises NoSpaceError with the figures, before anything moves.
     """
     layout = context.layout(dataset)
-    info, folder = runbook.open_run(layout)
+    info, folder = runbook.open_run(layout, context.run)
     context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
     if receipts.sealed(layout, info) is not None:
         receipt = _receipt(info, _published_plan(info, folder), published=True)

@@ -45,7 +45,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
     """
     layout = context.layout(dataset)
-    info, folder = runbook.open_run(layout)
+    info, folder = runbook.open_run(layout, context.run)
     if runbook.published(layout, info, folder):
         return _receipt(layout, info, receipts.read(folder.receipt(STEP)) or {})
     with holding(context, dataset, info.run, STEP) as lock:

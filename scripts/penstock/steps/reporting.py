@@ -31,7 +31,7 @@ POINTS = 400
 def run(context: Context, dataset: str, *, html: Path | None = None) -> dict[str, Any]:
     """The result of the dataset's last run; `html` is where the page goes, if anywhere."""
     layout = context.layout(dataset)
-    info, folder = runbook.open_run(layout)
+    info, folder = runbook.open_run(layout, context.run)
     result = gather(layout, info, folder)
     if html is not None:
         from penstock.views import report

@@ -26,8 +26,12 @@ def point(layout: DatasetLayout, run: str) -> None:
     durable.write_json(layout.latest, {"run": run})
 
 
-def open_run(layout: DatasetLayout) -> tuple[RunInfo, RunLayout]:
-    """The run that list made or met last. Raises PreflightError when nothing was listed yet."""
+def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:
+    """The run of that name; without one, that which list made or met last. A workflow names the run that it
+    listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
+    was listed yet."""
+    if wanted:
+        return read_run(layout.run(wanted)), layout.run(wanted)
     try:
         name = str(durable.read_json(layout.latest)["run"])
     except FileNotFoundError:

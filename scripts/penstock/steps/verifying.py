@@ -33,7 +33,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     SourceChangedError.
     """
     layout = context.layout(dataset)
-    info, folder = runbook.open_run(layout)
+    info, folder = runbook.open_run(layout, context.run)
     if receipts.sealed(layout, info) is not None:
         return published(info, STEP)
     plan = runbook.read_plan(folder)
