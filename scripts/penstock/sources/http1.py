@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, TransientError
 from penstock.sources.http_endpoint import tls_context
+from penstock.sources.http_tls import TlsSocket
 
 if TYPE_CHECKING:
     from penstock.sources.http_endpoint import Endpoint
@@ -45,7 +46,7 @@ class Connection:
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
         self.length = -1
-        self._socket: socket.socket | None = None
+        self._socket: socket.socket | TlsSocket | None = None
         self._flags = 0
         self._buffer = bytearray(HEAD_ROOM)
         self._view = memoryview(self._buffer)
@@ -330,16 +331,15 @@ class Connection:
             opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             if endpoint.tunnel:
                 self._tunnel(opened)
+            # The kernel's own timeouts: one system call a block instead of two.
+            whole = int(endpoint.timeout)
+            limit = struct.pack("ll", whole, int((endpoint.timeout - whole) * 1e6))
+            opened.settimeout(None)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
+            opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+            ready: socket.socket | TlsSocket = opened
             if endpoint.tls:
-                context = tls_context(endpoint.ca_bundle)
-                opened = context.wrap_socket(opened, server_hostname=endpoint.host)
-            else:
-                # The kernel's own timeouts: one system call a block instead of two.
-                whole = int(endpoint.timeout)
-                limit = struct.pack("ll", whole, int((endpoint.timeout - whole) * 1e6))
-                opened.settimeout(None)
-                opened.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
-                opened.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+                ready = TlsSocket(opened, tls_context(endpoint.ca_bundle), endpoint.host)
         except ssl.SSLCertVerificationError as error:
             opened.close()
             raise FailedError(
@@ -354,8 +354,8 @@ class Connection:
         except BaseException:
             opened.close()
             raise
-        self._socket = opened
-        # TLS hands out one record a call; the kernel fills the whole block in one.
+        self._socket = ready
+        # TLS hands out records; the kernel fills the whole block in one.
         self._flags = 0 if endpoint.tls else socket.MSG_WAITALL
         self._keep = True
 
