@@ -65,10 +65,15 @@ class _Sampler:
         self._thread.start()
 
     def _watch(self) -> None:
+        own = _command(self._root)
         while True:
-            seen = [_resident(pid) for pid in _tree(self._root)]
+            pids = _tree(self._root)
+            seen = [_resident(pid) for pid in pids]
             self.process = max([self.process, *(most for most, _ in seen)])
-            self.child = max([self.child, *(most for most, _ in seen[1:])])
+            for pid, (most, _) in zip(pids, seen, strict=True):
+                # Between vfork and exec a child shows its parent's memory, and its command line.
+                if pid != self._root and most > self.child and _command(pid) not in (b"", own):
+                    self.child = most
             self.total = max(self.total, sum(now for _, now in seen))
             if self._ending.wait(SAMPLE_SECONDS):
                 return
@@ -89,6 +94,13 @@ def _tree(root: int) -> list[int]:
         except OSError:
             continue
     return found
+
+
+def _command(pid: int) -> bytes:
+    try:
+        return Path(f"/proc/{pid}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 def _resident(pid: int) -> tuple[int, int]:
