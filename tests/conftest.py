@@ -23,7 +23,16 @@ def pytest_runtest_makereport(
         reason = call.excinfo.value if call.excinfo else "skipped"
         report.outcome = "failed"
         report.longrepr = f"{item.nodeid}: cannot run here, and PENSTOCK_TEST_ALL=1: {reason}"
+    # Names that are not UTF-8 are this project's daily bread; the channel between pytest's workers
+    # takes no lone surrogates and would die of a log line.
+    report.sections = [(name, _encodable(text)) for name, text in report.sections]
+    if report.failed and _encodable(text := str(report.longrepr)) != text:
+        report.longrepr = _encodable(text)
     return report
+
+
+def _encodable(text: str) -> str:
+    return text.encode("utf-8", "backslashreplace").decode()
 
 
 @pytest.fixture(autouse=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import secrets
 import signal
 import subprocess
 import sys
@@ -17,6 +18,9 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).resolve().parents[2]
 PATIENCE = 240.0
 """Seconds that anything may take on a loaded machine."""
+
+MARK = "TEST_SESSION"
+_marks: dict[int, str] = {}
 
 SNAKEMAKE = (
     sys.executable, "-m", "snakemake", "--snakefile", str(ROOT / "Snakefile"),
@@ -49,10 +53,12 @@ def run(*command: str, cwd: Path | None = None) -> subprocess.CompletedProcess[s
 @contextlib.contextmanager
 def started(*command: str, cwd: Path) -> Iterator[subprocess.Popen[str]]:
     """A process in a session of its own; whatever is left of the session is killed at the end."""
+    mark = secrets.token_hex(8)
     process = subprocess.Popen(
         command, cwd=cwd, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        text=True, errors="backslashreplace", start_new_session=True,
+        text=True, errors="backslashreplace", start_new_session=True, env={**os.environ, MARK: mark},
     )  # fmt: skip
+    _marks[process.pid] = mark
     try:
         yield process
     finally:
@@ -77,13 +83,16 @@ def _kill_once(session: int) -> bool:
 
 
 def session_members(session: int) -> list[int]:
-    """Live processes of a session (zombies left out)."""
+    """Live processes of a session that `started` began (zombies left out). The number of a session
+    that has ended may pass to another's: the mark in the environment tells them apart."""
     found = []
+    mark = f"{MARK}={_marks[session]}".encode()
     for entry in Path("/proc").iterdir():
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                if int(fields[3]) == session and fields[0] not in "ZX":
+                mine = int(fields[3]) == session and fields[0] not in "ZX"
+                if mine and mark in (entry / "environ").read_bytes().split(b"\0"):
                     found.append(int(entry.name))
     return found
 
