@@ -107,6 +107,18 @@ def test_two_attempts_that_disagree_prove_nothing(tmp_path: Path) -> None:
     assert sorted(journal.replay(tmp_path, SHARD)) == [0, 1, 3]
 
 
+def test_after_a_disagreement_the_next_copy_counts(tmp_path: Path) -> None:
+    written(tmp_path, range(3), "a1")
+    journal.settle(tmp_path, SHARD, run="r", host="h1")
+    written(tmp_path, range(2), "a2", digest="1" * 32)
+    written(tmp_path, range(1), "a3", digest="1" * 32)
+    assert sorted(journal.replay(tmp_path, SHARD)) == [2]
+    journal.settle(tmp_path, SHARD, run="r", host="h1")
+    assert sorted(journal.replay(tmp_path, SHARD)) == [2]
+    written(tmp_path, range(2), "a4", digest="1" * 32)
+    assert sorted(journal.replay(tmp_path, SHARD)) == [0, 1, 2]
+
+
 def test_what_was_taken_back_counts_again_when_it_is_copied_again(tmp_path: Path) -> None:
     written(tmp_path, range(3), "a1")
     copied = journal.replay(tmp_path, SHARD)

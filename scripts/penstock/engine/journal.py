@@ -98,6 +98,34 @@ def replay(folder: Path, shard_digest: str) -> dict[int, Copied]:
     """
     copied: dict[int, Copied] = {}
     doubtful: set[int] = set()
+    for one in _records(folder, shard_digest):
+        known = copied.get(one.row)
+        if known is not None and known.digest != one.digest:
+            doubtful.add(one.row)
+        copied[one.row] = one
+    for row in doubtful:
+        copied.pop(row, None)
+    return copied
+
+
+def settle(folder: Path, shard_digest: str, *, run: str, host: str) -> None:
+    """Durably take back all records of rows that attempts copied with different digests: what copies
+    them anew would else be one more of those, for ever. To be called before a copy. Raises as `replay`."""
+    if len(files(folder)) < 2:
+        return
+    first: dict[int, str] = {}
+    doubtful = {
+        one.row
+        for one in _records(folder, shard_digest)
+        if first.setdefault(one.row, one.digest) != one.digest
+    }
+    if doubtful:
+        records = [one for one in _records(folder, shard_digest) if one.row in doubtful]
+        invalidate(folder, shard_digest, records, run=run, host=host)
+
+
+def _records(folder: Path, shard_digest: str) -> Iterator[Copied]:
+    """What all attempts recorded and nobody took back."""
     bad: set[tuple[int, str]] = set()
     for path in files(folder):
         attempt = host = ""
@@ -108,18 +136,9 @@ def replay(folder: Path, shard_digest: str) -> dict[int, Copied]:
                 bad.add((value["bad"], value["attempt"]))
             else:
                 row, digest, grade, proof = value
-                if ":" not in digest:
-                    digest = _DIGEST + digest
-                known = copied.get(row)
-                if (row, attempt) in bad:
-                    continue
-                known = copied.get(row)
-                if known is not None and known.digest != digest:
-                    doubtful.add(row)
-                copied[row] = Copied(row, digest, grade, proof, host, attempt)
-    for row in doubtful:
-        copied.pop(row, None)
-    return copied
+                if (row, attempt) not in bad:
+                    digest = digest if ":" in digest else _DIGEST + digest
+                    yield Copied(row, digest, grade, proof, host, attempt)
 
 
 def files(folder: Path) -> list[Path]:
