@@ -12,6 +12,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.rereading import COLD_STREAMS
 from penstock.engine.running import Run
 from penstock.engine.task import Outcome
 from penstock.storage import durable
@@ -119,7 +120,7 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
     done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
     setup = {"job": "audit", "data": task.data, "digests": (), "whole": False}
     # A cold read waits for the device, on this machine or over a network.
-    run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False)
+    run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False, each=COLD_STREAMS)
 
     def take(_: Job, answer: tuple[Any, ...]) -> None:
         _, count, looked, _failures, size, retries, _linked = answer

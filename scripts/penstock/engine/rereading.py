@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from penstock.engine.task import Report, RereadTask, StopCheck
 
 _NONE = (b"", "")
+COLD_STREAMS = 8
+"""Streams of each worker at first: a cold read is mostly waiting."""
 METHODS = ("unread", "cached", "dropped", "direct")
 
 
@@ -109,7 +111,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         whole = verify.whole_file_digest
         setup = {"job": "reread", "data": task.data, "digests": verify.digests, "whole": whole}
         # A cold read waits for the device, on this machine or over a network.
-        run.start(setup, rows=rows, total=task.shard.bytes, local=False)
+        run.start(setup, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 
         def take(_: Job, answer: tuple[Any, ...]) -> None:
             _, count, found, failures, size, retries, _linked = answer

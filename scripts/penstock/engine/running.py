@@ -34,7 +34,7 @@ class Run:
         self.pool = Pool(self._size(shard.rows, shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
 
-    def _size(self, rows: int, total: int, *, local: bool) -> sizing.Sizing:
+    def _size(self, rows: int, total: int, *, local: bool, each: int = 4) -> sizing.Sizing:
         engine = self.engine
         return sizing.size(
             cpus=self.cpus,
@@ -46,11 +46,12 @@ class Run:
             workers=engine.workers,
             streams=engine.streams,
             limit=engine.limit,
+            each=each,
         )
 
-    def start(self, setup: dict[str, Any], *, rows: int, total: int, local: bool) -> None:
+    def start(self, setup: dict[str, Any], *, rows: int, total: int, local: bool, each: int = 4) -> None:
         """Now it is known what is left to do: fit the number of workers, set them up."""
-        chosen = self._size(rows, total, local=local)
+        chosen = self._size(rows, total, local=local, each=each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
         workers = len(self.pool.alive)

@@ -49,8 +49,10 @@ def size(
     workers: int | None = None,
     streams: int | None = None,
     limit: int | None = None,
+    each: int = 4,
 ) -> Sizing:
-    """`rows` and `total` bytes are what is left to do; `memory` bytes are free for the engine."""
+    """`rows` and `total` bytes are what is left to do; `memory` bytes are free for the engine; `each`
+    worker begins with so many streams where they wait."""
     mean = total // rows if rows else 0
     words = [f"{cpus} CPUs ({cpus_from})", f"{rows} rows of {mean} bytes on average"]
     # A worker is worth its start from a few dozen small rows on, or for one large one.
@@ -79,7 +81,7 @@ def size(
     )
     most, why = _least(min(MOST_STREAMS, top), why, bounds)
     most = max(count, most)
-    first = min(most, count if local else 4 * count)
+    first = min(most, count if local else each * count)
     words.append(f"{first} streams at first, up to {most} ({why})")
     return Sizing(count, first, most, "; ".join(words))
 
