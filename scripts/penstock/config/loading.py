@@ -194,6 +194,7 @@ def _into(text: str) -> str:
 
 # The typed form ----------------------------------------------------------------------------
 
+_FILE_OPTIONS = ("ca_bundle", "credentials_file")
 _PLAN_SIZES = ("shard_bytes", "giant_bytes", "part_bytes")
 
 
@@ -224,12 +225,14 @@ def _folder(text: str) -> Path:
 
 
 def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
-    common = raw.get("storage_options", {})
+    common = _files(raw.get("storage_options", {}))
     if "source" in raw:
         sources: tuple[SourceConfig, ...] = (SourceConfig(_url(raw["source"]), "", common),)
     else:
         sources = tuple(
-            SourceConfig(_url(s["url"]), _into(s.get("into", "")), {**common, **s.get("storage_options", {})})
+            SourceConfig(
+                _url(s["url"]), _into(s.get("into", "")), {**common, **_files(s.get("storage_options", {}))}
+            )
             for s in raw["sources"]
         )
     given = dict(raw.get("permissions", {}))
@@ -243,6 +246,12 @@ def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
     return DatasetConfig(
         name=name, sources=sources, permissions=PermissionsConfig(**given), **plain, **listed
     )
+
+
+def _files(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Storage options with absolute paths: an element runs in another working directory."""
+    named = {key: str(_folder(options[key])) for key in _FILE_OPTIONS if isinstance(options.get(key), str)}
+    return {**options, **named}
 
 
 def _url(text: str) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import EngineConfig, VerifyConfig, dataset_config, known, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
+from penstock.engine.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.steps import receipts, runbook
 from penstock.steps.claiming import shard_for
@@ -206,7 +207,7 @@ def _receipt(
         "why": outcome.why,
         "attempt": attempt,
         "host": host_name(),
-        "cpus": int(os.environ.get("PENSTOCK_CPUS") or len(os.sched_getaffinity(0))),
+        "cpus": cpus(os.environ)[0],
         "job": attempt if "SLURM_JOB_ID" in os.environ else "",
         "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
         "started": reporter.started,

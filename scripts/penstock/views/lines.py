@@ -12,7 +12,7 @@ import time
 from typing import TYPE_CHECKING, Any, TextIO
 
 from penstock.views import units
-from penstock.views.tally import Tally, Task
+from penstock.views.tally import MOVES_BYTES, Tally, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -176,7 +176,7 @@ def finished(task: Task) -> str:
     if task.bytes:
         parts.append(units.size(task.bytes))
     text = f"{', '.join(parts)} in {units.duration(taken)}".strip().removeprefix("in ")
-    if task.bytes and taken >= 0.1:
+    if task.bytes and taken >= 0.1 and task.step in MOVES_BYTES:
         text += f" ({units.speed(task.bytes, taken)})"
     return f"{units.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
 

@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.core.events import Event
 
+MOVES_BYTES = frozenset({"copy", "verify", "audit", "repair"})
+"""The steps whose bytes are moved or read: of the others a rate in bytes would mean nothing."""
 WINDOW_SECONDS = 30.0
 SAMPLES = 120
 STATES = ("running", "pending", "done", "failed", "cancelled", "lost")
@@ -67,7 +69,8 @@ class Task:
             self.failed = len(failed) if isinstance(failed, list) else whole(data, "failed", self.failed)
 
     def rates(self, now: float) -> tuple[float, float]:
-        """(bytes, files) a second of late; what a resumed step found done is not counted."""
+        """(bytes, files) a second of late; what a resumed step found done is not counted. No bytes
+        for a step that moves none."""
         while len(self._samples) > 2 and now - self._samples[0][0] > WINDOW_SECONDS:
             self._samples.popleft()
         if not self._samples:
@@ -76,7 +79,8 @@ class Task:
         seconds = now - begun
         if seconds < 0.2:
             return 0.0, 0.0
-        return (self.bytes - first_bytes) / seconds, (self.files - first_files) / seconds
+        by_bytes = (self.bytes - first_bytes) / seconds if self.step in MOVES_BYTES else 0.0
+        return by_bytes, (self.files - first_files) / seconds
 
     def seconds_left(self, now: float) -> float | None:
         """The later of bytes and files at their present rates; None while nobody can say."""
