@@ -45,7 +45,7 @@ class Scripted:
 def auditor(*errors: PenstockError, attempts: int = 2) -> Auditor:
     cold: Any = Scripted(*errors)
     return Auditor(
-        cold=cold, digests=(), slot=0, counters=[0], stopping=threading.Event(), attempts=attempts,
+        reader=lambda: cold, digests=(), slot=0, counters=[0], stopping=threading.Event(), attempts=attempts,
         limiter=None, tell=lambda _: None,
     )  # fmt: skip
 

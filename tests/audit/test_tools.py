@@ -39,6 +39,7 @@ NAMES = [
     b"empty",
 ]
 NEWLINE = b"line\nfeed"
+GIANT = (30 << 20) + 7
 
 
 @pytest.fixture(scope="module")
@@ -46,9 +47,9 @@ def release(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Context,
     folder = tmp_path_factory.mktemp("tools")
     files = {os.fsdecode(name): content(i, 3000 + i) for i, name in enumerate([*NAMES, NEWLINE])}
     files["empty"] = b""
-    files["giant"] = content(77, (5 << 20) + 7)
+    files["giant"] = content(77, GIANT)
     verify = VerifyConfig(digests=("xxh3_128", "sha256"), whole_file_digest=True)
-    plan = PlanConfig(giant_bytes=4 << 20, part_bytes=1 << 20)
+    plan = PlanConfig(giant_bytes=4 << 20, part_bytes=3 << 20)
     with published(folder, tree(folder / "source", files), verify=verify, plan=plan) as context:
         yield context, data_of(context).parent
 
@@ -92,9 +93,9 @@ def test_both_notice_one_flipped_bit(release: tuple[Context, Path]) -> None:
 def test_a_giant_has_the_digest_of_its_parts_and_its_own(release: tuple[Context, Path]) -> None:
     records = {r.path: r for batch in read_manifest(release[1] / "manifest.parquet") for r in batch}
     giant = records["giant"]
-    assert giant.digest.startswith("xxh3_128/1048576:")
-    assert len(giant.parts) == 6 * 16
-    whole = content(77, (5 << 20) + 7)
+    assert giant.digest.startswith("xxh3_128/3145728:")
+    assert len(giant.parts) == 11 * 16
+    whole = content(77, GIANT)
     assert giant.digests == (
         f"xxh3_128:{xxhash.xxh3_128_hexdigest(whole)} sha256:{hashlib.sha256(whole).hexdigest()}"
     )

@@ -94,9 +94,11 @@ def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]
     data = given["data"]
     seen = facts(data)
 
+    def reader() -> ColdReader:
+        return ColdReader(data, seen)
+
     def make(**common: Any) -> Stream:
-        cold = ColdReader(data, seen)
-        return kind(cold=cold, digests=given["digests"], whole=given["whole"], **common)
+        return kind(reader=reader, digests=given["digests"], whole=given["whole"], **common)
 
     def renew(_: Any) -> None:
         """Nothing here needs credentials."""

@@ -13,13 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.engine.ahead import read_in_order
 from penstock.engine.checks import new_sum, tree_digest
 from penstock.engine.stream import Stopped, Stream
 from penstock.errors import IntegrityError
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
     from penstock.storage.cold import ColdReader
@@ -31,10 +32,15 @@ class Rereader(Stream):
     """Reads with its own descriptors past this machine's caches, as far as they can be passed."""
 
     def __init__(
-        self, *, cold: ColdReader, digests: Sequence[str], whole: bool = False, **common: Any
+        self,
+        *,
+        reader: Callable[[], ColdReader],
+        digests: Sequence[str],
+        whole: bool = False,
+        **common: Any,
     ) -> None:
         super().__init__(**common)
-        self.cold, self.whole = cold, whole
+        self.reader, self.cold, self.whole = reader, reader(), whole
         self.digests = [d for d in digests if d != "xxh3_128"]
 
     def do(self, row: int, entry: Entry) -> Found:
@@ -65,7 +71,7 @@ class Rereader(Stream):
             return ""
         tree = _Tree(entry.offset // entry.part if entry.part else entry.size)
         sums = [(name, new_sum(name)) for name in ("xxh3_128", *self.digests)]
-        self.cold.read(entry.path, 0, entry.size, self.consumer(tree, sums))
+        read_in_order(self.reader, entry.path, entry.size, self.consumer(tree, sums))
         return f"{_joined(sums)} {tree.kind}:{tree.hexdigest()}"
 
     def _sized(self, entry: Entry, size: int) -> None:

@@ -1,0 +1,50 @@
+"""One file read from front to end as fast as many readers can: pieces are read side by side, past the
+caches, and handed over in order. A hash over all of a giant has no other way."""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from concurrent.futures import Future
+
+    from penstock.storage.cold import ColdReader
+
+PIECE = 4 << 20
+READERS = 4
+
+
+def read_in_order(
+    reader: Callable[[], ColdReader], path: str, size: int, consume: Callable[[memoryview], None]
+) -> None:
+    """Every byte of the file, once, in order; at most READERS + 1 pieces are in memory. Raises what
+    reading or `consume` raises."""
+    own = threading.local()
+    opened: list[ColdReader] = []
+
+    def read(offset: int) -> bytearray:
+        if not hasattr(own, "reader"):
+            own.reader = reader()
+            opened.append(own.reader)
+        piece = bytearray()
+        own.reader.read(path, offset, min(PIECE, size - offset), piece.extend)
+        return piece
+
+    offsets = iter(range(0, size, PIECE))
+    under_way: deque[Future[bytearray]] = deque()
+    pool = ThreadPoolExecutor(READERS)
+    try:
+        for offset in offsets:
+            under_way.append(pool.submit(read, offset))
+            if len(under_way) > READERS:
+                consume(memoryview(under_way.popleft().result()))
+        while under_way:
+            consume(memoryview(under_way.popleft().result()))
+    finally:
+        pool.shutdown(cancel_futures=True)
+        for one in opened:
+            one.close()
