@@ -53,7 +53,7 @@ test-unit: venv-dev
 
 # The real cluster takes the machine: alone, and one test at a time.
 test-slurm: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m slurm $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh $(BIN)/python -m pytest -m slurm $(ARGS)
 
 lint: venv-dev
 	$(BIN)/ruff format --check .
