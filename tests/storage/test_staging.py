@@ -78,18 +78,28 @@ def test_links_in_staging_are_never_followed(folder: Path) -> None:
     assert not (data / "file").is_symlink()
 
 
+def test_a_giant_that_is_longer_than_planned_is_cut(folder: Path) -> None:
+    (folder / "long").write_bytes(b"123456789")
+    with make_writer(folder) as writer:
+        pending = writer.begin_part("long", 8, 4, 4)
+        pending.write_all(memoryview(b"abcd"))
+        writer.finish_part(pending)
+    assert (folder / "long").read_bytes() == b"1234abcd"
+
+
 def test_a_giant_never_grows_into_another_file(folder: Path) -> None:
-    (folder / "long").write_bytes(bytes(9))
     (folder / "shared").write_bytes(bytes(8))
     os.link(folder / "shared", folder / "twin")
     (folder / "dir").mkdir()
     with make_writer(folder) as writer:
-        for name in ("long", "shared", "dir"):
+        for name in ("shared", "dir"):
             with pytest.raises(FailedError):
                 writer.begin_part(name, 8, 0, 8)
+        with pytest.raises(FailedError, match=f"remove {folder}/shared"):
+            writer.begin_part("shared", 7, 0, 7)
         with pytest.raises(ValueError, match="part"):
             writer.begin_part("new", 8, 4, 5)
-    assert (folder / "long").stat().st_size == 9
+    assert (folder / "twin").stat().st_size == 8
 
 
 def test_a_sealed_giant_fences_other_accounts_at_the_open(folder: Path) -> None:

@@ -237,7 +237,8 @@ class Writer:
         """A giant's file under its final name, `size` long, to be written from `offset`.
 
         It can be written by its owner until the permissions step ran; other parts may be written at the
-        same time, on other nodes. Raises FailedError for a file that is not this giant growing.
+        same time, on other nodes. What lies there longer than planned is cut: each part's bytes are written
+        or read back anyway. Raises FailedError for what is no file, or another release's too.
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
@@ -249,14 +250,15 @@ class Writer:
             fd = os.open(name, _PART, self._file_mode | 0o600, dir_fd=folder)
             pending = Pending(fd, path, parent, name, "", size, True, offset)
             seen = os.fstat(fd)
-            if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_size > size:
+            if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
                 raise FailedError(
                     "a giant's place is taken by something else",
                     where=printable(path),
-                    why=f"{seen.st_size} bytes where {size} are planned, {seen.st_nlink} links",
+                    why=f"{seen.st_nlink} links" if stat.S_ISREG(seen.st_mode) else "it is no file",
+                    hint=f"remove {printable(str(self._data / path))}: the same command goes on",
                 )
             self.alive(pending)
-            if seen.st_size < size:
+            if seen.st_size != size:
                 os.ftruncate(fd, size)
             if self._chown:
                 self._dress(fd, 0)
