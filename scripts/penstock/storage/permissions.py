@@ -68,15 +68,15 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
         above: list[Found] = []
         for found in walk(data):
             while above and not found.path.startswith(above[-1].path + "/"):
-                counts["changed_folders"] += _mend(folders, above.pop(), wanted, gid)
+                counts["changed_folders"] += _mend(data, folders, above.pop(), wanted, gid)
             if found.kind == "dir":
                 counts["folders"] += 1
                 above.append(found)
             else:
                 counts["files"] += 1
-                counts["changed_files"] += _mend(folders, found, wanted, gid)
+                counts["changed_files"] += _mend(data, folders, found, wanted, gid)
         while above:
-            counts["changed_folders"] += _mend(folders, above.pop(), wanted, gid)
+            counts["changed_folders"] += _mend(data, folders, above.pop(), wanted, gid)
         counts["changed_folders"] += _set(folders, "", wanted["dir"], gid)
         barrier.wait()
     _check(data, wanted, gid)
@@ -122,11 +122,16 @@ def _opened(data: Path) -> Iterator[Folders]:
         os.close(root)
 
 
-def _mend(folders: Folders, found: Found, wanted: dict[str, int], gid: int | None) -> bool:
+def _mend(data: Path, folders: Folders, found: Found, wanted: dict[str, int], gid: int | None) -> bool:
     mode = wanted.get(found.kind)
     where = printable(found.path)
     if mode is None:
-        raise FailedError("staging holds something that is neither a file nor a folder", where=where)
+        raise FailedError(
+            "staging holds something that is neither a file nor a folder",
+            where=where,
+            why="penstock makes none (a source's links go by the dataset's `links`)",
+            hint=f"find out who did, and remove {printable(str(data / found.path))}",
+        )
     if not _differs(found.mode, found.gid, mode, gid):
         return False
     if found.kind == "file" and found.links != 1:
