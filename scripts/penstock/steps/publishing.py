@@ -22,7 +22,7 @@ from penstock.steps import permissions, receipts, runbook
 from penstock.steps.copying import head
 from penstock.steps.element import host_name
 from penstock.steps.holding import holding
-from penstock.steps.sealing import seal_staging
+from penstock.steps.sealing import RecordsError, seal_staging
 from penstock.steps.verifying import verify
 from penstock.storage import durable, publishing, target
 
@@ -114,7 +114,14 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
             map(receipts.verify_ok(folder, plan), shards)
         ):
             verify(context, dataset, info, folder, plan)
-        deviations = seal_staging(context, dataset, info, folder, plan)
+        try:
+            deviations = seal_staging(context, dataset, info, folder, plan)
+        except RecordsError as error:
+            if attempt == ROUNDS:
+                raise
+            text = f"{error.what}, it is verified again: {error.where}"
+            context.emit("warning", dataset, STEP, text=text)
+            continue
         if not deviations:
             return
         lines = "\n  ".join(["", *deviations.lines()])

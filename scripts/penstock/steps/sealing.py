@@ -34,6 +34,12 @@ if TYPE_CHECKING:
     from penstock.steps.context import Context
 
 FORMAT = 1
+
+
+class RecordsError(FailedError):
+    """A shard's records are not those that verify wrote. Its receipt was taken back: verify it again."""
+
+
 TRIES = 5
 SHOWN_EVERY = 8192
 
@@ -42,7 +48,7 @@ def seal_staging(
     context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo
 ) -> Deviations:
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
-    holds deviations. Raises FailedError."""
+    holds deviations. Raises FailedError, RecordsError."""
     staging = context.layout(dataset).staging(info.release)
     target.close_staging(context.layout(dataset), info.release)
     try:
@@ -152,7 +158,7 @@ def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, SeenRow]]:
         stated = (receipts.read(folder.receipt("verify", shard.index)) or {}).get("records")
         if receipts.file_digest(path) != stated:
             receipts.drop(folder.receipt("verify", shard.index))
-            raise FailedError(
+            raise RecordsError(
                 "a shard's records are not those that verify wrote",
                 where=str(path),
                 hint="the same command verifies this shard again",
