@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import shutil
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, content, go, staging
 
+from penstock.config.model import PermissionsConfig
 from penstock.errors import FailedError
 from penstock.steps import runbook
 from penstock.storage import target
@@ -103,4 +105,16 @@ def test_a_run_that_is_named_goes_on_though_another_one_listed_since(
         theirs = go(other, upto="plan")["run"]
     assert theirs != context.run
     assert go(context, after="plan")["run"] == context.run
+    assert content(layout.current / "data") == content(source)
+
+
+def test_an_edited_configuration_does_not_reach_into_a_run(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    context.run = go(context, upto="plan")["run"]
+    data = context.config.datasets["data"]
+    edited = replace(data, permissions=PermissionsConfig(file_mode=0o400, dir_mode=0o500))
+    context.config = replace(context.config, datasets={"data": edited})
+    go(context, after="plan")
+    modes = {p.stat().st_mode & 0o7777 for p in (layout.current / "data").rglob("*") if p.is_file()}
+    assert modes == {data.permissions.file_mode}
     assert content(layout.current / "data") == content(source)

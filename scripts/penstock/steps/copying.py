@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
 from penstock.formats.shards import read_shard
@@ -59,7 +60,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     if len(done_before) < len(shards) and folder.receipt("permissions").exists():
         # What permissions closed is written to again. The receipt goes last: after a crash in
         # between all of this is done again.
-        policy = context.dataset(dataset).permissions
+        policy = dataset_config(info.config["dataset"]).permissions
         target.open_staging(layout, info.release, dir_mode(policy), group_id(policy))
         target.open_folders(data)
         unseal(data, _giants(folder, set(shards) - set(done_before)))

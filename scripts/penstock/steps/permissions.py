@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
 from penstock.steps import receipts, runbook
@@ -55,7 +56,7 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
             hint=f"wait for them, or `penstock cancel {dataset}`",
         )
     staging = context.layout(dataset).staging(info.release)
-    policy = context.dataset(dataset).permissions
+    policy = dataset_config(info.config["dataset"]).permissions
     # A first try that was cut short left folders closed that are swept now.
     target.open_folders(staging / DATA)
     swept = target.sweep_temporaries(staging / DATA)
