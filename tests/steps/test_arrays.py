@@ -200,7 +200,7 @@ def test_when_tries_are_used_up_everything_that_failed_is_named(tmp_path: Path) 
         box[0].go([0, 1])
     text = str(failed.value)
     assert failed.value.exit_code == 1
-    assert "1 elements did not finish" in text
+    assert text.startswith("copy: 1 element did not finish [data]\n")
     assert "element 1 on n1: so" in text
     assert "'odd\\nname': 404" in text
     assert "and 28 more" in text
@@ -229,8 +229,11 @@ def test_the_exit_status_follows_from_all_failures(
 
 def test_a_target_too_full_for_an_outcome_is_told_by_the_exit_status(tmp_path: Path) -> None:
     stage = Stage(tmp_path, lambda _i, _t: FAILED, reason="exit 6")
-    with pytest.raises(NoSpaceError, match="did not finish"):
+    with pytest.raises(NoSpaceError, match="copy: 2 elements did not finish") as failed:
         stage.go([0, 1])
+    text = str(failed.value)
+    assert "element 0 on n0: exit 6: the target has no space, inodes or quota left" in text
+    assert "free now" in text
     assert len(stage.cluster.arrays) == 1, "what cannot help is not tried again"
 
 

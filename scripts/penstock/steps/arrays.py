@@ -20,6 +20,8 @@ from penstock.errors import FailedError, LockedError, NoSpaceError, SourceChange
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
 from penstock.storage import durable
+from penstock.storage.facts import facts
+from penstock.views import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -279,6 +281,10 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
         reason = (status.reason or status.state.value) if status else "not run"
         node = f" on {status.node}" if status and status.node else ""
         why = outcome.get("error") or ""
+        if not outcome and _exit_status(watch, index) == NoSpaceError.exit_code:
+            why = (
+                "the target has no space, inodes or quota left, not even for this element's own account of it"
+            )
         lines.append(f"element {index}{node}: {reason}" + (f": {why}" if why else ""))
         if not outcome:
             log = _log(watch, index)
@@ -294,12 +300,25 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
     kind: type[PenstockError] = FailedError
     if 6 in codes:
         kind, hint = NoSpaceError, "make room (or raise the quota); the same command goes on"
+        lines += [free] if (free := _free(watch)) else []
     elif codes == {5}:
         kind, hint = SourceChangedError, "list the source again: `penstock list`, then the same command"
     lines += [hint]
     return kind(
-        f"{watch.step}: {len(missing)} elements did not finish", where=watch.dataset, hint="\n  ".join(lines)
+        f"{watch.step}: {units.counted(len(missing), 'element')} did not finish",
+        where=watch.dataset,
+        hint="\n  ".join(lines),
     )
+
+
+def _free(watch: _Watch) -> str:
+    """What the target's file system says is free now; a quota may leave less."""
+    try:
+        found = facts(watch.run.folder)
+    except OSError:
+        return ""
+    inodes = "" if found.free_inodes is None else f" and {found.free_inodes:,} inodes"
+    return f"free now, without regard to quotas: {units.size(found.free_bytes)}{inodes}"
 
 
 def _log(watch: _Watch, index: int) -> Path:
