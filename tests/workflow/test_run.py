@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.commands import ROOT
 from tests.workflow.conftest import Place, digests
 
 if TYPE_CHECKING:
@@ -54,8 +55,13 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
 def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
     place.config["datasets"]["2024"] = {"source": "source", "include": ["/a.txt"]}
     place.write()
-    done = place.snakemake("--dry-run")
+    for profile in ((), ("--profile", str(ROOT / "profiles/slurm"))):
+        done = place.snakemake("--dry-run", *profile)
+        assert done.returncode == 0, done.stderr
+        assert "Warning" not in done.stderr
+    done = place.penstock("--backend", "local", "run", "--dry-run")
     assert done.returncode == 0, done.stderr
+    assert "Warning" not in done.stderr
     assert not place.target.exists()
     done = place.snakemake("--config", 'dataset=["2024"]')
     assert done.returncode == 0, done.stderr
@@ -81,6 +87,17 @@ def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:
     assert digests(place.published("d")) == digests(place.source)
     assert place.penstock("gate", "bad").returncode == 4
     assert not (place.target / "bad").exists()
+
+
+def test_a_step_that_fails_is_named_once(place: Place) -> None:
+    for step in ("list", "plan"):
+        assert place.penstock(step, "d").returncode == 0
+    [data] = (place.target / "d/releases").glob(".*.staging/data")
+    (data / "a.txt").mkdir()
+    done = place.penstock("run")
+    assert done.returncode == 1, done.stderr
+    assert "penstock: copy: 1 element did not finish [d]" in done.stderr
+    assert "FAILED (copy: 1 element did not finish [d])" in done.stdout
 
 
 def test_each_step_alone(place: Place, tmp_path: Path) -> None:

@@ -65,7 +65,8 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     if parsed.backend == "slurm":
         words += ["--profile", str(folder / "profiles" / "slurm")]
     elif parsed.backend:
-        words += ["--default-resources", f"backend={parsed.backend}"]
+        # Constants, as in profiles/slurm: Snakemake's own memory and disk are functions that warn.
+        words += ["--default-resources", f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
     words += ["--configfile", str(parsed.config.absolute())]
     if parsed.cores is not None:
         words += ["--cores", str(parsed.cores)]
@@ -156,7 +157,10 @@ def _result(name: str, invocation: str, left: list[exits.Left], session: Session
         reported = _read(RESULTS / name / str(listed["run"]) / "report.json")
         if reported is not None:
             return _unchanged(reported, listed) if listed.get("published") else reported
-    why = f"{failed.command}: {failed.why}" if failed else left[0].why if left else "see above"
+    why = left[0].why if left else "see above"
+    if failed is not None:
+        named = failed.why.startswith(f"{failed.command}: ")
+        why = failed.why if named else f"{failed.command}: {failed.why}"
     if session.stop.event.is_set():
         why = "stopped; the same command goes on"
     scanned = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
