@@ -8,18 +8,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.staging_runs import tree
-from tests.support.whole_way import FILES, content, go, staging
+from tests.support.staging_runs import events_of, tree
+from tests.support.whole_way import FILES, InProcess, content, go, staging
 
+from penstock.cluster.port import State, Status
 from penstock.config.model import PermissionsConfig
-from penstock.errors import FailedError
+from penstock.errors import FailedError, LockedError
 from penstock.steps import runbook
+from penstock.steps.arraybook import ArrayBook
 from penstock.storage import target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.core.layout import RunLayout
     from penstock.steps.context import Context
 
 
@@ -118,3 +121,60 @@ def test_an_edited_configuration_does_not_reach_into_a_run(context: Context, sou
     modes = {p.stat().st_mode & 0o7777 for p in (layout.current / "data").rglob("*") if p.is_file()}
     assert modes == {data.permissions.file_mode}
     assert content(layout.current / "data") == content(source)
+
+
+def damaged(folder: RunLayout, what: str) -> None:
+    path = folder.plan if "plan" in what else folder.shard(1)
+    if "gone" in what:
+        path.unlink()
+    else:
+        path.write_bytes(path.read_bytes()[: 40 if "short" in what else 0] + b"garbage")
+
+
+@pytest.mark.parametrize("what", ["short plan", "garbage plan", "short shard", "gone shard"])
+@pytest.mark.parametrize("first", ["list", "plan"])
+def test_a_damaged_plan_is_made_anew(context: Context, source: Path, what: str, first: str) -> None:
+    go(context, upto="copy")
+    layout = context.layout("data")
+    info, folder = runbook.open_run(layout)
+    damaged(folder, what)
+    if first == "list":
+        go(context, upto="list")
+        assert sorted(os.listdir(folder.folder)) == ["listing.parquet", "run.json"]
+    go(context, after="list")
+    path = folder.plan if "plan" in what else folder.shard(1)
+    assert any(str(path) in e.data["text"] for e in events_of(context) if e.kind == "note")
+    assert os.readlink(layout.current) == f"releases/{info.release}"
+    assert content(layout.current / "data") == content(source)
+    damaged(folder, what)
+    assert go(context, upto="plan")["published"]
+
+
+class Running(InProcess):
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        return dict.fromkeys(indices, Status(State.RUNNING))
+
+
+def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -> None:
+    go(context, upto="plan")
+    _, folder = runbook.open_run(context.layout("data"))
+    book = ArrayBook(folder.arrays)
+    book.intend("name", "copy", "slurm", [0])
+    book.submitted("name", "7")
+    damaged(folder, "short plan")
+    with pytest.raises(LockedError, match="may still run on slurm"):
+        go(context, upto="list")
+    assert folder.plan.exists()
+    book.ended("name")
+    context.cluster, before = Running(), context.cluster
+    book.intend("other", "copy", "local", [0])
+    book.submitted("other", "8")
+    with pytest.raises(FailedError, match="array 8 has not ended"):
+        go(context, upto="list")
+    assert folder.shard(0).exists()
+    context.cluster = before
+    folder.plan.unlink()
+    folder.plan.mkdir()
+    with pytest.raises(FailedError, match="cannot be read"):
+        go(context, upto="list")
+    assert folder.shard(0).exists()

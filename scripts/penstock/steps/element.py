@@ -95,7 +95,7 @@ def _shard(run: RunLayout, plan: PlanInfo, index: int) -> ShardInfo:
             "a shard is not the one that was planned",
             where=str(run.shard(index)),
             why=f"it has {found}, the plan says {shard.digest}",
-            hint="remove the run's plan.json and plan again",
+            hint="list again, which drops a damaged plan, and plan again (`penstock run` does)",
         )
     return shard
 

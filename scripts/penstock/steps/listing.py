@@ -20,6 +20,7 @@ from penstock.errors import FailedError, PreflightError
 from penstock.steps import runbook
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
+from penstock.steps.stale import drop_stale
 from penstock.storage import durable, target
 from penstock.storage.failures import storage_error
 
@@ -90,9 +91,8 @@ def _list(
             hint="bring that file back, or move the release away: then the same command makes it anew",
         )
     published = runbook.published(layout, info, folder)
-    if not published and runbook.drop_stale(layout, info, folder):
-        text = f"the tree of release {info.release} is gone: it is made anew"
-        context.emit("note", info.dataset, STEP, text=text)
+    if not published and (why := drop_stale(context, layout, info, folder)):
+        context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
     runbook.point(layout, info.run)
     return {
         "dataset": info.dataset,

@@ -8,17 +8,20 @@ listing, in bounded memory.
 
 from __future__ import annotations
 
+import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import PlanConfig, dataset_config, known
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, cost, decide, parts
+from penstock.errors import PenstockError
 from penstock.formats.shards import ShardWriter
 from penstock.steps import base as bases
 from penstock.steps import forecast, receipts, runbook
 from penstock.steps.forecast import BLOCK, Totals
 from penstock.steps.holding import holding
+from penstock.steps.stale import drop_stale
 from penstock.storage import durable, permissions, target
 from penstock.views import units
 
@@ -47,7 +50,9 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         receipt = _receipt(info, _published_plan(info, folder), published=True)
     else:
         with holding(context, dataset, info.run, STEP):
-            runbook.drop_stale(layout, info, folder)
+            why = drop_stale(context, layout, info, folder)
+            if why:
+                context.emit("note", dataset, STEP, text=f"{why}: it is made anew")
             if not folder.plan.exists():
                 _plan(context, layout, info, folder)
         receipt = _receipt(info, runbook.read_plan(folder), published=False)
@@ -74,8 +79,8 @@ def _receipt(info: RunInfo, plan: PlanInfo, *, published: bool) -> dict[str, Any
 
 
 def _published_plan(info: RunInfo, folder: RunLayout) -> PlanInfo:
-    """The plan that was carried out; where its state was removed, what the run itself tells."""
-    if folder.plan.exists():
+    """The plan that was carried out; where its state was removed or damaged, what the run itself tells."""
+    with contextlib.suppress(PenstockError):
         return runbook.read_plan(folder)
     why = (f"release {info.release} is published already",)
     return runs.PlanInfo(info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why)

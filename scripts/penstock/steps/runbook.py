@@ -9,7 +9,6 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config.model import known
-from penstock.core.layout import DATA
 from penstock.core.runs import PlanInfo, RunInfo, plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.storage import durable, target
@@ -75,7 +74,7 @@ def read_plan(folder: RunLayout) -> PlanInfo:
             "a run's plan cannot be read",
             where=str(folder.plan),
             why=str(error),
-            hint="remove this file and plan again",
+            hint="list again, which drops a damaged plan, and plan again",
         ) from error
 
 
@@ -110,14 +109,6 @@ def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
     if sealed_run(layout, info.release) != info.run or not target.leads(layout):
         return False
     return folder.receipt("publish").exists() or not folder.plan.exists()
-
-
-def drop_stale(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
-    """Where a run's tree is gone, what speaks of it would lie. Removes that and tells whether there
-    was anything to remove."""
-    if os.path.lexists(layout.staging(info.release) / DATA) or os.path.lexists(layout.release(info.release)):
-        return False
-    return drop_derived(folder)
 
 
 def drop_derived(folder: RunLayout) -> bool:

@@ -1,0 +1,75 @@
+"""State of a run that cannot be gone on with: its tree is gone, or its plan or a shard is damaged.
+
+Guarantee: what is removed is only what list's frozen listing makes anew, never while elements may still
+write by it, and never of a release that stands.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.config.model import known
+from penstock.core.layout import DATA
+from penstock.core.runs import PlanInfo, plan_info
+from penstock.errors import FailedError
+from penstock.steps import receipts, runbook
+from penstock.steps.arrays import still_alive
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.runs import RunInfo
+    from penstock.steps.context import Context
+
+ELEMENTS = ("copy", "verify")
+
+
+def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> str:
+    """Removes what would lie or stand in the way; to be called by one who holds the lock. Returns why,
+    "" when there was nothing to remove. Raises FailedError while elements of a damaged plan may write.
+
+    | release | staging | plan and shards | dropped          |
+    |---------|---------|-----------------|------------------|
+    | stands  | any     | any             | no               |
+    | none    | none    | any             | yes              |
+    | none    | there   | sound, or none  | no               |
+    | none    | there   | damaged         | yes: plan clears |
+    |         |         |                 | staging as well  |
+    """
+    if os.path.lexists(layout.release(info.release)):
+        return ""
+    if not os.path.lexists(layout.staging(info.release) / DATA):
+        return f"the tree of release {info.release} is gone" if runbook.drop_derived(folder) else ""
+    why = damage(folder)
+    if not why:
+        return ""
+    alive = [array for step in ELEMENTS for array in still_alive(context, info.dataset, folder, step)]
+    if alive:
+        raise FailedError(
+            "the run's plan is damaged, and elements of it may still write",
+            where=str(folder.folder),
+            why=f"{why}; array {', '.join(alive)} has not ended",
+            hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command plans again",
+        )
+    runbook.drop_derived(folder)
+    return why
+
+
+def damage(folder: RunLayout) -> str:
+    """What is wrong with the content of a run's plan or of its shards, "" when nothing is, or when nothing
+    was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
+    path = folder.plan
+    try:
+        plan = plan_info(known(PlanInfo, durable.read_json(path)))
+        for shard in plan.shards:
+            path = folder.shard(shard.index)
+            if not path.exists() or receipts.file_digest(path) != shard.digest:
+                return f"{path} is not the shard that was planned"
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise FailedError("a run's plan cannot be read", where=str(path), why=str(error)) from error
+    except (ValueError, KeyError, TypeError) as error:
+        return f"{path} is damaged ({error})"
+    return ""
