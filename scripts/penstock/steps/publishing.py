@@ -138,7 +138,8 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
             take_back(folder, plan, path, holding_it)
         if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(info)):
             break
-        text = f"staging is not as verify should see it, it is verified again:{lines}"
+        seen = "; ".join(deviations.lines())
+        text = f"staging is not as verify should see it, its shards are verified again: {seen}"
         context.emit("warning", dataset, STEP, text=text)
     if set(deviations.counts) == {"weak"}:
         raise FindingsError(

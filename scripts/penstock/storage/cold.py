@@ -61,6 +61,11 @@ class ColdReader:
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
 
+    @property
+    def passes(self) -> bool:
+        """Whether this file system lets a reader pass the caches: then `cached` may pass, too."""
+        return self._direct
+
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
         that are good only during the call. Raises IntegrityError when the file is missing, is no regular
