@@ -304,11 +304,21 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
         log = (place.work / "results" / "logs" / f"submit-{job}_0.log").read_text()
         assert not place.unpublished("a"), log
         place.published("a")
-        names = slurm_accounting.run(
-            "sacct", "-X", "-n", "-P", "-a", "-o", "JobName,State,Account,QOS"
-        ).stdout
-        rows = [row.split("|") for row in names.splitlines()]
-        for step in ("list", "plan", "permissions", "publish", "copy", "verify"):
-            found = [row for row in rows if f"-{step}-" in row[0]]
-            assert found, f"{step} did not run on a node: {rows}"
-            assert all(row[1:] == ["COMPLETED", "ml", "bulk"] for row in found), found
+        steps = ("list", "plan", "permissions", "publish", "copy", "verify")
+
+        def told() -> dict[str, list[list[str]]]:
+            """The accounting's rows by step."""
+            words = ("sacct", "-X", "-n", "-P", "-a", "-o", "JobName,State,Account,QOS")
+            rows = [row.split("|") for row in slurm_accounting.run(*words).stdout.splitlines()]
+            return {step: [row[1:] for row in rows if f"-{step}-" in row[0]] for step in steps}
+
+        def complete() -> bool:
+            # slurmctld tells slurmdbd of a job's end some moments later.
+            return all(
+                rows and all(row == ["COMPLETED", "ml", "bulk"] for row in rows) for rows in told().values()
+            )
+
+        try:
+            wait_for(complete, "the accounting of every step", seconds=60, every=0.5)
+        except TimeoutError:
+            raise AssertionError(told()) from None
