@@ -173,7 +173,7 @@ def test_a_forged_record_is_noticed(staged: Context) -> None:
     records[1] = records[1]._replace(digest="xxh3_128:" + "0" * 32)
     with writable(release), ManifestWriter(release / "manifest.parquet") as writer:
         writer.add(records)
-        digest = writer.close()
+        digest = writer.finish()
     # Its digest alone says it.
     assert auditing.run(staged, "data")["counts"] == {"manifest": 1}
     seal, _ = auditplan.read_seal(layout, release.name)

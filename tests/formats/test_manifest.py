@@ -11,7 +11,7 @@ import xxhash
 
 from penstock.core.model import Record
 from penstock.errors import FailedError
-from penstock.formats import manifest
+from penstock.formats import tables
 from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
 
 if TYPE_CHECKING:
@@ -42,13 +42,13 @@ def record(path: str, size: int = 1) -> Record:
 
 
 def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "GROUP", 10)
+    monkeypatch.setattr(tables, "GROUP", 10)
     records = [record(f"p{i:03d}") for i in range(57)] + [record("odd\n\udcff", 1 << 60)]
     with ManifestWriter(tmp_path / "m") as writer:
         for at in range(0, len(records), 7):
             writer.add(records[at : at + 7])
         assert not (tmp_path / "m").exists()
-        digest = writer.close()
+        digest = writer.finish()
     assert [r for batch in read_manifest(tmp_path / "m", rows=5) for r in batch] == records
     assert digest == f"sha256:{sha256((tmp_path / 'm').read_bytes()).hexdigest()}"
     assert os.listdir(tmp_path) == ["m"]

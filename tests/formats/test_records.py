@@ -68,7 +68,7 @@ def test_the_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     writer = RecordWriter(path)
     writer.add([row(1)])
     assert not path.exists()
-    writer.close()
+    writer.finish()
     assert path.exists()
 
 

@@ -127,7 +127,7 @@ def publish(context: Context, release: str, run: str) -> None:
             for n, e in enumerate(entries)
         ]
     )  # fmt: skip
-    writer.close()
+    writer.finish()
     (folder / "release.json").write_text(json.dumps({"run": run}))
     layout.current.unlink(missing_ok=True)
     layout.current.symlink_to(f"releases/{release}")

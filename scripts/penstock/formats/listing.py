@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.formats.tables import TableWriter, read_batches, strings, texts
+from penstock.formats.tables import GROUP, TableWriter, read_batches, strings, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Listed
 
-GROUP = 65_536
 KIND = "listing 1"
 COLUMNS = ("path", "key", "size", "token", "modified_ns", "source", "version", "checksum")
 _NUMBERS = frozenset({"size", "modified_ns", "source"})

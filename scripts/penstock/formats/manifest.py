@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from penstock.core.model import Record
-from penstock.formats.tables import BATCH, TableWriter, read_batches, strings, texts
+from penstock.formats.tables import BATCH, RowWriter, TableWriter, read_batches, strings, texts
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 KIND = "manifest 1"
-GROUP = 65_536
 
 _NAMES = frozenset({"path", "key", "token", "version"})
 _TYPES = {
@@ -37,47 +36,26 @@ SCHEMA = pa.schema(
 )
 
 
-class ManifestWriter:
-    """Writes `manifest.parquet`. `close` makes it durable and gives it its name; used as a
-    context manager, an error on the way leaves nothing behind."""
+class ManifestWriter(RowWriter[Record]):
+    """Writes `manifest.parquet`; `finish` makes it durable and gives it its name."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
-        self._table = TableWriter(
-            path,
-            SCHEMA,
-            KIND,
-            mode=mode,
-            use_dictionary=["source_grade", "storage_grade", "method", "written_host", "verified_host"],
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+        super().__init__(
+            TableWriter(
+                path,
+                SCHEMA,
+                KIND,
+                mode=mode,
+                use_dictionary=["source_grade", "storage_grade", "method", "written_host", "verified_host"],
+                column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+            )
         )
-        self._rows: list[Record] = []
 
-    def add(self, records: Sequence[Record]) -> None:
-        self._rows.extend(records)
-        if len(self._rows) >= GROUP:
-            self._flush()
-
-    def _flush(self) -> None:
-        columns = list(zip(*self._rows, strict=True))
-        self._table.write(
-            [
-                texts(column) if field.name in _NAMES else pa.array(column, field.type)
-                for field, column in zip(SCHEMA, columns, strict=True)
-            ]
-        )
-        self._rows.clear()
-
-    def close(self) -> str:
-        """Returns `sha256:<hex>` of the file's bytes."""
-        if self._rows:
-            self._flush()
-        return self._table.close()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self._table.abandon()
+    def _columns(self, rows: Sequence[Record]) -> list[pa.Array]:
+        return [
+            texts(column) if field.name in _NAMES else pa.array(column, field.type)
+            for field, column in zip(SCHEMA, zip(*rows, strict=True), strict=True)
+        ]
 
 
 def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:

@@ -7,20 +7,19 @@ their own here; publish joins them into the manifest's records.
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from penstock.core.model import Entry, Record
 from penstock.formats.shards import KIND as SHARD
-from penstock.formats.tables import TableWriter, read_batches, strings, texts
+from penstock.formats.tables import GROUP, RowWriter, TableWriter, read_batches, strings, texts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 KIND = "records 1"
-GROUP = 65_536
 _PLACE = ("row", "part", "offset", "length")
 _NUMBERS = frozenset({"size", "modified_ns", "source", "mtime_ns", "ctime_ns", *_PLACE})
 _RAW = frozenset({"parts"})
@@ -55,47 +54,23 @@ class SeenRow(NamedTuple):
     record: Record
 
 
-class RecordWriter:
-    """Takes rows in the shard's order; `close` makes the file appear."""
+class RecordWriter(RowWriter[SeenRow]):
+    """Takes rows in the shard's order; `finish` makes the file appear."""
 
     def __init__(self, path: Path) -> None:
-        self._table = TableWriter(
-            path,
-            _SCHEMA,
-            KIND,
-            use_dictionary=_REPEATED,
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+        super().__init__(
+            TableWriter(
+                path,
+                _SCHEMA,
+                KIND,
+                use_dictionary=_REPEATED,
+                column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+            )
         )
-        self._waiting: list[SeenRow] = []
-        self.rows = 0
 
-    def add(self, rows: Iterable[SeenRow]) -> None:
-        self._waiting.extend(rows)
-        while len(self._waiting) >= GROUP:
-            self._flush(GROUP)
-
-    def close(self) -> str:
-        """The file is whole and durable; returns its `sha256:<hex>`. Raises FailedError, NoSpaceError."""
-        if self._waiting:
-            self._flush(len(self._waiting))
-        return self._table.close()
-
-    def abandon(self) -> None:
-        """Leave nothing behind."""
-        self._table.abandon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.abandon()
-
-    def _flush(self, rows: int) -> None:
-        batch = self._waiting[:rows]
-        del self._waiting[:rows]
-        self.rows += rows
-        columns = zip(*((*row[:4], *row[4]) for row in batch), strict=True)
-        self._table.write([_column(name, values) for name, values in zip(_NAMES, columns, strict=True)])
+    def _columns(self, rows: Sequence[SeenRow]) -> list[pa.Array]:
+        columns = zip(*((*row[:4], *row[4]) for row in rows), strict=True)
+        return [_column(name, values) for name, values in zip(_NAMES, columns, strict=True)]
 
     def add_table(self, columns: Sequence[pa.Array]) -> None:
         """One row group, column by column in the file's order; not to be mixed with `add`."""
@@ -109,7 +84,7 @@ def write_records(path: Path, rows: Iterable[SeenRow]) -> str:
     with RecordWriter(path) as writer:
         while batch := list(islice(left, 8192)):
             writer.add(batch)
-        return writer.close()
+        return writer.finish()
 
 
 def extend_shard(
@@ -134,7 +109,7 @@ def extend_shard(
                 ]
             )
             row += count
-        writer.close()
+        writer.finish()
 
 
 def _column(name: str, values: Sequence[object]) -> pa.Array:

@@ -7,20 +7,19 @@ in the file. The file's SHA-256 is the shard's identity: journals and receipts n
 from __future__ import annotations
 
 from itertools import islice
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
 from penstock.core.model import Entry
 from penstock.core.runs import ShardInfo
-from penstock.formats.tables import TableWriter, read_batches, strings, texts
+from penstock.formats.tables import RowWriter, TableWriter, read_batches, strings, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 KIND = "shard 1"
-GROUP = 65_536
 _NUMBERS = frozenset({"size", "modified_ns", "source", "part", "offset", "length"})
 _SCHEMA = pa.schema(
     [
@@ -30,63 +29,43 @@ _SCHEMA = pa.schema(
 )
 
 
-class ShardWriter:
+class ShardWriter(RowWriter[Entry]):
     """Takes rows in order; the file appears whole when it is closed."""
 
     def __init__(self, path: Path, index: int) -> None:
-        self._table = TableWriter(
-            path,
-            _SCHEMA,
-            KIND,
-            use_dictionary=["source", "version", "checksum", "part"],
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+        super().__init__(
+            TableWriter(
+                path,
+                _SCHEMA,
+                KIND,
+                use_dictionary=["source", "version", "checksum", "part"],
+                column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+            )
         )
         self._index = index
-        self._waiting: list[Entry] = []
-        self._rows = self._files = self._bytes = self._reused = 0
-
-    def add(self, entries: Sequence[Entry]) -> None:
-        self._waiting.extend(entries)
-        while len(self._waiting) >= GROUP:
-            self._flush(GROUP)
+        self._files = self._bytes = self._reused = 0
 
     def close(self) -> ShardInfo:
         """The file is whole and durable."""
-        if self._waiting:
-            self._flush(len(self._waiting))
-        digest = self._table.close()
-        return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
+        digest = self.finish()
+        return ShardInfo(self._index, self.rows, self._files, self._bytes, self._reused, digest)
 
-    def abandon(self) -> None:
-        self._table.abandon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.abandon()
-
-    def _flush(self, rows: int) -> None:
-        batch = self._waiting[:rows]
-        del self._waiting[:rows]
-        self._rows += rows
-        columns = list(zip(*batch, strict=True))
+    def _columns(self, rows: Sequence[Entry]) -> list[pa.Array]:
+        columns = list(zip(*rows, strict=True))
         parts, offsets, lengths = columns[8], columns[9], columns[10]
         self._bytes += sum(lengths)
-        self._reused += rows - columns[11].count("")
+        self._reused += len(rows) - columns[11].count("")
         whole = parts.count(-1)
         self._files += whole
-        if whole != rows:
+        if whole != len(rows):
             self._files += sum(
                 part >= 0 and offset + length == size
                 for part, offset, length, size in zip(parts, offsets, lengths, columns[2], strict=True)
             )
-        self._table.write(
-            [
-                pa.array(values, pa.int64()) if name in _NUMBERS else texts(values)
-                for name, values in zip(Entry._fields, columns, strict=True)
-            ]
-        )
+        return [
+            pa.array(values, pa.int64()) if name in _NUMBERS else texts(values)
+            for name, values in zip(Entry._fields, columns, strict=True)
+        ]
 
 
 def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:

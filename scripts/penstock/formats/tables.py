@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,11 +20,15 @@ from penstock.storage import durable
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
+
+Row = TypeVar("Row")
 
 BATCH = 8192
 """Rows of one batch when a file is read."""
+GROUP = 65_536
+"""Rows of one row group when a file is written."""
 KIND = b"penstock"
 
 
@@ -142,6 +146,49 @@ class TableWriter:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self.abandon()
+
+
+class RowWriter(Generic[Row]):
+    """Gathers rows into row groups of a table. Used as a context manager, an error on the way
+    leaves nothing behind."""
+
+    def __init__(self, table: TableWriter) -> None:
+        self._table = table
+        self._waiting: list[Row] = []
+        self.rows = 0
+        """Written so far."""
+
+    def add(self, rows: Iterable[Row]) -> None:
+        """Rows in the file's order. Raises NoSpaceError, FailedError."""
+        self._waiting.extend(rows)
+        while len(self._waiting) >= GROUP:
+            self._group(GROUP)
+
+    def finish(self) -> str:
+        """The file is whole and durable under its name; returns its `sha256:<hex>`."""
+        if self._waiting:
+            self._group(len(self._waiting))
+        return self._table.close()
+
+    def abandon(self) -> None:
+        """Leave nothing behind, unless it was finished."""
+        self._table.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.abandon()
+
+    def _columns(self, rows: Sequence[Row]) -> Sequence[pa.Array]:
+        """One row group of these rows, column by column."""
+        raise NotImplementedError
+
+    def _group(self, count: int) -> None:
+        batch = self._waiting[:count]
+        del self._waiting[:count]
+        self.rows += count
+        self._table.write(self._columns(batch))
 
 
 def read_batches(path: Path, kind: str, *, batch: int = BATCH, hint: str = "") -> Iterator[pa.RecordBatch]:

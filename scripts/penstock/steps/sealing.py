@@ -92,7 +92,7 @@ def _seal(
         if deviations:
             return deviations
         parquet.add(waiting)
-        manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.close(), "records": tree.count}}
+        manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
         for name, sums in ((MANIFEST_XXH, xxh), (MANIFEST_SHA256, sha)):
             if sums is not None:
                 sums.close()
