@@ -14,7 +14,7 @@ from tests.support.whole_way import go, staging
 if TYPE_CHECKING:
     from pathlib import Path
 
-PUBLICATIONS = 20
+PUBLICATIONS = 50
 WIDTH = 6
 
 # Reads by its own means, in a process of its own, until it is told to stop. Every file of a
