@@ -52,7 +52,9 @@ class Task:
             self.total_bytes = whole(data, "bytes")
             self.elements = whole(data, "elements")
         elif event.kind == "progress":
-            self.files = max(self.files, whole(data, "files"))
+            files = whole(data, "files")
+            # A giant's parts count one by one while they are under way.
+            self.files = max(self.files, min(files, self.total_files) if self.total_files else files)
             self.bytes = max(self.bytes, whole(data, "bytes"))
             self.failed = whole(data, "failed", self.failed)
             states = data.get("states")
