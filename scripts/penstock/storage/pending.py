@@ -1,0 +1,36 @@
+"""A file that is being written: its bytes arrive in order, wherever its name will be."""
+
+from __future__ import annotations
+
+import os
+
+from penstock.storage.failures import storage_error
+
+
+class Pending:
+    """A file, or one part of a giant, that is being written: `fd` takes the bytes."""
+
+    __slots__ = ("fd", "name", "parent", "part", "path", "position", "size", "temporary")
+
+    def __init__(
+        self, fd: int, path: str, parent: str, name: str, temporary: str, size: int, part: bool, position: int
+    ) -> None:
+        self.fd = fd
+        self.path = path
+        self.parent = parent
+        self.name = name
+        self.temporary = temporary
+        self.size = size
+        self.part = part
+        self.position = position
+
+    def write_all(self, view: memoryview) -> None:
+        """Write a block after the one before (the first at the part's offset), short writes included.
+        Raises by `failures.storage_error`."""
+        try:
+            while view:
+                done = os.pwrite(self.fd, view, self.position) if self.part else os.write(self.fd, view)
+                self.position += done
+                view = view[done:]
+        except OSError as error:
+            raise storage_error(error, "cannot write", self.path) from None
