@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.sources.posix_reader import FOLDER
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
     from concurrent.futures import Future
 
     Found = os.stat_result | OSError
@@ -152,25 +152,36 @@ class Level:
 
     def __init__(self, loader: Loader, loaded: Names, prefix: str) -> None:
         self.fd, self.prefix = loaded.fd, prefix
-        self.names = iter(loaded.names)
+        self._names, self._at = loaded.names, 0
         self._loader = loader
         loader.largest = max(loader.largest, len(loaded.names))
-        self._files = [name for _, name, kind in loaded.names if kind == FILE]
         self._folders = [name for _, name, kind in loaded.names if kind == BELOW]
-        self._found = iter(loaded.found or ())
-        self._looked = len(loaded.found or ())
+        self._found, self._looked = loaded.found, 0
         self._entered = 0
         self._ahead: deque[Future[Names | OSError]] = deque()
 
-    def found(self) -> Found:
-        """The next FILE name's lstat, or the error it met."""
-        found = next(self._found, None)
-        if found is None:
-            names = self._files[self._looked : self._looked + BLOCK]
+    def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
+        """What is left, in order: (kind, names). Files and links come as neighbours, at most BLOCK
+        at a time; a folder comes alone."""
+        names, end = self._names, len(self._names)
+        while self._at < end:
+            start = self._at
+            kind = names[start][2]
+            stop = start + 1
+            if kind != BELOW:
+                limit = min(end, start + BLOCK)
+                while stop < limit and names[stop][2] == kind:
+                    stop += 1
+            self._at = stop
+            yield kind, [name for _, name, _ in names[start:stop]]
+
+    def found(self, names: Sequence[str]) -> Sequence[Found]:
+        """The lstat, or the error it met, of the next FILE names."""
+        if self._found is not None:
+            found = self._found[self._looked : self._looked + len(names)]
             self._looked += len(names)
-            self._found = iter(self._loader.look(self.fd, names))
-            found = next(self._found)
-        return found
+            return found
+        return self._loader.look(self.fd, names)
 
     def enter(self, name: str) -> Names | OSError:
         """The next BELOW name's folder."""
