@@ -17,6 +17,7 @@ from penstock.engine.checks import (
     Sums,
     combinable,
     combine,
+    compose,
     grade_of,
     judge_giant,
     new_sum,
@@ -141,6 +142,36 @@ def test_crcs_of_parts_combine_to_the_whole(algorithm: str, lengths: list[int]) 
     assert combine(proofs) == Claim(algorithm, "full", expected.hexdigest())
 
 
+@given(
+    st.sampled_from(["crc64nvme", "crc32c", "crc32", "md5", "sha256"]),
+    st.integers(1, 40_000),
+    st.integers(1, 40_000),
+)
+@settings(deadline=None, max_examples=40)
+def test_sums_between_the_sources_cuts_join_to_its_composite(algorithm: str, theirs: int, ours: int) -> None:
+    """`theirs`: bytes of the source's parts; `ours`: of the giant's."""
+    composite = Composite(algorithm, theirs)
+    composite.update(DATA)
+    stated = Claim(algorithm, "composite", composite.hexdigest(), -(-len(DATA) // theirs), theirs)
+    proofs = []
+    for number, at in enumerate(range(0, len(DATA), ours)):
+        piece = DATA[at : at + ours]
+        sums = Sums(entry(part=number, offset=at, length=len(piece)), (), lambda: [stated])
+        for start in range(0, len(piece), 7_000):
+            sums.update(piece[start : start + 7_000])
+        grade, proof = sums.judge()
+        assert grade == "size"
+        proofs.append((proof, at, len(piece)))
+    if algorithm in ("md5", "sha256") and ours % theirs and ours < len(DATA):
+        assert {proof for proof, _, _ in proofs} == {""}
+        assert compose(proofs) is None
+        return
+    assert compose(proofs) == stated
+    assert judge_giant("k", [stated], [stated]) == ("composite", str(stated))
+    assert combine((proof, length) for proof, _, length in proofs) is None
+    assert compose(proofs[1:]) != stated
+
+
 def test_parts_without_crcs_or_with_different_ones_do_not_combine() -> None:
     assert combine([("crc32c:part:00000001", 4), ("", 4)]) is None
     assert combine([("crc32c:part:00000001", 4), ("crc32:part:00000001", 4)]) is None
@@ -158,11 +189,11 @@ def test_a_part_is_checked_against_the_claim_of_its_range() -> None:
 def test_a_giant_is_judged_by_its_parts_together() -> None:
     claim = Claim("crc32c", "full", "0000000a")
     assert combinable([Claim("md5", "full", "00"), claim]) == claim
-    assert judge_giant("k", claim, [claim]) == ("full", str(claim))
-    assert judge_giant("k", claim, [Claim("md5", "full", "00")]) == ("size", "")
-    assert judge_giant("k", None, [claim]) == ("size", "")
+    assert judge_giant("k", [claim], [claim]) == ("full", str(claim))
+    assert judge_giant("k", [claim], [Claim("md5", "full", "00")]) == ("size", "")
+    assert judge_giant("k", [], [claim]) == ("size", "")
     with pytest.raises(IntegrityError):
-        judge_giant("k", claim._replace(value="0000000b"), [claim])
+        judge_giant("k", [claim._replace(value="0000000b")], [claim])
 
 
 def test_the_tree_digest_names_its_part_size() -> None:

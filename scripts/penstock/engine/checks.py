@@ -6,10 +6,13 @@ What is checked of a row's claims (a whole object `W`, a part of a giant `P`):
     full, any algorithm                              the cheapest one   -
     full, crc64nvme crc32c crc32                     as above           its own CRC is kept, to be combined
     full, of the listing or a checksum file          always             -
-    composite, the size of its parts is known        if nothing full    -
+    composite, the size of its parts is known        if nothing full    if no CRC can be kept: its own sums
+                                                                        between the cuts of the source's parts
     part                                             -                  the cheapest one
 
-A claim that is contradicted is an IntegrityError. What is not checked says nothing.
+A claim that is contradicted is an IntegrityError. What is not checked says nothing. The sums that parts
+kept prove the giant together (`combine`, `compose`, `judge_giant`), whoever copied which part where. CRCs
+between cuts join wherever the cuts lie; other sums only where the giant's parts end at such a cut.
 """
 
 from __future__ import annotations
@@ -76,36 +79,52 @@ def new_sum(algorithm: str) -> Sum:
     return hashlib.new(algorithm, usedforsecurity=False)
 
 
-class Composite:
-    """S3's composite: the same algorithm over the raw digests of the parts."""
+class Pieces:
+    """The sums of the bytes between the cuts at multiples of `part_size`, joined; `offset` is where the
+    first byte lies in the object."""
 
-    __slots__ = ("_algorithm", "_left", "_outer", "_part", "_part_size")
+    __slots__ = ("_algorithm", "_left", "_part_size", "_piece", "_values")
 
-    def __init__(self, algorithm: str, part_size: int) -> None:
+    def __init__(self, algorithm: str, part_size: int, offset: int = 0) -> None:
         self._algorithm, self._part_size = algorithm, part_size
-        self._outer = new_sum(algorithm)
-        self._part = new_sum(algorithm)
-        self._left = part_size
+        self._piece = new_sum(algorithm)
+        self._left = part_size - offset % part_size
+        self._values: list[str] = []
 
     def update(self, block: Any) -> None:
         view = memoryview(block)
         while view:
-            if not self._left:
-                self._next()
             piece = view[: self._left]
-            self._part.update(piece)
+            self._piece.update(piece)
             self._left -= len(piece)
             view = view[len(piece) :]
+            if not self._left:
+                self._next()
 
     def _next(self) -> None:
-        self._outer.update(bytes.fromhex(self._part.hexdigest()))
-        self._part = new_sum(self._algorithm)
+        self._values.append(self._piece.hexdigest())
+        self._piece = new_sum(self._algorithm)
         self._left = self._part_size
 
     def hexdigest(self) -> str:
         if self._left != self._part_size:
             self._next()
-        return self._outer.hexdigest()
+        return "".join(self._values)
+
+
+class Composite(Pieces):
+    """S3's composite: the same algorithm over the raw digests of the parts."""
+
+    __slots__ = ()
+
+    def hexdigest(self) -> str:
+        return _over(self._algorithm, super().hexdigest())
+
+
+def _over(algorithm: str, values: str) -> str:
+    outer = new_sum(algorithm)
+    outer.update(bytes.fromhex(values))
+    return outer.hexdigest()
 
 
 def best(claims: Iterable[Claim], kind: str) -> Claim | None:
@@ -119,14 +138,15 @@ def combinable(claims: Iterable[Claim]) -> Claim | None:
     return best((c for c in claims if c.algorithm in COMBINABLE), "full")
 
 
-def _listed(entry: Entry) -> tuple[Claim, ...]:
+def listed(entry: Entry) -> tuple[Claim, ...]:
+    """What the listing, or a checksum file beside the data, states of an object."""
     return (Claim.parse(entry.checksum),) if entry.checksum else ()
 
 
 class Sums:
     """The checks of one row. Feed every block once, in order; then `judge`."""
 
-    __slots__ = ("_kept", "_must", "_sums", "_token", "_where")
+    __slots__ = ("_cut", "_kept", "_must", "_sums", "_token", "_where")
 
     def __init__(
         self, entry: Entry, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None = None
@@ -134,7 +154,7 @@ class Sums:
         """`whole` asks for the object's own claims when a part's answer carried none."""
         self._where, self._token = entry.key, entry.token
         self._must: list[Claim] = []
-        self._kept = ""
+        self._kept = self._cut = ""
         self._sums: dict[Claim | str, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry, claims)
@@ -149,12 +169,12 @@ class Sums:
                 )
 
     def _plan_whole(self, entry: Entry, claims: Sequence[Claim]) -> None:
-        listed = _listed(entry)
-        cheapest = best((*claims, *listed), "full")
+        stated = listed(entry)
+        cheapest = best((*claims, *stated), "full")
         if cheapest:
-            self._must = [cheapest, *(c for c in listed if c.kind == "full" and c != cheapest)]
+            self._must = [cheapest, *(c for c in stated if c.kind == "full" and c != cheapest)]
             return
-        composite = best((c for c in (*claims, *listed) if c.part_bytes), "composite")
+        composite = best((c for c in (*claims, *stated) if c.part_bytes), "composite")
         if composite:
             self._must = [composite]
 
@@ -164,12 +184,19 @@ class Sums:
         exact = best(claims, "part")
         if exact:
             self._must = [exact]
-        known = combinable((*claims, *_listed(entry)))
+        stated = (*claims, *listed(entry))
+        known = combinable(stated)
         if known is None and whole is not None:
-            known = combinable(whole())
+            stated = (*stated, *whole())
+            known = combinable(stated)
         if known:
-            self._kept = known.algorithm
-            self._sums[known.algorithm] = new_sum(known.algorithm)
+            self._kept = f"{known.algorithm}:part"
+            self._sums[self._kept] = new_sum(known.algorithm)
+            return
+        cut = best((c for c in stated if c.part_bytes and _joins(c, entry)), "composite")
+        if cut:
+            self._kept, self._cut = f"{cut.algorithm}:pieces", f"/{cut.part_bytes}"
+            self._sums[self._kept] = Pieces(cut.algorithm, cut.part_bytes, entry.offset)
 
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""
@@ -190,10 +217,16 @@ class Sums:
                     why=f"stated {claim.value}, read {seen}",
                 )
         if self._kept:
-            return "size", f"{self._kept}:part:{self._sums[self._kept].hexdigest()}"
+            return "size", f"{self._kept}:{self._sums[self._kept].hexdigest()}{self._cut}"
         if self._must and self._must[0].kind != "part":
             return grade_of(self._must[0], self._token), str(self._must[0])
         return "size", ""
+
+
+def _joins(claim: Claim, entry: Entry) -> bool:
+    """Whether what a giant's parts keep of a composite joins to the whole; the same for all its parts."""
+    part = entry.offset // entry.part if entry.part else entry.length
+    return claim.algorithm in COMBINABLE or part % claim.part_bytes == 0
 
 
 def grade_of(claim: Claim, token: str) -> str:
@@ -207,39 +240,73 @@ def grade_of(claim: Claim, token: str) -> str:
 def combine(parts: Iterable[tuple[str, int]]) -> Claim | None:
     """The full claim of the bytes whose parts have these proofs (`<algorithm>:part:<hex>`) and
     lengths, in order; None when a part has no CRC or the algorithms differ."""
-    algorithm, value = "", 0
+    algorithm, value = "", ""
     for proof, length in parts:
         if not proof:
             return None
         claim = Claim.parse(proof)
         if claim.kind != "part" or claim.algorithm not in COMBINABLE:
             return None
-        if not algorithm:
-            algorithm, value = claim.algorithm, int(claim.value, 16)
-        elif claim.algorithm != algorithm:
+        if algorithm not in ("", claim.algorithm):
             return None
-        else:
-            from awscrt import checksums
-
-            join: Callable[[int, int, int], int] = getattr(checksums, f"combine_{algorithm}")
-            value = join(value, int(claim.value, 16), length)
-    return Claim(algorithm, "full", f"{value:0{COMBINABLE[algorithm]}x}") if algorithm else None
+        value = _joined(claim.algorithm, value, claim.value, length) if algorithm else claim.value
+        algorithm = claim.algorithm
+    return Claim(algorithm, "full", value) if algorithm else None
 
 
-def judge_giant(where: str, combined: Claim | None, claims: Sequence[Claim]) -> tuple[str, str]:
-    """(source grade, proof) of a giant from its parts' combined CRC and the object's own claims
-    (`Source.checksum`). Raises IntegrityError when they contradict."""
-    if combined is None:
-        return "size", ""
-    for claim in claims:
-        if claim.kind == "full" and claim.algorithm == combined.algorithm:
-            if claim.value != combined.value:
+def _joined(algorithm: str, one: str, two: str, length: int) -> str:
+    """The CRC of two stretches of bytes, of which the second has this length."""
+    from awscrt import checksums
+
+    join: Callable[[int, int, int], int] = getattr(checksums, f"combine_{algorithm}")
+    return f"{join(int(one, 16), int(two, 16), length):0{COMBINABLE[algorithm]}x}"
+
+
+def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
+    """The composite claim of the bytes whose parts have these proofs (`<algorithm>:pieces:<hex>/<bytes
+    between cuts>`), offsets and lengths, in order; None when they do not join to one."""
+    first: Claim | None = None
+    values: list[str] = []
+    for proof, offset, length in parts:
+        claim = Claim.parse(proof) if proof else None
+        if claim is None or claim.kind != "pieces":
+            return None
+        first = first or claim
+        size, digits = claim.part_bytes, len(new_sum(claim.algorithm).hexdigest())
+        found = [claim.value[i : i + digits] for i in range(0, len(claim.value), digits)]
+        if claim[0::4] != first[0::4] or len(found) != -(-(offset + length) // size) - offset // size:
+            return None
+        begun = offset % size
+        if begun:
+            # It goes on with the piece that the part before it began.
+            if not values or claim.algorithm not in COMBINABLE:
+                return None
+            values[-1] = _joined(claim.algorithm, values[-1], found.pop(0), min(size - begun, length))
+        values += found
+    if first is None:
+        return None
+    value = _over(first.algorithm, "".join(values))
+    return Claim(first.algorithm, "composite", value, len(values), first.part_bytes)
+
+
+def judge_giant(where: str, found: Iterable[Claim], claims: Sequence[Claim]) -> tuple[str, str]:
+    """(source grade, proof) of a giant from what is known of all its bytes (`combine`, `compose`, its
+    whole-file digests) and the object's own claims. Raises IntegrityError when they contradict."""
+    for seen in found:
+        for claim in claims:
+            if (claim.kind, claim.algorithm, claim.part_bytes) != (
+                seen.kind,
+                seen.algorithm,
+                seen.part_bytes,
+            ):
+                continue
+            if claim.value != seen.value:
                 raise IntegrityError(
                     f"the parts copied contradict the source's own {claim.algorithm}",
                     where=where,
-                    why=f"stated {claim.value}, the parts give {combined.value}",
+                    why=f"stated {claim.value}, the parts give {seen.value}",
                 )
-            return "full", str(claim)
+            return grade_of(claim, ""), str(claim)
     return "size", ""
 
 

@@ -9,8 +9,8 @@ from dataclasses import dataclass, field
 from os import fsencode
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.model import STORAGE_GRADES, Record
-from penstock.engine.checks import combine, judge_giant, tree_digest
+from penstock.core.model import STORAGE_GRADES, Claim, Record
+from penstock.engine.checks import combine, compose, judge_giant, listed, tree_digest
 from penstock.errors import FailedError, IntegrityError
 from penstock.storage.walk import walk
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Entry
     from penstock.core.runs import PlanInfo
     from penstock.formats.records import SeenRow
     from penstock.storage.walk import Found
@@ -166,21 +166,21 @@ def _giant(
     shards: tuple[int, ...],
 ) -> Record:
     """One record for a giant: its weakest storage grade, the last look at its times, its parts'
-    digests as a tree, its parts' CRCs combined and compared with the object's own."""
+    digests as a tree, its parts' sums joined and compared with the object's own."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(r.digest.partition(":")[2]) for r in records)
-    grade, proof = "size", ""
-    try:
-        combined = combine((row.record.source_proof, row.length) for row in rows)
-        if combined is not None:
-            grade, proof = judge_giant(entry.key, combined, ask(entry))
-    except IntegrityError as error:
-        deviations.add("contradicted", str(error), shards)
-        deviations.wrong[entry.path] = shards
     whole = _whole_digests(
         entry, records[-1].digests, tree_digest(plan.part_bytes, digests), deviations, shards
     )
+    grade, proof = "size", ""
+    known = _known(rows, whole)
+    try:
+        if known:
+            grade, proof = judge_giant(entry.key, known, (*ask(entry), *listed(entry)))
+    except IntegrityError as error:
+        deviations.add("contradicted", str(error), shards)
+        deviations.wrong[entry.path] = shards
     weakest = min(records, key=lambda r: STORAGE_GRADES.index(r.storage_grade))
     # Verify starts when copy has ended: all parts saw the same times, or the file was touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
@@ -198,6 +198,16 @@ def _giant(
         verified_host=" ".join(sorted({r.verified_host for r in records})),
         attempt=records[-1].attempt,
     )
+
+
+def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
+    """What is known of all of a giant's bytes, to be compared with what its source states: its parts'
+    sums from the copy, else the digests of one reading from front to end."""
+    proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
+    joined = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
+    if joined is not None:
+        return [joined]
+    return [Claim(name, "full", value) for name, _, value in (one.partition(":") for one in whole.split())]
 
 
 def _whole_digests(
