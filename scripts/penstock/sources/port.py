@@ -6,7 +6,7 @@ A `Source` is cheap to make and picklable by its configuration alone (workers ma
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,6 +48,16 @@ class Reader(Protocol):
         """
 
     def close(self) -> None: ...
+
+
+@runtime_checkable
+class WholeReader(Reader, Protocol):
+    """A reader that has a shorter way for small objects."""
+
+    def whole(self, entry: Entry, buffer: memoryview) -> bool:
+        """All bytes of the listed version at once, to the front of a buffer that is larger than
+        the object, with all that `open` and `close` check. False when they did not come at once:
+        to be read by `open`. The source states no checksum of its own with them."""
 
 
 class Source(Protocol):
