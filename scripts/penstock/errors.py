@@ -101,6 +101,12 @@ class IntegrityError(ObjectError):
     """The bytes contradict a checksum or a size that was stated for them."""
 
 
+class UnprovenError(ObjectError):
+    """No checksum of the source proves an object's bytes, and one is required: they are not taken."""
+
+    exit_code = 4
+
+
 class InterruptedRunError(PenstockError):
     """SIGINT or SIGTERM: a tidy stop. The exit status is 128 plus the signal's number."""
 

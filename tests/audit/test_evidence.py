@@ -4,22 +4,24 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.hostile import Hostile
 from tests.support.published import STEPS, content, publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import VerifyConfig
+from penstock.config.model import PlanConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import SEAL
-from penstock.errors import FindingsError
+from penstock.errors import FindingsError, PreflightError
+from penstock.steps import preflight
 from penstock.storage import durable, target
 from penstock.storage.facts import facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.steps.context import Context
 
@@ -60,17 +62,74 @@ def refused(context: Context) -> str:
     return str(caught.value)
 
 
-def test_a_required_source_checksum_names_the_files_without_one(context: Context) -> None:
-    text = refused(with_verify(context, source_checksum="require"))
-    assert "2 files are proven too weakly" in text
-    assert "'f2': source grade size, required is full" in text
-    assert "'f3'" in text
-    assert "'f0'" not in text
-    assert "'empty'" not in text
-    assert "verify.source_checksum" in text
+def test_files_that_nothing_can_prove_are_named_before_a_byte_moves(context: Context) -> None:
+    asking = with_verify(context, source_checksum="require")
+    STEPS[0](asking, "data")
+    with pytest.raises(PreflightError) as caught:
+        STEPS[1](asking, "data")
+    text = str(caught.value)
+    assert "2 files can never be proven" in text
+    assert "f2: nothing states a checksum of it" in text
+    assert "f3: " in text
+    assert "f0" not in text
+    assert "empty" not in text
+    assert not (context.layout("data").releases / "data").exists()
     # With less asked for, the same run goes on to its end.
     publish(context)
     assert evidence(context)["source"]["full"]["files"] == 2
+    # Proven or not is a release's own: files that lack a proof are read again once they can have one.
+    source = Path(context.config.datasets["data"].sources[0].url)
+    with (source / "SHA256SUMS").open("a") as sums:
+        sums.writelines(f"{hashlib.sha256(FILES[name]).hexdigest()}  {name}\n" for name in ("f2", "f3"))
+    publish(asking)
+    told = evidence(context)
+    assert told["source"]["full"] == {"files": 4, "bytes": 16_000}
+    assert told["required_source"] == "any checksum"
+
+
+def test_a_release_that_cannot_be_proven_stops_before_anything_begins(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", FILES)
+    made = context_for(tmp_path, source)
+    try:
+        for verify, why in (
+            ({"source_checksum": "require"}, "never states a checksum"),
+            ({"minimum_grade": "cold-other-node"}, "the same machine"),
+            ({"minimum_grade": "reread", "reread": "sample"}, "not read back at all"),
+        ):
+            with pytest.raises(PreflightError, match=why):
+                preflight.run(with_verify(made, **verify), "data")
+        preflight.run(with_verify(made, minimum_grade="reread"), "data")
+    finally:
+        assert isinstance(made.cluster, LocalCluster)
+        made.cluster.close()
+
+
+@pytest.mark.parametrize("giant", [False, True], ids=["whole", "in parts"])
+def test_a_file_without_a_checksum_is_refused_as_it_is_opened(tmp_path: Path, giant: bool) -> None:
+    """A store may state a checksum of each object, and does not of all: none of its bytes are taken."""
+    (source := tmp_path / "source").mkdir()
+    good = content(1, 300_000)
+    plan = PlanConfig(giant_bytes=200_000, part_bytes=100_000) if giant else PlanConfig()
+    modes = {"proven": "crc"}
+    with Hostile({"bare": good, "proven": good}, modes=modes) as server:
+        options = {"endpoint_url": server.endpoint, "anon": True}
+        sources = (SourceConfig(f"s3://{server.bucket}/", "", options),)
+        made = context_for(tmp_path, source, sources=sources, plan=plan)
+        asking = with_verify(made, source_checksum="require")
+        try:
+            for step in STEPS[:2]:
+                step(asking, "data")
+            with pytest.raises(FindingsError) as caught:
+                STEPS[2](asking, "data")
+            text = str(caught.value)
+            assert "'bare': no checksum of the source proves it" in text
+            assert "'proven'" not in text
+            found = {p.name for p in made.layout("data").releases.rglob("data/*")}
+            assert "proven" in found
+            assert "bare" not in found
+        finally:
+            assert isinstance(made.cluster, LocalCluster)
+            made.cluster.close()
 
 
 def test_a_required_grade_that_this_host_cannot_give(context: Context) -> None:

@@ -204,13 +204,15 @@ def test_what_is_required_of_the_evidence(config: VerifyConfig, direct: bool, we
 def test_evidence_counts_by_grade_and_tells_the_weakest(data: Path) -> None:
     evidence = required(VerifyConfig(source_checksum="require"), direct=True)
     assert evidence.add(seen(data, "a-b", source_grade="full")) == ""
-    assert "required is full" in evidence.add(seen(data, "a/x", source_grade="etag-md5"))
+    assert evidence.add(seen(data, "a/x", source_grade="etag-md5")) == ""
+    assert "no checksum of its source" in evidence.add(seen(data, "a/x", source_grade="size"))
     assert "required is cold" in evidence.add(seen(data, "q/r", storage_grade="reread", source_grade="full"))
     assert evidence.add(seen(data, "z", storage_grade="written")) == "", "an empty file proves itself"
     told = evidence.to_json()
     assert told["source"]["full"] == {"files": 2, "bytes": 13}
     assert told["weakest_storage"] == {"grade": "written", "files": 1, "bytes": 0}
-    assert told["weakest_source"] == {"grade": "size", "files": 1, "bytes": 0}
+    assert told["weakest_source"] == {"grade": "size", "files": 2, "bytes": 2}
+    assert told["required_source"] == "any checksum"
 
 
 @pytest.fixture

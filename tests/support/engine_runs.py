@@ -71,6 +71,7 @@ class ShardRun:
         self.attempts += 1
         engine = EngineConfig(**changes.pop("engine", {}))
         task = CopyTask(
+            verify=changes.pop("verify", VerifyConfig()),
             shard=self.shard,
             rows=self.folder / "shard.parquet",
             journals=self.journals,

@@ -13,6 +13,7 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | long | 64 bytes too many, with a Content-Length that agrees |
 | flip | one byte changed |
 | flipcrc | one byte changed, and the true x-amz-checksum-crc32 of the object |
+| crc | true bytes, and the true x-amz-checksum-crc32 |
 | falsecrc | true bytes, false x-amz-checksum-crc32 |
 | composite | true bytes, a multipart etag and a composite checksum that is nobody's MD5 |
 | gzip | Content-Encoding: gzip |
@@ -222,7 +223,7 @@ class Hostile:
         self, sock: socket.socket, method: str, mode: str, whole: bytes, etag: str, asked: Mapping[str, str]
     ) -> None:
         headers = {"ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
-        if mode in ("flipcrc", "falsecrc", "composite") and asked.get("x-amz-checksum-mode"):
+        if mode in ("crc", "flipcrc", "falsecrc", "composite") and asked.get("x-amz-checksum-mode"):
             headers |= _checksum(mode, whole)
         start, stop, status = 0, len(whole), 200
         wanted = asked.get("range", "").removeprefix("bytes=")

@@ -133,7 +133,7 @@ class EngineConfig:
 @dataclass(frozen=True)
 class VerifyConfig:
     source_checksum: str = "auto"
-    """`auto` checks what there is; `require` refuses files that no full checksum proves."""
+    """`auto` checks what there is; `require` refuses files that no checksum of the source proves."""
     minimum_grade: str = "auto"
     """One of the storage grades, or `auto`: what the probe of the target shows possible."""
     reread: str = "all"

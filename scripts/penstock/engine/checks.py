@@ -146,18 +146,20 @@ def listed(entry: Entry) -> tuple[Claim, ...]:
 class Sums:
     """The checks of one row. Feed every block once, in order; then `judge`."""
 
-    __slots__ = ("_cut", "_kept", "_must", "_sums", "_token", "_where")
+    __slots__ = ("_cut", "_kept", "_must", "_sums", "_token", "_where", "stated")
 
     def __init__(
         self, entry: Entry, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None = None
     ) -> None:
         """`whole` asks for the object's own claims when a part's answer carried none."""
         self._where, self._token = entry.key, entry.token
+        self.stated: tuple[Claim, ...] = (*claims, *listed(entry))
+        """All that is known to be stated of the object."""
         self._must: list[Claim] = []
         self._kept = self._cut = ""
         self._sums: dict[Claim | str, Sum] = {}
         if entry.part < 0:
-            self._plan_whole(entry, claims)
+            self._plan_whole(entry)
         else:
             self._plan_part(entry, claims, whole)
         for claim in self._must:
@@ -168,13 +170,12 @@ class Sums:
                     else new_sum(claim.algorithm)
                 )
 
-    def _plan_whole(self, entry: Entry, claims: Sequence[Claim]) -> None:
-        stated = listed(entry)
-        cheapest = best((*claims, *stated), "full")
+    def _plan_whole(self, entry: Entry) -> None:
+        cheapest = best(self.stated, "full")
         if cheapest:
-            self._must = [cheapest, *(c for c in stated if c.kind == "full" and c != cheapest)]
+            self._must = [cheapest, *(c for c in listed(entry) if c.kind == "full" and c != cheapest)]
             return
-        composite = best((c for c in (*claims, *stated) if c.part_bytes), "composite")
+        composite = best((c for c in self.stated if c.part_bytes), "composite")
         if composite:
             self._must = [composite]
 
@@ -184,19 +185,23 @@ class Sums:
         exact = best(claims, "part")
         if exact:
             self._must = [exact]
-        stated = (*claims, *listed(entry))
-        known = combinable(stated)
+        known = combinable(self.stated)
         if known is None and whole is not None:
-            stated = (*stated, *whole())
-            known = combinable(stated)
+            self.stated += tuple(whole())
+            known = combinable(self.stated)
         if known:
             self._kept = f"{known.algorithm}:part"
             self._sums[self._kept] = new_sum(known.algorithm)
             return
-        cut = best((c for c in stated if c.part_bytes and _joins(c, entry)), "composite")
+        cut = best((c for c in self.stated if c.part_bytes and _joins(c, entry)), "composite")
         if cut:
             self._kept, self._cut = f"{cut.algorithm}:pieces", f"/{cut.part_bytes}"
             self._sums[self._kept] = Pieces(cut.algorithm, cut.part_bytes, entry.offset)
+
+    @property
+    def proves(self) -> bool:
+        """Whether `judge`, when it holds, proves the row, or the giant together with its other parts."""
+        return bool(self._kept) or bool(self._must and self._must[0].kind != "part")
 
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""

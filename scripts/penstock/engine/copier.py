@@ -13,7 +13,7 @@ import xxhash
 from penstock.engine.checks import Sums
 from penstock.engine.journal import row_line
 from penstock.engine.stream import BLOCK, Stopped, Stream
-from penstock.errors import IntegrityError, TransientError
+from penstock.errors import IntegrityError, TransientError, UnprovenError
 from penstock.sources.port import WholeReader
 
 if TYPE_CHECKING:
@@ -29,7 +29,11 @@ _hash = xxhash.xxh3_128_hexdigest
 
 
 class Copier(Stream):
-    """Copies rows with its own readers and its own writer. `do` gives the row's journal line."""
+    """Copies rows with its own readers and its own writer. `do` gives the row's journal line.
+
+    With `require` a row that nothing of its source proves is refused before a byte of it is written.
+    `later`: digests that verify makes of a giant's whole bytes.
+    """
 
     def __init__(
         self,
@@ -37,10 +41,13 @@ class Copier(Stream):
         sources: Sources,
         writer: Writer,
         base: Path | None,
+        require: bool = False,
+        later: Sequence[str] = (),
         **common: Any,
     ) -> None:
         super().__init__(**common)
         self.sources, self.writer, self.base = sources, writer, base
+        self.require, self.later = require, later
         self.readers: dict[int, Reader] = {}
         self.wholes: dict[int, Callable[[Entry, memoryview], bool]] = {}
 
@@ -94,8 +101,10 @@ class Copier(Stream):
         """Hash a small object's bytes, compare what the source states, and only then write."""
         digest = _hash(data)
         grade, proof = "size", ""
-        if claims or entry.checksum:
+        if claims or entry.checksum or self.require:
             sums = Sums(entry, claims)
+            if self.require:
+                self._require(entry, sums)
             if sums:
                 sums.update(data)
             grade, proof = sums.judge()
@@ -106,6 +115,8 @@ class Copier(Stream):
     def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
         writer = self.writer
         sums = Sums(entry, body.claims, lambda: self.sources.claims(entry))
+        if self.require:
+            self._require(entry, sums)
         if entry.part < 0:
             pending = writer.begin(entry.path, length)
         else:
@@ -122,6 +133,20 @@ class Copier(Stream):
         else:
             writer.finish_part(pending, entry.modified_ns)
         return row_line(row, digest, grade, proof)
+
+    def _require(self, entry: Entry, sums: Sums) -> None:
+        """Raises UnprovenError for a row that can never be proven. What a giant's parts prove together
+        is known when they are joined: it is not asked for here."""
+        if sums.proves or not entry.size:
+            return
+        if entry.part >= 0 and any(c.kind == "full" and c.algorithm in self.later for c in sums.stated):
+            return
+        stated = ", ".join(f"{c.algorithm} ({c.kind})" for c in sums.stated)
+        raise UnprovenError(
+            "no checksum of the source proves it, and verify.source_checksum requires one",
+            where=entry.key,
+            why=f"{stated} cannot be checked" if stated else "the source states none",
+        )
 
     def _pump(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
         """The hot loop of large objects: 1 MiB at a time through one aligned buffer."""

@@ -133,6 +133,8 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
         "dataset": task.dataset,
         "credentials": credentials,
         "timeout": task.engine.timeout,
+        "require": task.verify.source_checksum == "require",
+        "later": task.verify.digests if task.verify.whole_file_digest else (),
         "writer": {
             "file_mode": permissions.file_mode,
             "dir_mode": permissions.dir_mode,

@@ -70,7 +70,14 @@ def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
 
     def make(**common: Any) -> Stream:
         writer = Writer(given["data"], **given["writer"])
-        return Copier(sources=sources, writer=writer, base=given["base"], **common)
+        return Copier(
+            sources=sources,
+            writer=writer,
+            base=given["base"],
+            require=given["require"],
+            later=given["later"],
+            **common,
+        )
 
     return make, sources.renew
 

@@ -46,6 +46,8 @@ class CopyTask:
     attempt: str
     """Unique to this attempt: `[A-Za-z0-9._-]+`."""
     host: str
+    verify: VerifyConfig
+    """What a row's proof must be, and what may prove a giant later."""
     gid: int | None = None
     base: Path | None = None
     """`data` of the release whose unchanged files are linked, if any."""

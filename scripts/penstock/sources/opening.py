@@ -19,6 +19,10 @@ AZURE = ("az", "abfs", "abfss")
 FOLDER = ("", "file", "local")
 
 
+SILENT = (*FOLDER, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
+"""Protocols that never state a checksum of an object."""
+
+
 def scheme(url: str) -> str:
     """The part before `://`, in lower case; "" for a path. Raises ConfigError for user info."""
     name, found, rest = url.partition("://")
@@ -29,6 +33,11 @@ def scheme(url: str) -> str:
             "user info in a source's URL", hint="name a profile or a credentials_file in storage_options"
         )
     return name.lower()
+
+
+def states_checksums(url: str) -> bool:
+    """Whether a source of this kind may state a checksum of an object that is read from it."""
+    return scheme(url) not in SILENT
 
 
 def folder(url: str) -> str:

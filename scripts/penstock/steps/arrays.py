@@ -16,7 +16,14 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from penstock.cluster.port import ArraySpec, State, Status
-from penstock.errors import FailedError, LockedError, NoSpaceError, SourceChangedError, TransientError
+from penstock.errors import (
+    FailedError,
+    FindingsError,
+    LockedError,
+    NoSpaceError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
 from penstock.storage import durable
@@ -303,6 +310,11 @@ def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
         lines += [free] if (free := _free(watch)) else []
     elif codes == {5}:
         kind, hint = SourceChangedError, "list the source again: `penstock list`, then the same command"
+    elif codes == {FindingsError.exit_code}:
+        kind = FindingsError
+        hint = (
+            "what could be proven is kept; lower `verify.source_checksum`, or have the source state checksums"
+        )
     lines += [hint]
     return kind(
         f"{watch.step}: {units.counted(len(missing), 'element')} did not finish",

@@ -134,6 +134,7 @@ def _work(
             run=info.run,
             attempt=attempt,
             host=host_name(),
+            verify=verify_config(known(VerifyConfig, info.config["verify"])),
             gid=group_id(dataset.permissions),
             base=base,
         )

@@ -12,17 +12,21 @@ import contextlib
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import PlanConfig, dataset_config, known
+from penstock.config.model import PlanConfig, VerifyConfig, dataset_config, known, verify_config
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, cost, decide, parts
-from penstock.errors import PenstockError
+from penstock.errors import PenstockError, PreflightError
+from penstock.formats.listing import read_listing
 from penstock.formats.shards import ShardWriter
+from penstock.sources.opening import states_checksums
 from penstock.steps import base as bases
 from penstock.steps import forecast, receipts, runbook
+from penstock.steps.evidence import unprovable
 from penstock.steps.forecast import BLOCK, Totals
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.storage import durable, permissions, target
+from penstock.storage.failures import printable
 from penstock.views import units
 
 if TYPE_CHECKING:
@@ -36,12 +40,15 @@ if TYPE_CHECKING:
 
 STEP = "plan"
 SHOWN_EVERY = 0.2
+SHOWN = 20
+"""Files that a refusal names."""
 
 
 def run(context: Context, dataset: str) -> dict[str, Any]:
     """Plan the run that list made or met. Returns the receipt:
     {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, shards
-    (their number), base, folders, why}. Raises NoSpaceError with the figures, before anything moves.
+    (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
+    files that can never be proven as required, before anything moves.
     """
     layout = context.layout(dataset)
     info, folder = runbook.open_run(layout, context.run)
@@ -50,6 +57,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         receipt = _receipt(info, _published_plan(info, folder), published=True)
     else:
         with holding(context, dataset, info.run, STEP):
+            _refuse_unprovable(context, info, folder)
             why = drop_stale(context, layout, info, folder)
             if why:
                 context.emit("note", dataset, STEP, text=f"{why}: it is made anew")
@@ -92,6 +100,8 @@ class _Planner:
         self.dataset: DatasetConfig = dataset_config(info.config["dataset"])
         self.plan = PlanConfig(**known(PlanConfig, info.config["plan"]))
         self.base = bases.none("")
+        verify = verify_config(known(VerifyConfig, info.config["verify"]))
+        self.require = verify.source_checksum == "require"
 
     def batches(self) -> Iterator[list[Entry]]:
         shown, files, size = 0.0, 0, 0
@@ -102,6 +112,9 @@ class _Planner:
         )
         for batch in rows:
             self.context.stop.check()
+            if self.require:
+                # What was published without a proof is read again, to be proven now.
+                batch = [e._replace(reuse="") if _weak(e.reuse) else e for e in batch]
             yield batch
             files += len(batch)
             size += sum(entry.size for entry in batch)
@@ -172,6 +185,41 @@ class _Planner:
                     yield entry
                 else:
                     yield from parts(entry, giant, part)
+
+
+def _weak(reuse: str) -> bool:
+    """Whether what a linked file would bring along is no proof of its source."""
+    return bool(reuse) and (*reuse.split(" "), "")[1] in ("size", "")
+
+
+def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> None:
+    """Raises PreflightError with the files that no checksum can ever prove, where one is required."""
+    verify = verify_config(known(VerifyConfig, info.config["verify"]))
+    if verify.source_checksum != "require":
+        return
+    plan = PlanConfig(**known(PlanConfig, info.config["plan"]))
+    stated = [states_checksums(url) for url in info.sources]
+    later = verify.digests if verify.whole_file_digest else ()
+    named: list[str] = []
+    count = 0
+    for batch in read_listing(folder.listing):
+        context.stop.check()
+        for entry in batch:
+            giant = entry.size >= plan.giant_bytes and entry.size > plan.part_bytes
+            why = unprovable(entry, stated=stated[entry.source], giant=giant, later=later)
+            if why:
+                count += 1
+                if len(named) < SHOWN:
+                    named.append(f"{printable(entry.path)}: {why}")
+    if count:
+        more = [f"and {count - SHOWN} more"] if count > SHOWN else []
+        raise PreflightError(
+            f"{units.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
+            where=info.dataset,
+            why="\n  ".join(["", *named, *more]),
+            hint="have the checksum files beside the data name them, leave them out by `exclude`, or set "
+            "`verify.source_checksum: auto`",
+        )
 
 
 def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:

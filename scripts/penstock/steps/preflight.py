@@ -13,6 +13,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import NoSpaceError, PenstockError, PreflightError
+from penstock.sources.opening import states_checksums
+from penstock.steps.evidence import beyond
 from penstock.steps.filtering import Filter
 from penstock.steps.gathering import apart, open_sources, ordered
 from penstock.storage import permissions, target
@@ -44,6 +46,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     checked.append(_interpreter())
     checked.append(_target(context, layout, warnings))
     checked.append(_group(config))
+    _evidence(context, config, layout)
     checked.extend(_sources(context, config, layout))
     steps = [*ELEMENTS, *context.config.cluster.on_nodes]
     warnings.extend(context.cluster.check(steps))
@@ -124,6 +127,29 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
         )
     room = f"{units.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
+
+
+def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) -> None:
+    """Raises PreflightError for proofs that are asked for and can never be had here."""
+    verify = context.config.verify
+    stated = bool(config.checksums) or any(states_checksums(source.url) for source in config.sources)
+    silent = [source.url for source in config.sources if not states_checksums(source.url)]
+    if verify.source_checksum == "require" and silent and not config.checksums:
+        raise PreflightError(
+            "this source never states a checksum, and one is required of every file",
+            where=", ".join(silent),
+            hint=f"name checksum files beside the data in `datasets.{config.name}.checksums`, or set "
+            "`verify.source_checksum: auto`",
+        )
+    hosts = 1 if context.cluster.kind == "local" else context.config.cluster.options.max_elements
+    why = beyond(verify, kind=facts(layout.root).kind, hosts=hosts, stated=stated)
+    if why:
+        raise PreflightError(
+            f"the grade {verify.minimum_grade} cannot be reached",
+            where="verify.minimum_grade",
+            why=why,
+            hint="lower it, or change what keeps files from it",
+        )
 
 
 def _group(config: DatasetConfig) -> str:

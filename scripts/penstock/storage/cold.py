@@ -36,7 +36,8 @@ BLOCK = 1 << 20
 _ALIGN = 4096
 _OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WINDOW = 1 << 30
-_CACHED_ONLY = frozenset({"tmpfs", "ramfs"})
+CACHED_ONLY = frozenset({"tmpfs", "ramfs"})
+"""Kinds of file systems whose bytes are nowhere but in the page cache."""
 _cachestat_works = True
 
 
@@ -57,7 +58,7 @@ class ColdReader:
         self._parent: str | None = None
         self._parent_fd = -1
         self._direct = facts.direct
-        self._droppable = facts.kind not in _CACHED_ONLY
+        self._droppable = facts.kind not in CACHED_ONLY
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
 
