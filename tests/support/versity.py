@@ -72,10 +72,11 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
 
 
 class Versity:
-    """`with Versity(folder) as server:`; buckets are the folders below `folder`."""
+    """`with Versity(folder) as server:`; buckets are the folders below `folder`. `log`: the file that gets
+    a line for each request, as S3's access logs have it."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, *, log: Path | None = None) -> None:
+        self.folder, self.log = folder, log
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint = ""
 
@@ -86,6 +87,7 @@ class Versity:
                 port = free.getsockname()[1]
             self._process = subprocess.Popen(
                 [str(program), "--access", ACCESS, "--secret", SECRET, "--port", f"127.0.0.1:{port}",
+                 *(["--access-log", str(self.log)] if self.log else []),
                  "--keep-alive", "--quiet", "posix", str(self.folder)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
