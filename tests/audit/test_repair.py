@@ -55,6 +55,18 @@ def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
         ]
         assert (data / "giant").read_bytes() == FILES["giant"]
 
+        # A part that no audit named, and that is bad by now, is not carried over into the new file.
+        flip(data / "giant", 3 * MIB)
+        auditing.run(context, "data")
+        flip(data / "giant", 9 * MIB)
+        before = len(server.requests())
+        assert repairing.run(context, "data")["fetched_bytes"] == 2 * MIB
+        assert sorted(r.range for r in server.requests()[before:] if r.method == "GET") == [
+            f"bytes={3 * MIB}-{4 * MIB - 1}",
+            f"bytes={9 * MIB}-{10 * MIB - 1}",
+        ]
+        assert (data / "giant").read_bytes() == FILES["giant"]
+
         # What is no longer the published version is not fetched, and its damage stays as it is.
         for name in ("same", "changed", "gone"):
             flip(data / name, 100)

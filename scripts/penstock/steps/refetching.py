@@ -1,7 +1,8 @@
 """One damaged file made anew, from the source's pinned version, and only where it is damaged.
 
-A file is fetched whole; of a giant only the damaged parts are, one ranged read each, and the
-others are copied from what is there, every byte compared with the manifest on the way.
+A file is fetched whole; of a giant only the damaged parts are, one ranged read each, and the others are
+copied from what is there by the file system itself where it can. Every byte of the new file is read back
+and compared with the manifest before it takes the old one's place.
 """
 
 from __future__ import annotations
@@ -10,7 +11,8 @@ import contextlib
 import os
 import random
 import threading
-from typing import TYPE_CHECKING, Any
+from concurrent.futures import ThreadPoolExecutor, wait
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import xxhash
 
@@ -28,18 +30,23 @@ from penstock.sources.opening import credentials, open_source
 from penstock.storage.cold import ColdReader
 from penstock.storage.facts import facts
 from penstock.storage.failures import printable
+from penstock.storage.mending import copy_range, write_at
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig
     from penstock.core.findings import Finding
     from penstock.core.model import Record
     from penstock.sources.port import Reader, Source
+    from penstock.steps.context import Stop
     from penstock.storage.mending import Mender
 
 DIGEST_BYTES = 16
+PARTS_AT_ONCE = 8
+"""Of all giants that are repaired at a time."""
+T = TypeVar("T")
 
 
 class Fetcher:
@@ -47,6 +54,8 @@ class Fetcher:
 
     def __init__(self, dataset: DatasetConfig, seal: Mapping[str, Any], engine: EngineConfig) -> None:
         self.attempts = engine.attempts
+        self.pool = ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="parts")
+        """Works on parts; nothing that it does waits for another part."""
         self.fetched = 0
         """Bytes read from the sources."""
         self._lock = threading.Lock()
@@ -82,6 +91,7 @@ class Fetcher:
             self.fetched += size
 
     def close(self) -> None:
+        self.pool.shutdown()
         for reader in self._readers.values():
             reader.close()
         self._readers.clear()
@@ -90,55 +100,120 @@ class Fetcher:
 def is_right(record: Record, parts: tuple[int, ...], data: Path) -> bool:
     """Whether a file (or these parts of a giant) reads back as published: somebody has repaired it,
     or an earlier repair that was stopped."""
-    size = part_bytes(record)
     with contextlib.suppress(PenstockError), ColdReader(data, facts(data)) as cold:
-        for number in parts:
-            length = min(size, record.size - number * size)
-            digest = xxhash.xxh3_128()
-            seen = cold.read(record.path, number * size, length, digest.update)
-            if seen.stat.st_size != record.size or digest.digest() != _part(record, number):
-                return False
-        if not parts:
-            read = _Digest(record)
-            seen = cold.read(record.path, 0, record.size, read.update)
-            return seen.stat.st_size == record.size and read.right()
-        return True
+        if parts:
+            return all(read_back(cold, record.path, record, number)[0] for number in parts)
+        read = _Digest(record)
+        seen = cold.read(record.path, 0, record.size, read.update)
+        return seen.stat.st_size == record.size and read.right()
     return False
 
 
+def read_back(cold: ColdReader, path: str, record: Record, number: int) -> tuple[bool, str]:
+    """Whether one part of a giant, read from `path`, is as published; and how it was read."""
+    size = part_bytes(record)
+    digest = xxhash.xxh3_128()
+    seen = cold.read(path, number * size, min(size, record.size - number * size), digest.update)
+    return seen.stat.st_size == record.size and digest.digest() == _part(record, number), seen.method
+
+
 def refetch(
-    record: Record,
-    finding: Finding,
-    data: Path,
-    mender: Mender,
-    fetcher: Fetcher,
-    wait: Callable[[float], bool],
+    record: Record, finding: Finding, data: Path, mender: Mender, fetcher: Fetcher, stop: Stop
 ) -> str:
     """Replace one file by what the manifest says it is; how it was read back afterwards.
 
     Raises SourceChangedError or ObjectError when the source does not have these bytes any more:
-    the file then stays as it is. `wait(seconds)` is True when the run is to stop.
+    the file then stays as it is.
     """
-    seen = facts(data)
     method = ""
 
     def fill(fd: int, temporary: str) -> None:
         nonlocal method
         if record.parts:
-            _fill_giant(record, finding, fd, mender, fetcher, wait)
-        else:
-            _fetch(_entry(record), 0, record.size, record.digest, fd, fetcher, record, wait)
+            method = _Giant(record, finding, data, mender, fetcher, stop).fill(fd, temporary)
+            return
+        _fetch(_entry(record), 0, record.size, record.digest, fd, fetcher, record, stop)
         os.fsync(fd)
         read = _Digest(record)
-        with ColdReader(data, seen) as cold:
+        with ColdReader(data, facts(data)) as cold:
             method = cold.read(temporary, 0, record.size, read.update).method
         if not read.right():
-            raise IntegrityError(
-                "the repaired file does not read back as written", where=printable(record.path)
-            )
+            raise _unlike(record)
 
     mender.replace(record.path, record.mtime_ns, fill)
     return method
+
+
+def _unlike(record: Record) -> IntegrityError:
+    return IntegrityError("the repaired file does not read back as written", where=printable(record.path))
+
+
+class _Giant:
+    """One giant made anew, many parts at once: the damaged ones from the source, the others from the file
+    that is there, and all of them read back."""
+
+    def __init__(
+        self, record: Record, finding: Finding, data: Path, mender: Mender, fetcher: Fetcher, stop: Stop
+    ) -> None:
+        self._record, self._finding, self._data = record, finding, data
+        self._mender, self._fetcher, self._stop = mender, fetcher, stop
+        self._numbers = range(len(record.parts) // DIGEST_BYTES)
+        self._methods: set[str] = set()
+        self._facts = facts(data)
+
+    def fill(self, fd: int, temporary: str) -> str:
+        """Every part of it durable and read back; the weakest way in which that was done."""
+        os.ftruncate(fd, self._record.size)
+        with self._mender.old(self._record.path) as old:
+            self._all(lambda number: self._make(number, fd, old), self._numbers)
+        os.fsync(fd)
+        wrong = [
+            n for n, good in zip(self._numbers, self._look(temporary, self._numbers), strict=True) if not good
+        ]
+        if wrong:
+            # What was thought to be good in the file that is there is not, or was not copied as it is.
+            self._all(lambda number: self._from_source(number, fd), wrong)
+            os.fsync(fd)
+            if not all(self._look(temporary, wrong)):
+                raise _unlike(self._record)
+        return max(self._methods, key=("direct", "dropped", "cached").index)
+
+    def _look(self, temporary: str, numbers: Sequence[int]) -> list[bool]:
+        return self._all(lambda number: self._reads_back(number, temporary), numbers)
+
+    def _all(self, work: Callable[[int], T], numbers: Sequence[int]) -> list[T]:
+        """In order. None of them runs any more when this returns or raises."""
+        futures = [self._fetcher.pool.submit(work, number) for number in numbers]
+        try:
+            return [future.result() for future in futures]
+        finally:
+            for future in futures:
+                future.cancel()
+            wait(futures)
+
+    def _make(self, number: int, fd: int, old: int | None) -> None:
+        self._stop.check()
+        offset, length = self._range(number)
+        if old is None or number in self._finding.parts or not copy_range(old, fd, offset, length):
+            self._from_source(number, fd)
+
+    def _from_source(self, number: int, fd: int) -> None:
+        self._stop.check()
+        offset, length = self._range(number)
+        entry = _entry(self._record)._replace(part=number, offset=offset, length=length)
+        digest = f"xxh3_128:{_part(self._record, number).hex()}"
+        _fetch(entry, offset, length, digest, fd, self._fetcher, self._record, self._stop)
+
+    def _reads_back(self, number: int, temporary: str) -> bool:
+        self._stop.check()
+        with ColdReader(self._data, self._facts) as cold:
+            good, method = read_back(cold, temporary, self._record, number)
+        self._methods.add(method)
+        return good
+
+    def _range(self, number: int) -> tuple[int, int]:
+        size = part_bytes(self._record)
+        return number * size, min(size, self._record.size - number * size)
 
 
 def _entry(record: Record) -> Entry:
@@ -146,43 +221,6 @@ def _entry(record: Record) -> Entry:
         record.path, record.key, record.size, record.token, record.modified_ns, record.source, record.version,
         length=record.size,
     )  # fmt: skip
-
-
-def _fill_giant(
-    record: Record,
-    finding: Finding,
-    fd: int,
-    mender: Mender,
-    fetcher: Fetcher,
-    wait: Callable[[float], bool],
-) -> None:
-    size = part_bytes(record)
-    os.ftruncate(fd, record.size)
-    with mender.old(record.path) as old:
-        for number, offset in enumerate(range(0, record.size, size)):
-            length = min(size, record.size - offset)
-            digest = f"xxh3_128:{_part(record, number).hex()}"
-            if old is not None and number not in finding.parts and _keep(old, fd, offset, length, digest):
-                continue
-            entry = _entry(record)._replace(part=number, offset=offset, length=length)
-            _fetch(entry, offset, length, digest, fd, fetcher, record, wait)
-
-
-def _keep(old: int, new: int, offset: int, length: int, digest: str) -> bool:
-    """Copy a part that is still good; False when it is not after all."""
-    hashed = xxhash.xxh3_128()
-    done = 0
-    while done < length:
-        try:
-            block = os.pread(old, min(BLOCK, length - done), offset + done)
-        except OSError:
-            return False
-        if not block:
-            return False
-        hashed.update(block)
-        _write(new, memoryview(block), offset + done)
-        done += len(block)
-    return f"xxh3_128:{hashed.hexdigest()}" == digest
 
 
 def _fetch(
@@ -193,7 +231,7 @@ def _fetch(
     fd: int,
     fetcher: Fetcher,
     record: Record,
-    wait: Callable[[float], bool],
+    stop: Stop,
 ) -> None:
     tried = 0
     while True:
@@ -208,8 +246,7 @@ def _fetch(
                 fetcher.renew(record)
             asked = error.after if isinstance(error, TransientError) else None
             # Spreading retries needs no secret randomness.
-            if wait(pause(tried, asked, random.random())):  # noqa: S311
-                raise
+            stop.wait(pause(tried, asked, random.random()))  # noqa: S311
 
 
 def _fetch_once(
@@ -224,7 +261,7 @@ def _fetch_once(
             if done + count > length:
                 raise IntegrityError("the body is longer than published", where=printable(record.path))
             hashed.update(buffer[:count])
-            _write(fd, buffer[:count], offset + done)
+            write_at(fd, buffer[:count], offset + done)
             done += count
         if done != length:
             raise TransientError(
@@ -239,12 +276,6 @@ def _fetch_once(
         raise IntegrityError(
             "the source's bytes are not those that were published", where=printable(record.path)
         )
-
-
-def _write(fd: int, view: memoryview, offset: int) -> None:
-    while view:
-        done = os.pwrite(fd, view, offset)
-        offset, view = offset + done, view[done:]
 
 
 def part_bytes(record: Record) -> int:

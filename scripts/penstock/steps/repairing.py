@@ -27,13 +27,13 @@ from penstock.storage.failures import printable, storage_error
 from penstock.storage.mending import Mender
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.steps.auditbook import Audit
-    from penstock.steps.context import Context
+    from penstock.steps.context import Context, Stop
 
 STEP = "repair"
 STREAMS = 8
@@ -110,7 +110,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
 
             def one(record: Record) -> _Done:
                 context.stop.check()
-                return _one(record, wanted[record.path], data, mender, fetcher, context.stop.event.wait)
+                return _one(record, wanted[record.path], data, mender, fetcher, context.stop)
 
             with ThreadPoolExecutor(STREAMS) as pool:
                 for number, result in enumerate(pool.map(one, records), 1):
@@ -141,20 +141,13 @@ def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
     return list(found.values())
 
 
-def _one(
-    record: Record,
-    finding: Finding,
-    data: Path,
-    mender: Mender,
-    fetcher: Fetcher,
-    wait: Callable[[float], bool],
-) -> _Done:
+def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: Fetcher, stop: Stop) -> _Done:
     try:
         # Entered also for a file that is right by now: a repair that was killed left the folder open.
         with mender.within(record.path.rpartition("/")[0]):
             if is_right(record, finding.parts, data):
                 return _Done(record.path, ALREADY)
-            return _Done(record.path, refetch(record, finding, data, mender, fetcher, wait))
+            return _Done(record.path, refetch(record, finding, data, mender, fetcher, stop))
     except PenstockError as error:
         if isinstance(error, (NoSpaceError, InterruptedRunError)):
             raise

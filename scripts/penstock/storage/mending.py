@@ -30,6 +30,7 @@ _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_AT_ONCE = 128
+_BLOCK = 1 << 20
 _REMOVE_IT = "nothing is deleted that penstock did not write: move it away, audit and repair again"
 
 
@@ -252,6 +253,39 @@ class Mender:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & 0o300 != 0o300:
             os.fchmod(fd, mode | 0o300)
+
+
+def copy_range(old: int, new: int, offset: int, length: int) -> bool:
+    """Copy these bytes between two files, by reference where the file system shares blocks, else within
+    it (servers may do it among themselves), else through this process. False when `old` cannot be read
+    or is too short. Nothing is compared. Raises OSError when `new` cannot be written."""
+    done = 0
+    try:
+        while done < length and (
+            count := os.copy_file_range(old, new, length - done, offset + done, offset + done)
+        ):
+            done += count
+    except OSError:
+        # Not here, not between these two, or a read error: the plain way tells which.
+        pass
+    buffer = memoryview(bytearray(min(_BLOCK, length - done)))
+    while done < length:
+        try:
+            count = os.preadv(old, [buffer[: length - done]], offset + done)
+        except OSError:
+            return False
+        if not count:
+            return False
+        write_at(new, buffer[:count], offset + done)
+        done += count
+    return True
+
+
+def write_at(fd: int, view: memoryview, offset: int) -> None:
+    """All of it. Raises OSError."""
+    while view:
+        done = os.pwrite(fd, view, offset)
+        offset, view = offset + done, view[done:]
 
 
 def _refuse_folder(parent: int, name: str) -> None:

@@ -1,0 +1,48 @@
+"""Bytes copied between two files by the file system, or by this process where it cannot."""
+
+from __future__ import annotations
+
+import os
+import random
+import tempfile
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.storage.mending import copy_range
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+DATA = random.Random(5).randbytes(3_000_001)
+
+
+@pytest.mark.parametrize("elsewhere", [False, True], ids=["one file system", "two"])
+def test_exactly_the_range_is_copied(tmp_path: Path, elsewhere: bool) -> None:
+    with tempfile.TemporaryFile(dir="/dev/shm" if elsewhere else tmp_path) as old:
+        old.write(DATA)
+        old.flush()
+        with (tmp_path / "new").open("w+b") as new:
+            os.ftruncate(new.fileno(), len(DATA))
+            assert copy_range(old.fileno(), new.fileno(), 1_000_000, 1_500_001)
+            assert copy_range(old.fileno(), new.fileno(), len(DATA) - 1, 1)
+            assert copy_range(old.fileno(), new.fileno(), 5, 0)
+            got = new.read()
+    wanted = bytearray(len(DATA))
+    wanted[1_000_000:2_500_001] = DATA[1_000_000:2_500_001]
+    wanted[-1:] = DATA[-1:]
+    assert got == wanted
+
+
+def test_a_file_that_ends_before_or_cannot_be_read_is_told(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(DATA[:1000])
+    with (tmp_path / "old").open("rb") as old, (tmp_path / "new").open("wb") as new:
+        assert not copy_range(old.fileno(), new.fileno(), 500, 501)
+    with (tmp_path / "old").open("ab") as old, (tmp_path / "new").open("wb") as new:
+        assert not copy_range(old.fileno(), new.fileno(), 0, 10)
+
+
+def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / "old").write_bytes(DATA)
+    with (tmp_path / "old").open("rb") as old, open("/dev/full", "wb") as new, pytest.raises(OSError):
+        copy_range(old.fileno(), new.fileno(), 0, 10)
