@@ -11,7 +11,7 @@ from tests.sources.conftest import dataset
 
 from penstock.config.model import SourceConfig
 from penstock.errors import ConfigError, PenstockError, PreflightError
-from penstock.sources import opening
+from penstock.sources import opening, s3_credentials
 from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
 from penstock.sources.posix import PosixSource
 from penstock.sources.s3 import S3Source, bucket_of
@@ -105,6 +105,38 @@ def test_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     assert found.expires is None
     assert resolve(s3(endpoint_url="http://there:2")).endpoint == "http://there:2"
     assert resolve(s3(client_kwargs={"endpoint_url": "http://there:3"})).endpoint == "http://there:3"
+
+
+@pytest.mark.parametrize(
+    ("more", "shared", "asked"),
+    [
+        ({}, "", False),
+        ({"AWS_SESSION_TOKEN": "new"}, "", False),
+        ({"AWS_SESSION_TOKEN": "new", "AWS_SECURITY_TOKEN": "old"}, "", False),
+        ({}, "[default]\nregion = eu-7\nendpoint_url = http://file:1\n", True),
+        ({"AWS_REGION": "ap-1"}, "[default]\nregion = eu-7\nendpoint_url = http://file:1\n", True),
+        ({"AWS_REGION": "ap-1", "AWS_ENDPOINT_URL": "http://e:1"}, "[default]\nregion = eu-7\n", False),
+        ({"AWS_PROFILE": "team"}, "[profile team]\nregion = eu-7\n", True),
+        ({"AWS_CREDENTIAL_EXPIRATION": "2099-01-01T00:00:00Z"}, "", True),
+    ],
+)
+def test_keys_of_the_environment_are_those_that_botocore_finds(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, more: dict[str, str], shared: str, asked: bool
+) -> None:
+    (tmp_path / "config").write_text(shared)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / ("config" if shared else "none")))
+    given = {"AWS_ACCESS_KEY_ID": "AKIA", "AWS_SECRET_ACCESS_KEY": SECRET, **more}
+    for name, value in given.items():
+        monkeypatch.setenv(name, value)
+    sessions = []
+    made = s3_credentials._session
+    monkeypatch.setattr(s3_credentials, "_session", lambda o: sessions.append(o) or made(o))  # type: ignore[func-returns-value]
+    found = resolve(s3())
+    assert bool(sessions) == asked
+    # And what botocore itself finds.
+    monkeypatch.setattr(s3_credentials, "_of_environment", lambda *_, **__: None)
+    assert found == resolve(s3())
 
 
 def test_a_profile(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

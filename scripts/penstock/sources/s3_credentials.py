@@ -32,6 +32,7 @@ _NAMES = {
     "session_token": "session",
     "token": "session",
 }
+_ASKS_BOTOCORE = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "BOTO_CONFIG")
 HINT = "see `storage_options` in the README: profile, credentials_file or anon"
 
 
@@ -53,23 +54,10 @@ class S3Credentials:
 def resolve(config: SourceConfig) -> S3Credentials:
     """Raises PreflightError when there are none, or when they are not kept safely."""
     options = config.storage_options
-    session = None
-    if not options.get("anon") and not options.get("credentials_file"):
-        session = _session(options)
-    region = (
-        _option(options, "region", "region_name")
-        or os.environ.get("AWS_REGION")
-        or os.environ.get("AWS_DEFAULT_REGION")
-        or (session and session.get_config_variable("region"))
-        or "us-east-1"
-    )
-    endpoint = (
-        _option(options, "endpoint_url")
-        or os.environ.get("AWS_ENDPOINT_URL_S3")
-        or os.environ.get("AWS_ENDPOINT_URL")
-        or (session and _profile_endpoint(session))
-        or ""
-    )
+    e = os.environ
+    region = _option(options, "region", "region_name") or e.get("AWS_REGION") or e.get("AWS_DEFAULT_REGION")
+    endpoint = _option(options, "endpoint_url") or e.get("AWS_ENDPOINT_URL_S3") or e.get("AWS_ENDPOINT_URL")
+    keys: Keys | None
     if options.get("anon"):
         keys = None
     elif options.get("credentials_file"):
@@ -77,8 +65,42 @@ def resolve(config: SourceConfig) -> S3Credentials:
             os.path.expanduser(str(options["credentials_file"])), str(options.get("profile") or "")
         )
     else:
-        keys = _botocore_keys(session, config.url, bool(options.get("instance_metadata")))
-    return S3Credentials(keys, str(region), str(endpoint))
+        keys = _of_environment(options, decided=bool(region and endpoint))
+        if keys is None:
+            session = _session(options)
+            region = region or session.get_config_variable("region")
+            endpoint = endpoint or _profile_endpoint(session)
+            keys = _botocore_keys(session, config.url, bool(options.get("instance_metadata")))
+    return S3Credentials(keys, str(region or "us-east-1"), str(endpoint or ""))
+
+
+def _of_environment(options: Any, *, decided: bool) -> Keys | None:
+    """What botocore would find first, without loading it (0.2 s of CPU in each step that speaks to the
+    store). `decided`: the shared files have no say in region and endpoint.
+
+    | keys in the environment | a profile is named, or the keys end | decided, or no shared files | answer  |
+    |-------------------------|-------------------------------------|-----------------------------|---------|
+    | no                      |                                     |                             | None    |
+    | yes                     | yes                                 |                             | None    |
+    | yes                     | no                                  | no                          | None    |
+    | yes                     | no                                  | yes                         | the keys|
+
+    None: ask botocore.
+    """
+    e = os.environ
+    access, secret = e.get("AWS_ACCESS_KEY_ID"), e.get("AWS_SECRET_ACCESS_KEY")
+    if not access or not secret or options.get("profile") or any(e.get(name) for name in _ASKS_BOTOCORE):
+        return None
+    if not decided:
+        shared = (
+            e.get("AWS_CONFIG_FILE") or "~/.aws/config",
+            e.get("AWS_SHARED_CREDENTIALS_FILE") or "~/.aws/credentials",
+            "~/.boto",
+            "/etc/boto.cfg",
+        )
+        if any(os.path.lexists(os.path.expanduser(name)) for name in shared):
+            return None
+    return Keys(access, secret, e.get("AWS_SECURITY_TOKEN") or e.get("AWS_SESSION_TOKEN") or "")
 
 
 def _option(options: Any, *names: str) -> Any:
