@@ -98,7 +98,7 @@ def _of_environment(options: Any, *, decided: bool) -> Keys | None:
             "~/.boto",
             "/etc/boto.cfg",
         )
-        if any(os.path.lexists(os.path.expanduser(name)) for name in shared):
+        if any(name != os.devnull and os.path.lexists(os.path.expanduser(name)) for name in shared):
             return None
     return Keys(access, secret, e.get("AWS_SECURITY_TOKEN") or e.get("AWS_SESSION_TOKEN") or "")
 
