@@ -88,6 +88,38 @@ class StorageContract:
         assert (place / "g/iant").read_bytes() == content
         assert os.stat(place / "g/iant").st_mtime_ns == TIME
 
+    def test_holes_stay_holes(self, place: Path) -> None:
+        """Also at the end, and in a file large enough to have its blocks reserved."""
+        data, gap = os.urandom(1 << 16), 3 << 20
+        with Barrier(place) as barrier, make_writer(place) as writer:
+            pending = writer.begin("d/f", len(data) + 2 * gap, holes=True)
+            pending.skip(gap)
+            pending.write_all(memoryview(data))
+            pending.skip(gap)
+            writer.finish(pending, TIME)
+            barrier.wait()
+        content = bytes(gap) + data + bytes(gap)
+        seen = os.stat(place / "d/f")
+        assert (place / "d/f").read_bytes() == content
+        assert seen.st_mtime_ns == TIME
+        assert seen.st_blocks * 512 < 4 * len(data)
+        with ColdReader(place, facts(place)) as reader:
+            got = hashlib.sha256()
+            reader.read("d/f", 0, len(content), got.update)
+            assert got.digest() == hashlib.sha256(content).digest()
+
+    def test_a_hole_in_a_giant_is_zeros_whatever_lay_there(self, place: Path) -> None:
+        (place / "g").write_bytes(b"x" * (5 << 20))
+        with make_writer(place) as writer:
+            for start in (1 << 20, 3 << 20):
+                pending = writer.begin_part("g", 5 << 20, start, 1 << 20)
+                pending.skip((1 << 20) - 5)
+                pending.write_all(memoryview(b"12345"))
+                writer.finish_part(pending, TIME)
+        one = bytes((1 << 20) - 5) + b"12345"
+        x = b"x" * (1 << 20)
+        assert (place / "g").read_bytes() == x + one + x + one + x
+
     @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_001, (1 << 20) + 5])
     def test_read_back_truthfully(self, place: Path, size: int) -> None:
         content = os.urandom(size)

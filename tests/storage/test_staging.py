@@ -7,7 +7,7 @@ import os
 import stat
 import subprocess
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.contracts.storage_contract import TIME, make_writer, put
@@ -18,9 +18,6 @@ from penstock.errors import FailedError, NoSpaceError, ObjectError, PenstockErro
 from penstock.storage import beneath
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.staging import TEMPORARY, prepare_process
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
@@ -85,6 +82,32 @@ def test_a_giant_that_is_longer_than_planned_is_cut(folder: Path) -> None:
         pending.write_all(memoryview(b"abcd"))
         writer.finish_part(pending)
     assert (folder / "long").read_bytes() == b"1234abcd"
+
+
+def test_a_hole_where_no_hole_can_be_made(folder: Path) -> None:
+    """A file system without fallocate: what lies there is looked at, and only what is not zeros is
+    written over."""
+    strace = need("strace")
+    (folder / "data").mkdir()
+    with open(folder / "data/g", "wb") as file:
+        file.write(b"x" * (3 << 20))
+        file.truncate(9 << 20)
+    script = (
+        "import sys; from pathlib import Path; from tests.contracts.storage_contract import make_writer\n"
+        "with make_writer(Path(sys.argv[1])) as writer:\n"
+        "    pending = writer.begin_part('g', 9 << 20, 1, (9 << 20) - 2)\n"
+        "    pending.skip((9 << 20) - 2)\n"
+        "    writer.finish_part(pending)\n"
+    )
+    trace = folder / "trace"
+    subprocess.run(
+        [strace, "-f", "-qq", "-o", str(trace), "-e", "trace=fallocate,pwrite64",
+         "-e", "inject=fallocate:error=EOPNOTSUPP", sys.executable, "-c", script, str(folder / "data")],
+        check=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    assert (folder / "data/g").read_bytes() == b"x" + bytes((9 << 20) - 1)
+    assert trace.read_text().count("pwrite64(") == 3
+    assert os.stat(folder / "data/g").st_blocks * 512 < 4 << 20
 
 
 def test_a_giant_never_grows_into_another_file(folder: Path) -> None:

@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
 # Cheapest first; among equals the longest.
 RANK = ("crc64nvme", "crc32c", "xxh3_128", "xxh64", "crc32", "sha256", "sha1", "sha512", "md5")
+SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})
+"""Slower on one core than bytes are read, hashed and written there."""
 COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
 
 
@@ -206,6 +208,11 @@ class Sums:
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""
         return bool(self._sums)
+
+    @property
+    def slow(self) -> bool:
+        """Whether it is worth a thread of its own."""
+        return any(str(one).partition(":")[0] in SLOW for one in self._sums)
 
     def update(self, block: Any) -> None:
         for one in self._sums.values():

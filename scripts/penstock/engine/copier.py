@@ -12,9 +12,10 @@ import xxhash
 
 from penstock.engine.checks import Sums
 from penstock.engine.journal import row_line
-from penstock.engine.stream import BLOCK, Stopped, Stream
-from penstock.errors import IntegrityError, TransientError, UnprovenError
-from penstock.sources.port import WholeReader
+from penstock.engine.pump import Pump, long, short
+from penstock.engine.stream import BLOCK, Stream
+from penstock.errors import UnprovenError
+from penstock.sources.port import Sparse, WholeReader
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry
     from penstock.engine.jobs import Sources
     from penstock.sources.port import Body, Reader
-    from penstock.storage.staging import Pending, Writer
+    from penstock.storage.staging import Writer
 
 _hash = xxhash.xxh3_128_hexdigest
 
@@ -48,6 +49,7 @@ class Copier(Stream):
         super().__init__(**common)
         self.sources, self.writer, self.base = sources, writer, base
         self.require, self.later = require, later
+        self.pump = Pump(self, writer.alive)
         self.readers: dict[int, Reader] = {}
         self.wholes: dict[int, Callable[[Entry, memoryview], bool]] = {}
 
@@ -90,10 +92,10 @@ class Copier(Stream):
         while read < length:
             more = body.readinto(view[read:])
             if not more:
-                raise _short(entry, read, length)
+                raise short(entry, read, length)
             read += more
         if read > length or body.readinto(view[read:]):
-            raise _long(entry, length)
+            raise long(entry, length)
         body.close()
         return self._judged(row, entry, view[:length], body.claims)
 
@@ -118,11 +120,11 @@ class Copier(Stream):
         if self.require:
             self._require(entry, sums)
         if entry.part < 0:
-            pending = writer.begin(entry.path, length)
+            pending = writer.begin(entry.path, length, holes=isinstance(body, Sparse))
         else:
             pending = writer.begin_part(entry.path, entry.size, entry.offset, length)
         try:
-            digest = self._pump(entry, body, pending, sums or None, length)
+            digest = self.pump.run(entry, body, pending, sums or None, length)
             body.close()
             grade, proof = sums.judge()
         except BaseException:
@@ -148,54 +150,9 @@ class Copier(Stream):
             why=f"{stated} cannot be checked" if stated else "the source states none",
         )
 
-    def _pump(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
-        """The hot loop of large objects: 1 MiB at a time through one aligned buffer."""
-        view, counters, slot, limiter = self.view, self.counters, self.slot, self.limiter
-        stopping, alive, write = self.stopping, self.writer.alive, pending.write_all
-        digest = xxhash.xxh3_128()
-        hashed = digest.update
-        block = view[:BLOCK]
-        done = 0
-        while done < length:
-            want = min(BLOCK, length - done)
-            if limiter:
-                limiter.take(want)
-            read = 0
-            # Blocks are filled: the target gets whole aligned ones however the source drips.
-            while read < want:
-                more = body.readinto(block[read:want] if read or want < BLOCK else block)
-                if not more:
-                    raise _short(entry, done + read, length)
-                read += more
-            data = block[:read]
-            hashed(data)
-            if sums:
-                sums.update(data)
-            alive(pending)
-            write(data)
-            done += read
-            counters[slot] += read
-            if stopping.is_set():
-                raise Stopped
-        if body.readinto(view):
-            raise _long(entry, length)
-        return digest.hexdigest()
-
     def close(self) -> None:
         for reader in self.readers.values():
             reader.close()
         self.readers.clear()
         self.writer.close()
         super().close()
-
-
-def _short(entry: Entry, read: int, length: int) -> TransientError:
-    return TransientError(
-        "the body ended early", where=entry.key, why=f"{read} bytes came of the {length} that were listed"
-    )
-
-
-def _long(entry: Entry, length: int) -> IntegrityError:
-    return IntegrityError(
-        "the body is longer than listed", where=entry.key, why=f"{length} bytes were listed"
-    )

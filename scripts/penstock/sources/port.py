@@ -38,6 +38,20 @@ class Body(Protocol):
         """Drop it unread or half read; never raises."""
 
 
+@runtime_checkable
+class Sparse(Body, Protocol):
+    """The body of a file with holes. Reads end where a hole or the data does."""
+
+    certain: bool
+    """Whether the bytes of a gap are zeros for sure; else they are to be read and looked at."""
+
+    def gap(self) -> int:
+        """Bytes of the hole at this place within the range; 0 in data and at the end."""
+
+    def skip(self, count: int) -> None:
+        """Pass over `count` bytes of a gap, unread."""
+
+
 class Reader(Protocol):
     """Reads for ONE thread: owns a connection or folder descriptors, and reuses them."""
 

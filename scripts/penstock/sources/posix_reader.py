@@ -25,6 +25,8 @@ FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 FOLDERS_KEPT = 128
 LARGE = 4 << 20
+HOLES = 1 << 20
+"""Larger files are looked at for holes."""
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
@@ -152,6 +154,11 @@ class PosixReader:
         except BaseException:
             os.close(fd)
             raise
+        if found.st_blocks * 512 < found.st_size > HOLES:
+            # Few files have holes, and few workers need to know how to find them.
+            from penstock.sources.posix_sparse import SparseBody
+
+            return SparseBody(fd, key, found, offset, length)
         return PosixBody(fd, key, found, offset, length)
 
     def whole(self, entry: Entry, buffer: memoryview) -> bool:

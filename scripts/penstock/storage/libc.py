@@ -1,4 +1,4 @@
-"""The few system calls that Python does not offer: openat2, syncfs, fallocate, statfs, cachestat, mincore.
+"""The few calls that Python does not offer: openat2, syncfs, fallocate, statfs, cachestat, mincore, memcmp.
 
 Each raises OSError with the call's errno, like `os`; none of them retries.
 """
@@ -21,6 +21,7 @@ _LIBC.mmap.argtypes = [
 ]
 _LIBC.munmap.argtypes = [ctypes.c_void_p, ctypes.c_size_t]
 _LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
+_LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
 
 # The numbers are the same on every architecture (calls younger than Linux 5.1 are unified).
@@ -29,7 +30,16 @@ _CACHESTAT = 451
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _PROT_READ, _MAP_SHARED = 1, 1
+_KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
 PAGE = os.sysconf("SC_PAGESIZE")
+
+
+def syscall(number: int, *arguments: object) -> int:
+    """One system call by its number; other threads run meanwhile. Raises OSError."""
+    answer: int = _LIBC.syscall(number, *arguments)
+    if answer < 0:
+        raise _failed()
+    return answer
 
 
 class _OpenHow(ctypes.Structure):
@@ -78,6 +88,20 @@ def fallocate(fd: int, size: int) -> None:
     """Reserve blocks for `[0, size)`; never emulated by writing zeros, as glibc's other one does."""
     if _LIBC.fallocate(fd, 0, 0, size) != 0:
         raise _failed()
+
+
+def punch_hole(fd: int, offset: int, length: int) -> None:
+    """Give a range's blocks back: it reads as zeros afterwards. EOPNOTSUPP where there are no holes."""
+    if _LIBC.fallocate(fd, _PUNCH_HOLE | _KEEP_SIZE, offset, length) != 0:
+        raise _failed()
+
+
+def all_zeros(view: memoryview) -> bool:
+    """Whether a writable buffer holds zeros only, at the memory's speed."""
+    if len(view) == 0 or view[0]:
+        return len(view) == 0
+    start = ctypes.addressof(ctypes.c_char.from_buffer(view))
+    return bool(_LIBC.memcmp(start, start + 1, len(view) - 1) == 0)
 
 
 def statfs_type(path: str) -> int:

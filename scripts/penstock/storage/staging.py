@@ -38,8 +38,9 @@ class _ShortError(Exception):
 class Writer(Parts, Links):
     """Writes files below `data`; for one thread. `attempt` names this attempt in messages."""
 
-    def begin(self, path: str, size: int) -> Pending:
-        """A new temporary file in the folder of `path`, with its final mode and group."""
+    def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
+        """A new temporary file in the folder of `path`, with its final mode and group. Where it will
+        have holes, no blocks are reserved."""
         if time.monotonic() - self._looked > LOOK_EVERY:
             self._look()
         parent, name = split(path)
@@ -51,13 +52,14 @@ class Writer(Parts, Links):
                 fd = os.open(temporary, _NEW, self._file_mode, dir_fd=folder)
             except FileExistsError:
                 self._new_prefix()
-                return self.begin(path, size)
+                return self.begin(path, size, holes=holes)
         except OSError as error:
             raise storage_error(error, "cannot create", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, False, 0)
-        if self._chown or (size >= PREALLOCATE and self._preallocate):
+        reserve = 0 if holes else size
+        if self._chown or (reserve >= PREALLOCATE and self._preallocate):
             try:
-                self._dress(fd, size)
+                self._dress(fd, reserve)
             except BaseException as error:
                 self.discard(pending)
                 if isinstance(error, OSError):
@@ -70,6 +72,8 @@ class Writer(Parts, Links):
         is as before; the file is to be written anew, never synced again."""
         fd = pending.fd
         try:
+            if pending.holes:
+                os.ftruncate(fd, pending.size)
             if self._keep_mtime:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
             if self._fsync:

@@ -1,0 +1,167 @@
+"""The way of a large body's bytes: read, hash, check, write, a block at a time.
+
+Guarantees. Exactly the listed bytes are hashed, in order, and the digest is the same whatever holes
+the file has: a hole is hashed as the zeros that it reads as, and stays a hole in staging. What the
+file system does not vouch for is read and looked at. Memory is a block, or two where a slow sum goes
+beside.
+"""
+
+from __future__ import annotations
+
+import mmap
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from penstock.engine.stream import BLOCK, Stopped
+from penstock.errors import IntegrityError, TransientError
+from penstock.sources.port import Sparse
+from penstock.storage.libc import all_zeros
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from penstock.core.model import Entry
+    from penstock.engine.beside import Beside
+    from penstock.engine.checks import Sums
+    from penstock.engine.stream import Stream
+    from penstock.sources.port import Body
+    from penstock.storage.pending import Pending
+
+PIECE = 128 << 10
+"""Bytes of zeros that become a hole where the source's file system does not say for sure; and the
+zeros that are hashed for one, few enough to stay in a core's cache."""
+_ZEROS = memoryview(bytes(PIECE))
+BESIDE = 4 << 20
+"""Bytes from which on a body with a slow sum is worth a second thread and block."""
+
+
+class Pump:
+    """Of one stream. `alive` is asked before each block is written."""
+
+    def __init__(self, stream: Stream, alive: Callable[[Pending], None]) -> None:
+        self._stream, self._alive = stream, alive
+        self._second: memoryview | None = None
+
+    def run(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
+        """Move `length` bytes; their digest's hex. Raises TransientError for a body that ends early,
+        IntegrityError for one that is longer, Stopped, and what reading and writing raise."""
+        if isinstance(body, Sparse):
+            return self._with_holes(entry, body, pending, sums, length)
+        if sums is None or not sums.slow or length < BESIDE:
+            return self._plain(entry, body, pending, sums.update if sums else None, length)
+        # Few bodies need it, and it brings a pool of threads along.
+        from penstock.engine.beside import Beside
+
+        beside = Beside(sums.update, 2)
+        try:
+            return self._plain(entry, body, pending, beside.give, length, beside)
+        finally:
+            beside.end()
+
+    def _plain(
+        self,
+        entry: Entry,
+        body: Body,
+        pending: Pending,
+        update: Callable[[memoryview], object] | None,
+        length: int,
+        beside: Beside | None = None,
+    ) -> str:
+        """The hot loop: 1 MiB at a time through aligned buffers."""
+        stream, alive, write = self._stream, self._alive, pending.write_all
+        counters, slot, limiter, stopping = stream.counters, stream.slot, stream.limiter, stream.stopping
+        digest = xxhash.xxh3_128()
+        hashed = digest.update
+        block = stream.view[:BLOCK]
+        other = self._other() if beside else block
+        done = 0
+        while done < length:
+            want = min(BLOCK, length - done)
+            if limiter:
+                limiter.take(want)
+            if beside:
+                beside.room()
+                block, other = other, block
+            read = 0
+            # Blocks are filled: the target gets whole aligned ones however the source drips.
+            while read < want:
+                more = body.readinto(block[read:want] if read or want < BLOCK else block)
+                if not more:
+                    raise short(entry, done + read, length)
+                read += more
+            data = block[:read]
+            hashed(data)
+            if update:
+                update(data)
+            alive(pending)
+            write(data)
+            done += read
+            counters[slot] += read
+            if stopping.is_set():
+                raise Stopped
+        # Room of its own: the last block may still be worked on.
+        if body.readinto(stream.view[BLOCK:]):
+            raise long(entry, length)
+        return digest.hexdigest()
+
+    def _with_holes(
+        self, entry: Entry, body: Sparse, pending: Pending, sums: Sums | None, length: int
+    ) -> str:
+        """Gaps are passed over where they are certain, else read and left out when they are zeros."""
+        stream, alive, limiter = self._stream, self._alive, self._stream.limiter
+        certain, block = body.certain, stream.view[: BLOCK if body.certain else PIECE]
+        digest = xxhash.xxh3_128()
+
+        def took(data: memoryview) -> None:
+            digest.update(data)
+            if sums:
+                sums.update(data)
+            stream.counters[stream.slot] += len(data)
+            if stream.stopping.is_set():
+                raise Stopped
+
+        done = 0
+        while done < length:
+            gap = body.gap() if certain else 0
+            if gap:
+                for start in range(0, gap, PIECE):
+                    took(_ZEROS[: gap - start])
+                body.skip(gap)
+                alive(pending)
+                pending.skip(gap)
+                done += gap
+                continue
+            read = body.readinto(block[: length - done])
+            if not read:
+                raise short(entry, done, length)
+            data = block[:read]
+            if limiter:
+                limiter.take(read)
+            alive(pending)
+            if not certain and all_zeros(data):
+                pending.skip(read)
+            else:
+                pending.write_all(data)
+            took(data)
+            done += read
+        if body.readinto(stream.view[BLOCK:]):
+            raise long(entry, length)
+        return digest.hexdigest()
+
+    def _other(self) -> memoryview:
+        if self._second is None:
+            self._second = memoryview(mmap.mmap(-1, BLOCK))
+        return self._second
+
+
+def short(entry: Entry, read: int, length: int) -> TransientError:
+    return TransientError(
+        "the body ended early", where=entry.key, why=f"{read} bytes came of the {length} that were listed"
+    )
+
+
+def long(entry: Entry, length: int) -> IntegrityError:
+    return IntegrityError(
+        "the body is longer than listed", where=entry.key, why=f"{length} bytes were listed"
+    )

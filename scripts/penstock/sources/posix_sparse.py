@@ -1,0 +1,78 @@
+"""Files that take less room than their size: where their holes are, by SEEK_DATA and SEEK_HOLE.
+
+Guarantees. Data is never taken for a hole: what a file system states is relied upon only where it is
+known to count pages that wait for write-back as data (ext4, XFS, tmpfs). Elsewhere, and where the
+file system's kind cannot be told, it only says where to look: those bytes are read, and are a hole when
+they are zeros.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from functools import cache
+from pathlib import Path
+
+from penstock.sources.posix_reader import PosixBody, failure
+
+CERTAIN = frozenset({"ext4", "xfs", "tmpfs"})
+NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
+
+
+class SparseBody(PosixBody):
+    """One range of a file with holes (`port.Sparse`). A read ends where a hole or the data does."""
+
+    __slots__ = ("_in_gap", "_until", "certain")
+
+    def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
+        super().__init__(fd, key, found, offset, length)
+        self.certain = _kind(found.st_dev) in CERTAIN
+        self._until, self._in_gap = offset, False
+
+    def gap(self) -> int:
+        if self._at >= self._until and self._left:
+            self._look()
+        return self._until - self._at if self._in_gap else 0
+
+    def skip(self, count: int) -> None:
+        self._at += count
+        self._left -= count
+
+    def readinto(self, buffer: memoryview) -> int:
+        self.gap()
+        return super().readinto(buffer[: self._until - self._at])
+
+    def _look(self) -> None:
+        """The run of data or hole that begins here. A file that became shorter meanwhile seems to end in
+        a hole: `close` sees that it changed."""
+        at, end = self._at, self._at + self._left
+        self._until, self._in_gap = end, False
+        try:
+            data = os.lseek(self._fd, at, os.SEEK_DATA)
+            if data > at:
+                self._until, self._in_gap = min(data, end), True
+                return
+            hole = os.lseek(self._fd, at, os.SEEK_HOLE)
+        except OSError as error:
+            if error.errno == errno.ENXIO:
+                self._in_gap = True
+            elif error.errno not in NOT_TOLD:
+                raise failure(error, self._key) from None
+            return
+        if hole > at:
+            self._until = min(hole, end)
+
+
+@cache
+def _kind(device: int) -> str:
+    """The file system's type by the mount table; "" when it does not name the device."""
+    wanted = f"{os.major(device)}:{os.minor(device)}"
+    try:
+        table = Path("/proc/self/mountinfo").read_bytes().decode("utf-8", "surrogateescape")
+    except OSError:
+        return ""
+    for line in table.splitlines():
+        left, _, right = line.partition(" - ")
+        if left.split(" ")[2:3] == [wanted]:
+            return right.partition(" ")[0]
+    return ""
