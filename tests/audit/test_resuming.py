@@ -41,7 +41,7 @@ def large(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Context]:
         yield context
 
 
-def killed(context: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> None:
+def killed(context: Context, tmp_path: Path, moment: Callable[[Path], bool], limit: str = "1MiB/s") -> None:
     """Start an audit by its command, kill it (and so its elements) at the moment that is asked for."""
     target = context.config.target.root
     source = context.config.datasets["data"].sources[0].url
@@ -51,7 +51,7 @@ def killed(context: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> 
             {"target": {"root": str(target), "keep_free": "0B"}, "datasets": {"data": {"source": source}}}
         )
     )
-    command = [sys.executable, "-m", "penstock", "--config", str(config), "audit", "--limit", "1MiB/s"]
+    command = [sys.executable, "-m", "penstock", "--config", str(config), "audit", "--limit", limit]
     known = set(_folders(context))
     with subprocess.Popen(
         command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, process_group=0
@@ -104,6 +104,40 @@ def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable
     assert result["rows"] == COUNT
     # It is closed: the same question is a new audit from here.
     assert auditbook.open_audit(layout, audit.release, audit.seal, Choice()) is None
+
+
+def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path: Path) -> None:
+    """The controller stands still while its elements go on to their end; then it is killed."""
+    layout = large.layout("data")
+    stopped: list[int] = []
+
+    def ended(path: Path) -> bool:
+        if not stopped and _looked(path):
+            os.kill(_controller(layout.state), signal.SIGSTOP)
+            stopped.append(1)
+        return bool(stopped) and _settled(path)
+
+    killed(large, tmp_path, ended, limit="6MiB/s")
+    audit, end = next(auditbook.audits(layout))
+    assert end is None
+    result = auditing.run(large, "data")
+    assert result["audit"] == audit.id
+    assert result["resumed"] == COUNT, "nothing is read again"
+    assert sum(result["methods"].values()) == COUNT - 2
+    assert [f["path"] for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
+
+
+def _settled(path: Path) -> bool:
+    """Whether all elements have their receipts."""
+    plan = path / "plan.json"
+    if not plan.exists():
+        return False
+    return len(list(path.glob("receipts/audit/*.json"))) == len(json.loads(plan.read_text())["shards"])
+
+
+def _controller(state: Path) -> int:
+    """The process that holds the lock of audits."""
+    return int(json.loads((state / "audit.lock").read_text())["pid"])
 
 
 def test_an_audit_that_was_given_up_is_not_met_again(staged: Context) -> None:
