@@ -7,11 +7,8 @@ import contextlib
 import errno
 import logging
 import os
-import select
 import signal
 import sys
-import tempfile
-import traceback
 from typing import TYPE_CHECKING
 
 from penstock.errors import NoSpaceError, PenstockError
@@ -102,6 +99,9 @@ def _system(error: OSError, session: Session) -> int:
 
 
 def _unexpected(error: BaseException, session: Session) -> int:
+    import tempfile
+    import traceback
+
     if session.stop.event.is_set():
         logging.getLogger("penstock").warning("while stopping", exc_info=error)
         return 128 + session.stop.signal_number
@@ -135,6 +135,8 @@ def _say(text: str) -> None:
 
 
 def _stdout_is_closed() -> bool:
+    import select
+
     poll = select.poll()
     poll.register(sys.stdout.fileno(), 0)
     if any(event & select.POLLERR for _, event in poll.poll(0)):

@@ -60,7 +60,7 @@ def home() -> Path:
 
 def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     folder = home()
-    words = [sys.executable, "-m", "snakemake", "--snakefile", str(folder / "Snakefile")]
+    words = [sys.executable, "-m", "penstock.cli.workflow", "--snakefile", str(folder / "Snakefile")]
     words += ["--workflow-profile", str(folder / "profiles" / "default")]
     if parsed.backend == "slurm":
         words += ["--profile", str(folder / "profiles" / "slurm")]

@@ -114,7 +114,8 @@ class Session:
         from penstock.cluster.opening import open_cluster
 
         with self.display() as view:
-            yield Context(config, open_cluster(config.cluster, config.target.root), _logged(view), self.stop)
+            cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir)
+            yield Context(config, cluster, _logged(view), self.stop)
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:

@@ -60,10 +60,14 @@ class LocalCluster:
 
     kind = "local"
 
-    def __init__(self, config: ClusterConfig, *, cpus: int | None = None, grace: float = GRACE) -> None:
+    def __init__(
+        self, config: ClusterConfig, *, cpus: int | None = None, grace: float = GRACE,
+        changed: Callable[[], None] | None = None,
+    ) -> None:  # fmt: skip
         self._config = config
         self._cpus = cpus or len(os.sched_getaffinity(0))
         self._grace = grace
+        self._tell = changed or (lambda: None)
         self._arrays: dict[str, _Array] = {}
         self._changed = threading.Condition()
         self._wake_read, self._wake_write = -1, -1
@@ -127,7 +131,8 @@ class LocalCluster:
             self._await(chosen, None)
 
     def interval(self, waited: float) -> float:
-        """A twentieth of what was waited, so that the wait for the end stays within 5 %."""
+        """A twentieth of what was waited, so that the wait for the end stays within 5 % also for one
+        who is not told of changes."""
         return min(0.5, max(0.02, waited / 20))
 
     def holder_ended(self, job: str) -> bool | None:
@@ -163,6 +168,7 @@ class LocalCluster:
                 for array in self._arrays.values():
                     self._fill(array, poll)
                 self._changed.notify_all()
+            self._tell()
             ready = {fd for fd, _ in poll.poll()}
             if self._wake_read in ready and b"q" in os.read(self._wake_read, 4096):
                 return

@@ -52,6 +52,8 @@ class Document:
     def __init__(self, value: Any, lines: dict[KeyPath, int]) -> None:
         self.value = value
         self.lines = lines
+        self.content = b""
+        """Of the file that it was read from."""
 
     def line(self, path: KeyPath) -> int:
         """The line of a key, or of its nearest parent that has one."""
@@ -84,10 +86,12 @@ def read(path: Path) -> Document:
     if len(content) > MAX_BYTES:
         raise StrictYamlError("is larger than 1 MiB", 1)
     try:
-        return parse(content.decode("utf-8"))
+        document = parse(content.decode("utf-8"))
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise StrictYamlError("is not UTF-8 text", line) from error
+    document.content = content
+    return document
 
 
 def _scan(text: str) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import select
 import threading
+import weakref
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -17,14 +20,25 @@ if TYPE_CHECKING:
 
 @dataclass
 class Stop:
-    """Set by a signal; long loops look at it and leave tidily by `check`."""
+    """Set by a signal; long loops look at it and leave tidily by `check`. One thread waits."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
+    _stirred: int = -1
+    """A descriptor, not a lock: a signal's handler writes to it wherever it broke in."""
+
+    def __post_init__(self) -> None:
+        self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._stirred)
 
     def set(self, signal_number: int) -> None:
         self.signal_number = signal_number
         self.event.set()
+        self.stir()
+
+    def stir(self) -> None:
+        """End the `wait` that is under way, or the next one, at once. From any thread."""
+        os.eventfd_write(self._stirred, 1)
 
     def check(self) -> None:
         """Raises InterruptedRunError once a signal has come."""
@@ -32,8 +46,13 @@ class Stop:
             raise InterruptedRunError(self.signal_number)
 
     def wait(self, seconds: float) -> None:
-        """Wait that long, or leave by InterruptedRunError as soon as a signal comes."""
-        self.event.wait(seconds)
+        """Wait that long, or until something stirs; leave by InterruptedRunError as soon as a signal
+        comes."""
+        self.check()
+        poll = select.poll()
+        poll.register(self._stirred, select.POLLIN)
+        if poll.poll(seconds * 1000):
+            os.eventfd_read(self._stirred)
         self.check()
 
 

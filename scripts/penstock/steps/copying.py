@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
-from penstock.formats.shards import read_shard
 from penstock.steps import receipts, runbook
 from penstock.steps.arrays import run_array
 from penstock.steps.holding import holding
@@ -87,6 +86,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
 
 def _giants(folder: RunLayout, shards: Iterable[int]) -> Iterator[str]:
     """Paths of giants that have parts in these shards."""
+    from penstock.formats.shards import read_shard
+
     before = ""
     for index in sorted(shards):
         for batch in read_shard(folder.shard(index)):

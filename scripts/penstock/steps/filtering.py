@@ -8,8 +8,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pathspec import GitIgnoreSpec
-
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -56,6 +54,8 @@ class Filter:
 
 
 def _matcher(where: str, patterns: Sequence[str]) -> Callable[[str], bool]:
+    from pathspec import GitIgnoreSpec
+
     try:
         spec = GitIgnoreSpec.from_lines(["/**" if pattern == "**" else pattern for pattern in patterns])
     except ValueError as error:

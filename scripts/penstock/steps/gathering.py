@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.keys import Conflicts, Offenders, all_good, check_key
 from penstock.errors import ConfigError, PreflightError
-from penstock.formats.listing import ListingWriter
+from penstock.sources.port import Sharing
 from penstock.steps.filtering import Filter
-from penstock.steps.stated import attach
-from penstock.steps.stated import claims as stated_claims
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -28,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.config.model import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Listed
+    from penstock.formats.listing import ListingWriter
     from penstock.sources.port import Source
     from penstock.steps.context import Context
 
@@ -55,6 +54,7 @@ class Gathered:
     scanned: int
     ignored: dict[str, int]
     histogram: list[list[int]]
+    hard_links: dict[str, int]
 
 
 def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
@@ -116,6 +116,8 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
 def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path) -> Gathered:
     """List everything into `path`. Raises PreflightError with all offenders, or for nothing at
     all; then `path` was not made."""
+    from penstock.formats.listing import ListingWriter
+
     with ListingWriter(path) as writer:
         gathering = _Gathering(context, dataset, writer)
         for place in placed:
@@ -125,7 +127,13 @@ def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], p
     if dataset.checksums:
         digest, files, size = gathering.state(placed, path)
     return Gathered(
-        digest, files, size, gathering.scanned, dict(gathering.ignored), histogram(gathering.sizes)
+        digest,
+        files,
+        size,
+        gathering.scanned,
+        dict(gathering.ignored),
+        histogram(gathering.sizes),
+        dict(gathering.hard_links),
     )
 
 
@@ -149,6 +157,7 @@ class _Gathering:
         self._shown = 0.0
         self.scanned = 0
         self.ignored: Counter[str] = Counter()
+        self.hard_links: Counter[str] = Counter()
         self.sizes: Counter[int] = Counter()
 
     def one(self, place: Placed) -> None:
@@ -163,6 +172,8 @@ class _Gathering:
         for what, count in place.source.ignored.items():
             if count:
                 self.ignored[what] += count
+        if isinstance(place.source, Sharing):
+            self.hard_links.update(place.source.hard_links)
 
     def _batch(self, place: Placed, batch: Sequence[Listed]) -> None:
         self.scanned += len(batch)
@@ -219,6 +230,9 @@ class _Gathering:
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
         """Put what the checksum files state into the listing at `path`; they may themselves be left
         out by the filter. Raises PreflightError when there are none."""
+        from penstock.steps.stated import attach
+        from penstock.steps.stated import claims as stated_claims
+
         if not any(self._found.values()):
             raise PreflightError(
                 "there is no checksum file",

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.freezing import freeze, thaw
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
-from penstock.steps.arrays import run_array, still_alive
 from penstock.storage import durable, target
 
 if TYPE_CHECKING:
@@ -39,6 +38,8 @@ def folder(layout: DatasetLayout, step: str) -> RunLayout:
 
 def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
     """Do the step on a node; returns its result."""
+    from penstock.steps.arrays import still_alive
+
     layout = context.layout(dataset)
     target.prepare(layout)
     place = folder(layout, step)
@@ -57,6 +58,8 @@ def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
 
 
 def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Path) -> dict[str, Any]:
+    from penstock.steps.arrays import run_array
+
     receipt = place.receipt(step, INDEX)
     command = [
         context.config.cluster.python or sys.executable, "-m", "penstock", "--config", str(frozen),
