@@ -27,8 +27,8 @@ if TYPE_CHECKING:
     from penstock.engine.task import Report, RereadTask, StopCheck
 
 _NONE = (b"", "")
-COLD_STREAMS = 8
-"""Streams of each worker at first: a cold read is mostly waiting."""
+COLD_STREAMS = 4
+"""Streams of each worker at first: a cold read is mostly waiting, but small files wait together."""
 METHODS = ("unread", "cached", "dropped", "direct")
 
 

@@ -23,7 +23,7 @@ from penstock.errors import (
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from threading import Event
 
     from penstock.engine.shared import Limiter
@@ -81,6 +81,9 @@ class Stream:
         self.retries = self.linked = 0
         # One page more than a block: a read that must find the end always has room.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
+
+    def prepare(self, entries: Sequence[Sequence[Any]]) -> None:
+        """Told the rows that are to be done next, in this order, as plain tuples; raises nothing."""
 
     def do(self, row: int, entry: Any) -> Any:
         """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""

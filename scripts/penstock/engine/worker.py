@@ -130,6 +130,7 @@ class Worker:
         attempt, stopped = stream.attempt, self.stopping.is_set
         fatal: PenstockError | None = None
         done = 0
+        stream.prepare(entries[start:end])
         try:
             for i in range(start, end):
                 if stopped():

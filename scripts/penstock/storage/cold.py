@@ -25,16 +25,16 @@ from penstock.errors import IntegrityError
 from penstock.storage import libc
 from penstock.storage.beneath import Folders
 from penstock.storage.failures import printable, storage_error
+from penstock.storage.together import ALIGN, FLAGS, Together
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from penstock.storage.facts import StorageFacts
+    from penstock.storage.together import Range
 
 BLOCK = 1 << 20
-_ALIGN = 4096
-_OPEN = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _WINDOW = 1 << 30
 CACHED_ONLY = frozenset({"tmpfs", "ramfs"})
 """Kinds of file systems whose bytes are nowhere but in the page cache."""
@@ -61,11 +61,18 @@ class ColdReader:
         self._droppable = facts.kind not in CACHED_ONLY
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
+        self._together = Together(self._folder, _absent) if self._direct else None
 
     @property
     def passes(self) -> bool:
         """Whether this file system lets a reader pass the caches: then `cached` may pass, too."""
         return self._direct
+
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """What `read` will be asked for next, in this order: small ones are then read together. Nothing
+        needs to be kept to; what was expected before is forgotten."""
+        if self._together is not None:
+            self._together.expect(ranges)
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
@@ -74,8 +81,13 @@ class ColdReader:
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
-            if parent != self._parent:
-                self._parent_fd, self._parent = self._folders.get(parent), parent
+            if self._together is not None:
+                fetched = self._together.take((path, offset, length))
+                if fetched is not None:
+                    if length:
+                        consume(fetched.data)
+                    return Seen("direct" if fetched.cold else "cached", fetched.stat)
+            self._folder(parent)
             fd, direct = self._open(name)
             seen = os.fstat(fd)
             if not stat.S_ISREG(seen.st_mode):
@@ -92,6 +104,9 @@ class ColdReader:
                 os.close(fd)
 
     def close(self) -> None:
+        if self._together is not None:
+            self._together.close()
+            self._together = None
         self._folders.close()
         self._parent = None
         if self._root >= 0:
@@ -106,18 +121,24 @@ class ColdReader:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    def _folder(self, parent: str) -> int:
+        """Its descriptor, good until the next call."""
+        if parent != self._parent:
+            self._parent_fd, self._parent = self._folders.get(parent), parent
+        return self._parent_fd
+
     def _open(self, name: str) -> tuple[int, bool]:
         if self._direct:
             try:
-                return os.open(name, _OPEN | os.O_DIRECT, dir_fd=self._parent_fd), True
+                return os.open(name, FLAGS | os.O_DIRECT, dir_fd=self._parent_fd), True
             except OSError as error:
                 if error.errno != errno.EINVAL:
                     raise
-                fd = os.open(name, _OPEN, dir_fd=self._parent_fd)
+                fd = os.open(name, FLAGS, dir_fd=self._parent_fd)
                 if stat.S_ISREG(os.fstat(fd).st_mode):
                     self._direct = False
                 return fd, False
-        return os.open(name, _OPEN, dir_fd=self._parent_fd), False
+        return os.open(name, FLAGS, dir_fd=self._parent_fd), False
 
     def _pull(
         self,
@@ -134,8 +155,8 @@ class ColdReader:
         if length == 0:
             return "direct" if direct else "dropped"
         # Pages that the range covers in part are dropped only when they are named whole.
-        first = offset - offset % _ALIGN
-        whole = -(-(offset + length - first) // _ALIGN) * _ALIGN
+        first = offset - offset % ALIGN
+        whole = -(-(offset + length - first) // ALIGN) * ALIGN
         os.posix_fadvise(fd, first, whole, os.POSIX_FADV_DONTNEED)
         if direct:
             try:
@@ -163,8 +184,8 @@ class ColdReader:
     ) -> None:
         view, position, end = self._view, offset, offset + length
         while position < end:
-            start = position - position % _ALIGN
-            wanted = min(BLOCK, -(-(end - start) // _ALIGN) * _ALIGN)
+            start = position - position % ALIGN
+            wanted = min(BLOCK, -(-(end - start) // ALIGN) * ALIGN)
             try:
                 count = os.preadv(fd, [view[:wanted]], start)
             except OSError as error:

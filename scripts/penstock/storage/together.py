@@ -1,0 +1,177 @@
+"""Small files read together past the caches: opened one by one, read by one submission, one wait.
+
+A small file alone costs a thread a wait for the device, and the CPU more in waking threads and ringing
+the device's bell than in reading. Together the device has them all at once, merges neighbours and rings
+once. The evidence is that of `cold.ColdReader`: each file was opened O_DIRECT, its pages were dropped, and
+after its read none of the range was in this kernel's page cache.
+
+Whatever is not just so for a file (it is not there, has another size, its read failed) is left to a read
+of its own, which says what is wrong.
+"""
+
+from __future__ import annotations
+
+import errno
+import mmap
+import os
+import stat
+from collections import deque
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.storage.aio import Reads
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+
+Range = tuple[str, int, int]
+"""Path, offset, bytes."""
+ROOM = 1 << 20
+MOST = 64
+LARGE = 256 << 10
+"""From here on a read is worth a call of its own."""
+ALIGN = 4096
+_REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
+FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+
+
+class Fetched(NamedTuple):
+    """What came of one range; its bytes are good until the next `take`."""
+
+    stat: os.stat_result
+    """From before the read."""
+    cold: bool
+    """No page of the range was in memory after it was read directly."""
+    data: memoryview
+
+
+class _Opened(NamedTuple):
+    number: int
+    fd: int
+    stat: os.stat_result
+    first: int
+    bytes: int
+    place: int
+
+
+class Together:
+    """For one thread. `folder` gives a folder's descriptor, good until its next call; `absent` says whether
+    no page of a range is in memory."""
+
+    def __init__(self, folder: Callable[[str], int], absent: Callable[[int, int, int], bool]) -> None:
+        self._folder, self._absent = folder, absent
+        self._buffer = mmap.mmap(-1, ROOM)
+        self._view = memoryview(self._buffer)
+        self._expected: deque[Range] = deque()
+        self._ready: deque[tuple[Range, Fetched | None]] = deque()
+        self._reads: Reads | None = None
+        self.works = True
+        """False once the kernel or the file system refused."""
+
+    def expect(self, ranges: Iterable[Range]) -> None:
+        """What will be read next, in this order; what was expected before is forgotten."""
+        self._ready.clear()
+        self._expected = deque(ranges)
+
+    def take(self, wanted: Range) -> Fetched | None:
+        """The next of the expected ranges; None when it must be read by itself. Raises OSError only
+        when the kernel broke its word."""
+        if not self._ready:
+            if not self._expected or self._expected[0] != wanted:
+                return None
+            self._fetch()
+        if self._ready[0][0] != wanted:
+            # One that is tried again.
+            return None
+        return self._ready.popleft()[1]
+
+    def _fetch(self) -> None:
+        group = self._next_group()
+        found: list[Fetched | None] = [None] * len(group)
+        reads = self._start() if len(group) > 1 else None
+        if reads is not None:
+            opened: list[_Opened] = []
+            try:
+                place = 0
+                for i, one in enumerate(group):
+                    file = self._open(i, one, place)
+                    if file is not None:
+                        opened.append(file)
+                        place += file.bytes
+                self._read(reads, group, opened, found)
+            finally:
+                for file in opened:
+                    os.close(file.fd)
+        self._ready.extend(zip(group, found, strict=True))
+
+    def _next_group(self) -> list[Range]:
+        """At least one; as many as fit."""
+        expected = self._expected
+        group = [expected.popleft()]
+        if group[0][2] >= LARGE:
+            return group
+        room = ROOM - _blocks(group[0])[1]
+        while expected and len(group) < MOST and expected[0][2] < LARGE:
+            room -= _blocks(expected[0])[1]
+            if room < 0:
+                break
+            group.append(expected.popleft())
+        return group
+
+    def _start(self) -> Reads | None:
+        if self._reads is None and self.works:
+            try:
+                self._reads = Reads(self._buffer, MOST)
+            except OSError:
+                # An old kernel, a sandbox, or too many of them on this node: each file by itself, then.
+                self.works = False
+        return self._reads if self.works else None
+
+    def _open(self, index: int, wanted: Range, place: int) -> _Opened | None:
+        path, offset, length = wanted
+        parent, _, name = path.rpartition("/")
+        fd = -1
+        try:
+            fd = os.open(name, FLAGS | os.O_DIRECT, dir_fd=self._folder(parent))
+            known = os.fstat(fd)
+            if stat.S_ISREG(known.st_mode) and known.st_size >= offset + length:
+                first, count = _blocks(wanted)
+                if count:
+                    os.posix_fadvise(fd, first, count, os.POSIX_FADV_DONTNEED)
+                return _Opened(index, fd, known, first, count, place)
+        except OSError:
+            known = None
+        if fd >= 0:
+            os.close(fd)
+        return None
+
+    def _read(
+        self, reads: Reads, group: list[Range], opened: list[_Opened], found: list[Fetched | None]
+    ) -> None:
+        asked = [(file.fd, file.place, file.bytes, file.first) for file in opened]
+        answers = reads.run(asked) if asked else []
+        if answers and all(answer in _REFUSED for answer in answers):
+            self.works = False
+        for file, got in zip(opened, answers, strict=True):
+            _, offset, length = group[file.number]
+            start = offset - file.first
+            if got >= start + length:
+                begin = file.place + start
+                cold = not length or self._absent(file.fd, offset, length)
+                found[file.number] = Fetched(file.stat, cold, self._view[begin : begin + length])
+
+    def close(self) -> None:
+        self.expect(())
+        if self._reads is not None:
+            self._reads.close()
+            self._reads = None
+        self._view.release()
+        self._buffer.close()
+
+
+def _blocks(wanted: Range) -> tuple[int, int]:
+    """The range in whole blocks: (first byte, bytes)."""
+    _, offset, length = wanted
+    if not length:
+        return offset, 0
+    first = offset - offset % ALIGN
+    return first, -(-(offset + length - first) // ALIGN) * ALIGN
