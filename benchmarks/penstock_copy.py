@@ -14,7 +14,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig
+from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Entry
 from penstock.sources.opening import open_source
@@ -100,6 +100,7 @@ def _copy(
         data=data,
         dataset=dataset,
         engine=engine,
+        verify=VerifyConfig(),
         run="0" * 16,
         attempt="bench",
         host=os.uname().nodename,

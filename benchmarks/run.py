@@ -230,6 +230,7 @@ def main() -> int:
             for target in targets(options, source):
                 for work in chosen:
                     bench.load(work, source, target, server)
+                    save(bench, chosen, more)
             if source == "http" and server:
                 if "listing" in wanted:
                     more["listing"] = extras.listing(bench, works["K"], server)
@@ -240,20 +241,26 @@ def main() -> int:
         more["latency2"] = extras.latency(bench, works["S"], 2000)
     if "growth" in wanted:
         more["growth"] = extras.growth(bench)
+    print(save(bench, chosen, more))
+    print(f"written: {options.results}/{options.size}.{{md,json,svg}}")
+    return 0
+
+
+def save(bench: Bench, chosen: list[data.Work], more: dict[str, Any]) -> str:
+    """Write what was measured so far (a run that is ended early leaves that); returns the table."""
+    options = bench.options
     results = {"machine": machine(), "server": "s3d" if bench.go else "demo", "rows": bench.rows, **more}
     results["missing"] = bench.missing
     results["load"] = [asdict(work) for work in chosen]
     options.results.mkdir(parents=True, exist_ok=True)
     text = tables.markdown(results)
-    print(text)
     name = options.size
     (options.results / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
     (options.results / f"{name}.md").write_text(text)
     (options.results / f"{name}.svg").write_text(tables.plot(results))
     if more.get("growth"):
         (options.results / f"{name}-growth.svg").write_text(tables.growth_plot(more["growth"]))
-    print(f"written: {options.results}/{name}.{{md,json,svg}}")
-    return 0
+    return text
 
 
 if __name__ == "__main__":
