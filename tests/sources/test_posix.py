@@ -14,6 +14,8 @@ from tests.contracts.source_contract import drain, entry_of, listing, read
 
 from penstock.errors import ObjectError, PreflightError, SourceChangedError
 from penstock.sources import posix, posix_folders
+from penstock.sources.hard_links import HardLinks
+from penstock.sources.port import Sharing
 from penstock.sources.posix import SHOWN, PosixSource
 from penstock.sources.posix_reader import FOLDERS_KEPT, PosixReader
 
@@ -86,6 +88,38 @@ def test_links_and_specials_may_be_skipped_and_are_counted(tmp_path: Path) -> No
         source = PosixSource(str(tmp_path), links="skip", specials="skip")
         assert list(list_all(source)) == ["folder/inner", "plain"]
     assert source.ignored == {"links": 1, "specials": 2}
+
+
+def test_hard_links_within_the_dataset_are_counted(tmp_path: Path) -> None:
+    root = tmp_path / "root"
+    root.mkdir()
+    tree(root)
+    assert isinstance(PosixSource(str(root)), Sharing)
+    (tmp_path / "outside").write_bytes(b"outside")
+    os.link(tmp_path / "outside", root / "alone")
+    for name in ("a", "folder/b", "z"):
+        os.link(root / "plain", root / name)
+    os.link(root / "folder/inner", root / "inner")
+    source = PosixSource(str(root), keep=lambda key: key != "z")
+    assert source.hard_links == {}
+    for _ in range(2):
+        assert len(list_all(source)) == 7
+        assert source.hard_links == {"files": 3, "of": 2, "bytes": 15}
+    assert PosixSource(str(root)).hard_links == {}
+
+
+def test_what_is_remembered_of_hard_links_is_bounded(tmp_path: Path) -> None:
+    (tmp_path / "one").write_bytes(b"1")
+    (tmp_path / "two").write_bytes(b"22")
+    for name in ("one", "two"):
+        os.link(tmp_path / name, tmp_path / f"{name}.more")
+    links = HardLinks(most=1)
+    for name in ("one", "two", "one.more", "two.more"):
+        links.saw(name, os.stat(tmp_path / name))
+    assert links.counts == {"files": 1, "of": 1, "bytes": 1}
+    for name in ("two", "two.more"):
+        links.saw(name, os.stat(tmp_path / name))
+    assert links.counts == {"files": 2, "of": 2, "bytes": 3}
 
 
 def test_followed_links_stay_below_the_root(tmp_path: Path) -> None:

@@ -57,6 +57,25 @@ def test_shards_hold_every_row_once_in_order_and_giants_in_parts(tmp_path: Path)
     assert events_of(context)[-1].kind == "end"
 
 
+def test_hard_links_are_told_of(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", FILES)
+    for name in ("giant.link", "z/link"):
+        os.link(source / "giant", source / name)
+    context = context_for(tmp_path, source)
+    assert listing.run(context, "data")["hard_links"] == {"files": 2, "of": 1, "bytes": 2000}
+    receipt, _ = planned(context)
+    told = "hard links of the source become files of their own: 2 files are links of 1 other, 1.95 KiB more"
+    assert told in receipt["why"]
+    plain = context_for(tmp_path / "other", tree(tmp_path / "other" / "source", FILES))
+    assert listing.run(plain, "data")["hard_links"] == {}
+    receipt, _ = planned(plain)
+    assert not [why for why in receipt["why"] if "links" in why]
+    for one, notes in ((context, [told]), (plain, [])):
+        assert [
+            e.data["text"] for e in events_of(one) if e.kind == "note" and "links" in e.data["text"]
+        ] == notes
+
+
 def test_planning_again_changes_nothing(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
     listing.run(context, "data")

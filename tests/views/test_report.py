@@ -32,6 +32,7 @@ def result(name: str = "imagenet") -> dict[str, Any]:
         "copied": {"files": 10, "bytes": 1 << 30, "seconds": 6.0},
         "failed": 1,
         "ignored": {name: 3},
+        "hard_links": {"files": 3, "of": 2, "bytes": 500},
         "evidence": {"source": {name: {"files": 3, "bytes": 5}}, "storage": {"cold": {"files": 10}}},
         "steps": [{"step": name, "status": name, "seconds": 3.0, "why": name, "files": 4}],
         "elements": [

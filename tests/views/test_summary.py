@@ -47,6 +47,16 @@ def test_a_run_that_passed() -> None:
     )
 
 
+def test_hard_links_are_told_of() -> None:
+    linked = PASSED | {"hard_links": {"files": 1234567, "of": 123456, "bytes": 3 * GIB}}
+    line = "  Hard links    1,234,567 files are links of 123,456 others, 3.00 GiB more\n"
+    assert line in summary.render(linked)
+    assert len(line) < 80
+    one = PASSED | {"hard_links": {"files": 1, "of": 1, "bytes": 5}}
+    assert "  Hard links    1 file is a link of 1 other, 5 B more\n" in summary.render(one)
+    assert "Hard links" not in summary.render(PASSED | {"hard_links": {}})
+
+
 def test_what_is_not_known_is_left_out() -> None:
     assert summary.render({"dataset": "d"}) == "d\n  STATUS        FAILED\n"
 

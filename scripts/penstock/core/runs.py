@@ -42,6 +42,9 @@ class RunInfo:
     """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
     ignored: Mapping[str, int] = field(default_factory=dict)
     """What list left out by policy, and how many: filtered, markers, links, specials."""
+    hard_links: Mapping[str, int] = field(default_factory=dict)
+    """Names that share a file with another of the dataset: `files` of them, further ones `of` so many
+    files, `bytes` more than in the source. Empty when there are none."""
     sources: Sequence[str] = ()
     """The sources' URLs as they name themselves, in the configuration's order. Never a secret."""
     format: int = FORMAT

@@ -74,6 +74,16 @@ class WholeReader(Reader, Protocol):
         to be read by `open`. The source states no checksum of its own with them."""
 
 
+@runtime_checkable
+class Sharing(Protocol):
+    """A source in which several names can share one file."""
+
+    @property
+    def hard_links(self) -> Mapping[str, int]:
+        """Of the last listing: `files` names are further ones `of` so many files, and their copies take
+        `bytes` more. Empty when there are none."""
+
+
 class Source(Protocol):
     """One root or prefix of one store."""
 

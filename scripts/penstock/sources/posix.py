@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError
+from penstock.sources.hard_links import HardLinks
 from penstock.sources.posix_folders import FILE, LINK, Level, Loader, Names, names_of
 from penstock.sources.posix_reader import PosixReader, beneath, token
 
@@ -82,6 +83,12 @@ class PosixSource:
         self.links, self.specials = links, specials
         self._keep = keep
         self._ignored = {"links": 0, "specials": 0}
+        self._hard_links = HardLinks(keep)
+
+    @property
+    def hard_links(self) -> Mapping[str, int]:
+        """Of the last listing, by `HardLinks.counts`."""
+        return self._hard_links.counts
 
     @property
     def ignored(self) -> Mapping[str, int]:
@@ -109,6 +116,7 @@ class PosixSource:
         Raises PreflightError at the end, naming what the policies refuse.
         """
         self._ignored = {"links": 0, "specials": 0}
+        self._hard_links = HardLinks(self._keep)
         offenders = Offenders(self._keep)
         batch: list[Listed] = []
         for run in self._walk(offenders):
@@ -174,6 +182,8 @@ class PosixSource:
                     offenders.add(prefix + name, f"cannot be read: {found.strerror}")
             elif found.st_mode & 0o170000 == stat.S_IFREG:
                 add(_listed(Listed, (prefix + name, found.st_size, token(found), found.st_mtime_ns, "", "")))
+                if found.st_nlink > 1:
+                    self._hard_links.saw(prefix + name, found)
             elif self.specials == "skip":
                 self._ignored["specials"] += 1
             else:

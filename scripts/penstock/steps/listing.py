@@ -38,7 +38,8 @@ _NEW = ".new-"
 
 def run(context: Context, dataset: str) -> dict[str, Any]:
     """List the sources and meet or make their run. Returns the receipt:
-    {dataset, run, release, files, bytes, scanned, listing_digest, ignored, published, current}.
+    {dataset, run, release, files, bytes, scanned, listing_digest, ignored, hard_links, published,
+    current}.
 
     `published`: the run's release stands sealed, so nothing is left to do; an unchanged source
     does not move `current` forward again after a rollback. Raises PreflightError for what
@@ -103,6 +104,7 @@ def _list(
         "scanned": info.scanned,
         "listing_digest": info.listing_digest,
         "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
         "published": published,
         "current": target.current(layout),
     }
@@ -179,6 +181,7 @@ def _meet(
         config=frozen,
         histogram=gathered.histogram,
         ignored=gathered.ignored,
+        hard_links=gathered.hard_links,
         sources=urls,
     )
     durable.write_json(spool / "run.json", runs.to_json(info))

@@ -27,7 +27,7 @@ from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.storage import durable, permissions, target
 from penstock.storage.failures import printable
-from penstock.views import units
+from penstock.views import summary, units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -240,6 +240,8 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         slots=slots,
         max_array=context.cluster.max_array(),
     )
+    if links := _links_sentence(info):
+        context.emit("note", info.dataset, STEP, text=links)
     _clear_leftovers(layout, info)
     target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
     shards = planner.shards(totals, decision.shards)
@@ -258,6 +260,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         why=(
             f"{units.counted(len(shards), 'shard')}: {decision.why}",
             _reuse_sentence(planner.base, totals),
+            *([links] if links else []),
             forecast.time(layout, totals, min(slots, len(shards))),
             enough,
         ),
@@ -290,6 +293,11 @@ def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
         f"{totals.unchanged:,} of {units.counted(totals.files, 'file')} are unchanged since release "
         f"{base.release} and are linked"
     )
+
+
+def _links_sentence(info: RunInfo) -> str:
+    text = summary.hard_links(info.hard_links)
+    return text and f"hard links of the source become files of their own: {text}"
 
 
 def _new_folders(before: str, folder: str) -> int:

@@ -123,6 +123,7 @@ def _seal(
         "exclude": list(config.exclude),
         "scanned": info.scanned,
         "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
         "base": plan.base,
         "unchanged": plan.unchanged,
         "permissions": {

@@ -96,6 +96,8 @@ class Result(TypedDict, total=False):
     """Of the release."""
     scanned: Amount
     ignored: dict[str, int]
+    hard_links: dict[str, int]
+    """`core.runs.RunInfo.hard_links`."""
     unchanged: Amount
     """Linked from the release before."""
     copied: Amount

@@ -238,6 +238,8 @@ def _details(data: Mapping[str, Any]) -> str:
         for why, number in (data.get("ignored") or {}).items()
         if number
     ]
+    if links := summary.hard_links(data.get("hard_links")):
+        rows.append(("Hard links", links))
     for label, key in (("Read from source", "bytes_in"), ("Written", "bytes_out")):
         if data.get(key) is not None:
             rows.append((label, units.size(data[key])))

@@ -47,6 +47,16 @@ def amount(value: object, noun: str = "file") -> str:
     return text
 
 
+def hard_links(counts: object) -> str:
+    """What `RunInfo.hard_links` says, in a few words; "" for none."""
+    if not isinstance(counts, Mapping) or not counts.get("files"):
+        return ""
+    others = units.counted(int(counts["of"]), "other")
+    verb = "is a link" if counts["files"] == 1 else "are links"
+    more = units.size(int(counts["bytes"]))
+    return f"{units.counted(int(counts['files']), 'file')} {verb} of {others}, {more} more"
+
+
 def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ignored = result.get("ignored") or {}
     left_out = ", ".join(f"{units.count(n)} {units.printable(str(why))}" for why, n in ignored.items() if n)
@@ -55,6 +65,7 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     rows = [
         ("Scanned", amount(result.get("scanned"), "object")),
         ("Left out", left_out),
+        ("Hard links", hard_links(result.get("hard_links"))),
         ("Unchanged", amount(result.get("unchanged"))),
         ("Copied", amount(result.get("copied"))),
         ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),

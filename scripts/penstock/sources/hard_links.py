@@ -1,0 +1,44 @@
+"""Names of one dataset that share one file, counted while a folder is listed.
+
+Each name becomes a file of its own in a release: a release is read by many jobs and mended file by file,
+and a write to one name must not be one to another. So the room that this takes is told beforehand.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Mapping
+
+MOST = 1_000_000
+"""Files remembered at a time, of which more names may come: some 100 MB. Further ones are not counted."""
+
+
+class HardLinks:
+    """Told each name of a file that has several. `keep` says which names belong to the dataset."""
+
+    def __init__(self, keep: Callable[[str], bool] | None = None, most: int = MOST) -> None:
+        self._keep, self._most = keep, most
+        self._names: dict[tuple[int, int], tuple[int, int]] = {}
+        self._files = self._of = self._bytes = 0
+
+    def saw(self, path: str, found: os.stat_result) -> None:
+        if self._keep is not None and not self._keep(path):
+            return
+        place = found.st_dev, found.st_ino
+        left, seen = self._names.pop(place, (found.st_nlink, 0))
+        if seen:
+            self._files += 1
+            self._of += seen == 1
+            self._bytes += found.st_size
+        # Forgotten with its last name, so that what is remembered does not grow with the dataset.
+        if left > 1 and len(self._names) < self._most:
+            self._names[place] = left - 1, seen + 1
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """`files` names are further ones `of` so many files, and take `bytes` more in a release; at
+        least, when more than MOST were open at a time. Empty when there are none."""
+        return {"files": self._files, "of": self._of, "bytes": self._bytes} if self._files else {}
