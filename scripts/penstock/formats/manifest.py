@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
@@ -60,12 +60,20 @@ class ManifestWriter(RowWriter[Record]):
 
 def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
     """The records of a manifest in batches. Raises FailedError for a missing or damaged file."""
-    for batch in read_batches(path, KIND, batch=rows):
-        columns = [
-            strings(column) if name in _NAMES else column.to_pylist()
-            for name, column in zip(batch.schema.names, batch.columns, strict=True)
-        ]
-        yield [Record(*row) for row in zip(*columns, strict=True)]
+    for batch in read_columns(path, Record._fields, rows=rows):
+        yield [Record(*row) for row in batch]
+
+
+def read_columns(
+    path: Path, names: Sequence[str], *, rows: int = BATCH
+) -> Iterator[Iterator[tuple[Any, ...]]]:
+    """The same, but of each record only the fields `names`, in this order: what is not asked for is not
+    read from the file."""
+    for batch in read_batches(path, KIND, batch=rows, columns=names):
+        yield zip(
+            *(strings(batch[name]) if name in _NAMES else batch[name].to_pylist() for name in names),
+            strict=True,
+        )
 
 
 class ChecksumFile:

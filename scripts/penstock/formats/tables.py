@@ -191,9 +191,11 @@ class RowWriter(Generic[Row]):
         self._table.write(self._columns(batch))
 
 
-def read_batches(path: Path, kind: str, *, batch: int = BATCH, hint: str = "") -> Iterator[pa.RecordBatch]:
-    """The rows of a file of this kind, in order. Raises FailedError when it is missing, damaged
-    or holds something else."""
+def read_batches(
+    path: Path, kind: str, *, batch: int = BATCH, hint: str = "", columns: Sequence[str] | None = None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of a file of this kind, in order, with all columns or only these. Raises FailedError
+    when it is missing, damaged or holds something else."""
     try:
         with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
             held = (table.schema_arrow.metadata or {}).get(KIND, b"").decode(errors="replace")
@@ -201,7 +203,8 @@ def read_batches(path: Path, kind: str, *, batch: int = BATCH, hint: str = "") -
                 raise FailedError(
                     "a file of the run holds something else", where=str(path), why=f"{held!r}, not {kind!r}"
                 )
-            yield from table.iter_batches(batch_size=batch, use_threads=False)
+            wanted = list(columns) if columns else None
+            yield from table.iter_batches(batch_size=batch, columns=wanted, use_threads=False)
     except (OSError, pa.ArrowException) as error:
         raise FailedError(
             "a file of the run cannot be read",

@@ -14,7 +14,7 @@ from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry
 from penstock.core.seal import Tree, canonical
 from penstock.errors import FailedError, FindingsError
-from penstock.formats.manifest import read_manifest
+from penstock.formats.manifest import read_columns, read_manifest
 from penstock.formats.shards import ShardWriter
 from penstock.steps import receipts
 from penstock.storage import durable, target
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 
     from penstock.core.choosing import Choice
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.model import Record
     from penstock.core.runs import ShardInfo
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
@@ -125,25 +124,23 @@ def _stored_digest(path: Path) -> str:
     return receipts.file_digest(path)
 
 
-def rows(record: Record, choice: Choice) -> Iterator[Entry]:
+_COLUMNS = ("path", "size", "digest", "parts")
+_entry = tuple.__new__
+
+
+def rows(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Entry]:
     """What an audit reads of one record: the file, or those parts of a giant that were chosen. The
-    published digest stands in `reuse`."""
-    path, size = record.path, record.size
-    if not record.parts:
+    published digest stands in `reuse`; what concerns the source is left out."""
+    if not parts:
         if choice.takes(path):
-            yield Entry(
-                path, record.key, size, record.token, record.modified_ns, record.source, record.version,
-                length=size, reuse=record.digest,
-            )  # fmt: skip
+            yield _entry(Entry, (path, "", size, "", 0, 0, "", "", -1, 0, size, digest))
         return
-    step = int(record.digest.partition(":")[0].partition("/")[2])
+    step = int(digest.partition(":")[0].partition("/")[2])
     for number, offset in enumerate(range(0, size, step)):
         if choice.takes(path, number):
-            digest = record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
-            yield Entry(
-                path, record.key, size, record.token, record.modified_ns, record.source, record.version,
-                part=number, offset=offset, length=min(step, size - offset), reuse=f"xxh3_128:{digest}",
-            )  # fmt: skip
+            own = "xxh3_128:" + parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
+            length = min(step, size - offset)
+            yield _entry(Entry, (path, "", size, "", 0, 0, "", "", number, offset, length, own))
 
 
 def load(seal: dict[str, Any], choice: Choice) -> Load:
@@ -215,11 +212,11 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
         made.append(replace(writer.close(), files=files))
 
     try:
-        for batch in read_manifest(manifest):
+        for batch in read_columns(manifest, _COLUMNS):
             context.stop.check()
             for record in batch:
                 first = True
-                for row in rows(record, choice):
+                for row in rows(choice, *record):
                     place = cut.place(READ_COST + row.length)
                     if place != index:
                         close()

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.findings import Finding
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.formats.manifest import read_manifest
+from penstock.formats.manifest import read_columns
 from penstock.storage.beneath import open_beneath
 from penstock.storage.walk import kind_of, walk
 
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from penstock.core.layout import DatasetLayout
-    from penstock.core.model import Record
     from penstock.storage.walk import Found
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -35,6 +34,14 @@ class Policy:
         self.dir_mode: int | None = told.get("dir_mode")
         self.gid: int | None = told.get("gid")
         self.uid: int | None = told.get("uid")
+
+    def kept(self, found: Found) -> bool:
+        """Whether a file is as it was published."""
+        return (
+            (self.file_mode is None or found.mode == self.file_mode)
+            and (self.uid is None or found.uid == self.uid)
+            and (self.gid is None or found.gid == self.gid)
+        )
 
     def deviates(self, kind: str, mode: int, uid: int, gid: int) -> str:
         """In words; "" when it is as published."""
@@ -85,20 +92,23 @@ class _Shape:
     def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
         tree = walk(self._folder / DATA, unreadable=self._unreadable)
         found = next(tree, None)
-        for batch in read_manifest(self._folder / MANIFEST):
+        for batch in read_columns(self._folder / MANIFEST, ("path", "size")):
             stop()
-            for record in batch:
-                name = os.fsencode(record.path)
-                while found is not None and _order(found) < name:
-                    yield from self._beside(found, name)
-                    found = next(tree, None)
-                    if self._dark:
-                        yield self._dark.pop()
-                if found is not None and _order(found) == name:
-                    yield from self._same(found, record)
+            for path, size in batch:
+                # The usual case first: order matters only where the two differ.
+                if found is None or found.path != path or found.kind == "dir":
+                    name = os.fsencode(path)
+                    while found is not None and _order(found) < name:
+                        yield from self._beside(found, name)
+                        found = next(tree, None)
+                        if self._dark:
+                            yield self._dark.pop()
+                if found is not None and found.path == path and found.kind != "dir":
+                    if not self._as_published(found, size):
+                        yield from self._same(found, size)
                     found = next(tree, None)
                 else:
-                    yield from self._absent(record)
+                    yield from self._absent(path)
         while found is not None:
             yield from self._beside(found, b"")
             found = next(tree, None)
@@ -110,25 +120,25 @@ class _Shape:
         why = f"the folder cannot be read: {os.strerror(error.errno or 0)}"
         self._dark.append(Finding("unread", folder, why))
 
-    def _absent(self, record: Record) -> Iterator[Finding]:
+    def _absent(self, path: str) -> Iterator[Finding]:
         """Nothing of that name in its place of the order: gone, a folder now, or in a folder that
         cannot be read (which is told)."""
         try:
-            fd = open_beneath(self._root, record.path, _LOOK)
+            fd = open_beneath(self._root, path, _LOOK)
         except PermissionError:
             return
         except OSError:
-            yield Finding("missing", record.path, "it is not there")
+            yield Finding("missing", path, "it is not there")
             return
         try:
             kind = kind_of(os.fstat(fd).st_mode)
         finally:
             os.close(fd)
         if kind == "dir":
-            self._told.add(record.path)
-            yield Finding("replaced", record.path, "a folder stands in its place")
-        elif not any(record.path.startswith(f"{folder}/") for folder in self._told):
-            yield Finding("missing", record.path, "it was not there when its folder was read")
+            self._told.add(path)
+            yield Finding("replaced", path, "a folder stands in its place")
+        elif not any(path.startswith(f"{folder}/") for folder in self._told):
+            yield Finding("missing", path, "it was not there when its folder was read")
 
     def _beside(self, found: Found, upto: bytes) -> Iterator[Finding]:
         """Something that no record names: good only as a folder on the way to the next record."""
@@ -141,15 +151,18 @@ class _Shape:
         elif found.path not in self._told:
             yield Finding("extra", found.path, "a folder that was not published")
 
-    def _same(self, found: Found, record: Record) -> Iterator[Finding]:
+    def _as_published(self, found: Found, size: int) -> bool:
+        return found.kind == "file" and found.size == size and self._policy.kept(found)
+
+    def _same(self, found: Found, size: int) -> Iterator[Finding]:
         if found.kind != "file":
-            yield Finding("replaced", record.path, f"a {found.kind} stands in its place")
+            yield Finding("replaced", found.path, f"a {found.kind} stands in its place")
             return
-        if found.size != record.size:
-            yield Finding("changed", record.path, f"it has {found.size} bytes, not {record.size}")
+        if found.size != size:
+            yield Finding("changed", found.path, f"it has {found.size} bytes, not {size}")
         why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
         if why:
-            yield Finding("mode", record.path, why)
+            yield Finding("mode", found.path, why)
 
 
 def _order(found: Found) -> bytes:

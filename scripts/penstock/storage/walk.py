@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+_FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
 
 
 class Found(NamedTuple):
@@ -91,18 +92,22 @@ def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -
 def _names(fd: int) -> list[tuple[str, bool]]:
     with os.scandir(fd) as entries:
         names = [(e.name, e.is_dir(follow_symlinks=False)) for e in entries]
-    names.sort(key=lambda item: os.fsencode(item[0]) + (b"/" if item[1] else b""))
+    if any(is_dir for _, is_dir in names) or not all(name.isascii() for name, _ in names):
+        names.sort(key=lambda item: os.fsencode(item[0]) + (b"/" if item[1] else b""))
+    else:
+        names.sort()
     return names
 
 
 def _found(path: str, seen: os.stat_result) -> Found:
+    mode = seen.st_mode
     return Found(
         path,
-        kind_of(seen.st_mode),
+        "file" if mode & _FORMAT == _FILE else kind_of(mode),
         seen.st_size,
         seen.st_mtime_ns,
         seen.st_ctime_ns,
-        stat.S_IMODE(seen.st_mode),
+        mode & _BITS,
         seen.st_uid,
         seen.st_gid,
         seen.st_ino,
