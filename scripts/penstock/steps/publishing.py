@@ -148,6 +148,13 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
             why=lines,
             hint="lower `verify.minimum_grade` or `verify.source_checksum`, or verify on another node",
         )
+    if set(deviations.counts) == {"contradicted"}:
+        raise FailedError(
+            "the source contradicts its own checksums, however often it is read; nothing was published",
+            where=dataset,
+            why=lines,
+            hint="the data or the checksum is wrong at the source: have it mended there",
+        )
     raise FailedError(
         "staging is not as verify saw it; nothing was published",
         where=dataset,

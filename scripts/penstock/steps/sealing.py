@@ -78,7 +78,7 @@ def _seal(
         for whole in close(plan, read_listing(folder.listing), rows, staging / DATA, ask, deviations):
             record = whole.record
             weak = evidence.add(record)
-            if weak:
+            if weak and record.path not in deviations.wrong:
                 deviations.add("weak", weak, whole.shards)
             tree.add(canonical(record))
             giants += bool(record.parts)
