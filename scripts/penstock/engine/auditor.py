@@ -36,6 +36,9 @@ class Auditor(Rereader):
         return row, seen.method, "", False
 
     def attempt(self, row: int, entry: Entry) -> Looked:
+        at_once = self.at_once(entry)
+        if at_once is not None:
+            return row, at_once.method, "", False
         try:
             looked: Looked = super().attempt(row, entry)
             return looked

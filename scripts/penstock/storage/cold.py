@@ -74,6 +74,14 @@ class ColdReader:
         if self._together is not None:
             self._together.expect(ranges)
 
+    def here(self, path: str, offset: int, length: int) -> tuple[Seen, memoryview] | None:
+        """The next of what is expected, where it was read together with others: its bytes are good until
+        the next call. None: it is for `read`, which tells what is wrong with it, if something is."""
+        fetched = self._together and self._together.take((path, offset, length))
+        if not fetched:
+            return None
+        return Seen("direct" if fetched.cold else "cached", fetched.stat), fetched.data
+
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
         that are good only during the call. Raises IntegrityError when the file is missing, is no regular
@@ -81,12 +89,11 @@ class ColdReader:
         parent, _, name = path.rpartition("/")
         fd = -1
         try:
-            if self._together is not None:
-                fetched = self._together.take((path, offset, length))
-                if fetched is not None:
-                    if length:
-                        consume(fetched.data)
-                    return Seen("direct" if fetched.cold else "cached", fetched.stat)
+            here = self.here(path, offset, length)
+            if here is not None:
+                if length:
+                    consume(here[1])
+                return here[0]
             self._folder(parent)
             fd, direct = self._open(name)
             seen = os.fstat(fd)

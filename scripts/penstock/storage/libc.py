@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import threading
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
 _LIBC.syscall.restype = ctypes.c_long
@@ -46,18 +47,16 @@ class _OpenHow(ctypes.Structure):
     _fields_ = (("flags", ctypes.c_uint64), ("mode", ctypes.c_uint64), ("resolve", ctypes.c_uint64))
 
 
-class _Range(ctypes.Structure):
-    _fields_ = (("off", ctypes.c_uint64), ("len", ctypes.c_uint64))
+class _Asked(threading.local):
+    """cachestat's question (offset, length) and answer (cached, dirty, written back, evicted, recently
+    evicted), once for each thread: it is asked for every file that is read back."""
+
+    def __init__(self) -> None:
+        self.span = (ctypes.c_uint64 * 2)()
+        self.answer = (ctypes.c_uint64 * 5)()
 
 
-class _CacheStat(ctypes.Structure):
-    _fields_ = (
-        ("cached", ctypes.c_uint64),
-        ("dirty", ctypes.c_uint64),
-        ("writeback", ctypes.c_uint64),
-        ("evicted", ctypes.c_uint64),
-        ("recently_evicted", ctypes.c_uint64),
-    )
+_asked = _Asked()
 
 
 def _failed(path: str | None = None) -> OSError:
@@ -114,10 +113,11 @@ def statfs_type(path: str) -> int:
 
 def cached_pages(fd: int, offset: int, length: int) -> int:
     """Pages of the range in the page cache, by cachestat (Linux 6.5). ENOSYS or EPERM: ask mincore."""
-    span, answer = _Range(offset, length), _CacheStat()
-    if _LIBC.syscall(_CACHESTAT, fd, ctypes.byref(span), ctypes.byref(answer), 0) != 0:
+    span, answer = _asked.span, _asked.answer
+    span[0], span[1] = offset, length
+    if _LIBC.syscall(_CACHESTAT, fd, span, answer, 0) != 0:
         raise _failed()
-    return int(answer.cached)
+    return int(answer[0])
 
 
 def resident_pages(fd: int, offset: int, length: int) -> int:

@@ -32,6 +32,12 @@ LARGE = 256 << 10
 ALIGN = 4096
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_DIRECT = FLAGS | os.O_DIRECT
+_FORMAT = 0o170000
+
+
+_Opened = tuple[int, int, int, int, int, os.stat_result]
+"""Number in the group, descriptor, place in the buffer, bytes, first byte, fstat."""
 
 
 class Fetched(NamedTuple):
@@ -42,15 +48,6 @@ class Fetched(NamedTuple):
     cold: bool
     """No page of the range was in memory after it was read directly."""
     data: memoryview
-
-
-class _Opened(NamedTuple):
-    number: int
-    fd: int
-    stat: os.stat_result
-    first: int
-    bytes: int
-    place: int
 
 
 class Together:
@@ -91,16 +88,11 @@ class Together:
         if reads is not None:
             opened: list[_Opened] = []
             try:
-                place = 0
-                for i, one in enumerate(group):
-                    file = self._open(i, one, place)
-                    if file is not None:
-                        opened.append(file)
-                        place += file.bytes
+                self._open(group, opened)
                 self._read(reads, group, opened, found)
             finally:
                 for file in opened:
-                    os.close(file.fd)
+                    os.close(file[1])
         self._ready.extend(zip(group, found, strict=True))
 
     def _next_group(self) -> list[Range]:
@@ -109,9 +101,9 @@ class Together:
         group = [expected.popleft()]
         if group[0][2] >= LARGE:
             return group
-        room = ROOM - _blocks(group[0])[1]
+        room = ROOM - _blocks(*group[0][1:])[1]
         while expected and len(group) < MOST and expected[0][2] < LARGE:
-            room -= _blocks(expected[0])[1]
+            room -= _blocks(*expected[0][1:])[1]
             if room < 0:
                 break
             group.append(expected.popleft())
@@ -126,38 +118,45 @@ class Together:
                 self.works = False
         return self._reads if self.works else None
 
-    def _open(self, index: int, wanted: Range, place: int) -> _Opened | None:
-        path, offset, length = wanted
-        parent, _, name = path.rpartition("/")
-        fd = -1
-        try:
-            fd = os.open(name, FLAGS | os.O_DIRECT, dir_fd=self._folder(parent))
-            known = os.fstat(fd)
-            if stat.S_ISREG(known.st_mode) and known.st_size >= offset + length:
-                first, count = _blocks(wanted)
-                if count:
-                    os.posix_fadvise(fd, first, count, os.POSIX_FADV_DONTNEED)
-                return _Opened(index, fd, known, first, count, place)
-        except OSError:
-            known = None
-        if fd >= 0:
-            os.close(fd)
-        return None
+    def _open(self, group: list[Range], opened: list[_Opened]) -> None:
+        """Add those that are as expected, open, each with its place in the buffer."""
+        parent, folder, upto = None, -1, 0
+        for number, (path, offset, length) in enumerate(group):
+            above, _, name = path.rpartition("/")
+            fd = -1
+            try:
+                if above != parent:
+                    folder, parent = self._folder(above), above
+                fd = os.open(name, _DIRECT, dir_fd=folder)
+                known = os.fstat(fd)
+                if known.st_mode & _FORMAT == stat.S_IFREG and known.st_size >= offset + length:
+                    first, count = _blocks(offset, length)
+                    if count:
+                        os.posix_fadvise(fd, first, count, os.POSIX_FADV_DONTNEED)
+                    opened.append((number, fd, upto, count, first, known))
+                    upto, fd = upto + count, -1
+            except OSError:
+                # Its own read will tell.
+                continue
+            finally:
+                if fd >= 0:
+                    os.close(fd)
 
     def _read(
         self, reads: Reads, group: list[Range], opened: list[_Opened], found: list[Fetched | None]
     ) -> None:
-        asked = [(file.fd, file.place, file.bytes, file.first) for file in opened]
-        answers = reads.run(asked) if asked else []
-        if answers and all(answer in _REFUSED for answer in answers):
+        if not opened:
+            return
+        answers = reads.run([file[1:5] for file in opened])
+        if all(answer in _REFUSED for answer in answers):
             self.works = False
-        for file, got in zip(opened, answers, strict=True):
-            _, offset, length = group[file.number]
-            start = offset - file.first
+        absent, view = self._absent, self._view
+        for (number, fd, place, _, first, known), got in zip(opened, answers, strict=True):
+            _, offset, length = group[number]
+            start = offset - first
             if got >= start + length:
-                begin = file.place + start
-                cold = not length or self._absent(file.fd, offset, length)
-                found[file.number] = Fetched(file.stat, cold, self._view[begin : begin + length])
+                cold = not length or absent(fd, offset, length)
+                found[number] = Fetched(known, cold, view[place + start : place + start + length])
 
     def close(self) -> None:
         self.expect(())
@@ -168,9 +167,8 @@ class Together:
         self._buffer.close()
 
 
-def _blocks(wanted: Range) -> tuple[int, int]:
+def _blocks(offset: int, length: int) -> tuple[int, int]:
     """The range in whole blocks: (first byte, bytes)."""
-    _, offset, length = wanted
     if not length:
         return offset, 0
     first = offset - offset % ALIGN
