@@ -26,24 +26,32 @@ ENTRY = Entry(
 )  # fmt: skip
 
 
-class Scripted:
-    """Fails as it is told, in turn, then reads."""
+def seen(size: int) -> Seen:
+    return Seen("direct", os.stat_result((0, 0, 0, 0, 0, 0, size, 0, 0, 0)))
 
-    def __init__(self, *errors: PenstockError) -> None:
-        self.errors = list(errors)
+
+class Scripted:
+    """Fails as it is told, in turn, then reads. `together`: what was read with others."""
+
+    def __init__(self, *errors: PenstockError, together: bytes | None = None) -> None:
+        self.errors, self.together = list(errors), together
+
+    def here(self, *_: object) -> tuple[Seen, memoryview] | None:
+        data, self.together = self.together, None
+        return None if data is None else (seen(len(data)), memoryview(data))
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
         if self.errors:
             raise self.errors.pop(0)
         consume(memoryview(CONTENT))
-        return Seen("direct", os.stat_result((0, 0, 0, 0, 0, 0, len(CONTENT), 0, 0, 0)))
+        return seen(len(CONTENT))
 
     def close(self) -> None:
         return
 
 
-def auditor(*errors: PenstockError, attempts: int = 2) -> Auditor:
-    cold: Any = Scripted(*errors)
+def auditor(*errors: PenstockError, attempts: int = 2, together: bytes | None = None) -> Auditor:
+    cold: Any = Scripted(*errors, together=together)
     return Auditor(
         reader=lambda: cold, digests=(), slot=0, counters=[0], stopping=threading.Event(), attempts=attempts,
         limiter=None, tell=lambda _: None,
@@ -56,6 +64,18 @@ def broken() -> TransientError:
 
 def test_a_good_row() -> None:
     assert auditor().attempt(3, ENTRY) == (3, "direct", "", False)
+
+
+def test_a_good_row_that_was_read_with_others_is_not_read_again() -> None:
+    never = IntegrityError("read again")
+    assert auditor(never, together=CONTENT).attempt(3, ENTRY) == (3, "direct", "", False)
+
+
+@pytest.mark.parametrize("data", [CONTENT[:-1], b"x" + CONTENT[1:]])
+def test_a_bad_row_that_was_read_with_others_is_judged_by_a_read_of_its_own(data: bytes) -> None:
+    assert auditor(together=data).attempt(3, ENTRY) == (3, "direct", "", False)
+    gone = IntegrityError("not as written", why="it is not there")
+    assert auditor(gone, gone, together=data).attempt(3, ENTRY) == (3, "", "it is not there", False)
 
 
 def test_an_error_that_passes_is_no_finding() -> None:
