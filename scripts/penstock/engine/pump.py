@@ -9,6 +9,7 @@ beside.
 from __future__ import annotations
 
 import mmap
+from time import monotonic
 from typing import TYPE_CHECKING
 
 import xxhash
@@ -32,20 +33,26 @@ PIECE = 128 << 10
 """Bytes of zeros that become a hole where the source's file system does not say for sure; and the
 zeros that are hashed for one, few enough to stay in a core's cache."""
 _ZEROS = memoryview(bytes(PIECE))
+ASK_EVERY = 0.25
+"""Seconds between two questions whether the attempt is still to go on: on a network file system an
+fstat is a round to a server, and NFS writes back all that waits before it answers one."""
 BESIDE = 4 << 20
 """Bytes from which on a body with a slow sum is worth a second thread and block."""
 
 
 class Pump:
-    """Of one stream. `alive` is asked before each block is written."""
+    """Of one stream. `alive` is asked before a body's first block is written, and later before a block
+    when ASK_EVERY has passed."""
 
     def __init__(self, stream: Stream, alive: Callable[[Pending], None]) -> None:
         self._stream, self._alive = stream, alive
         self._second: memoryview | None = None
+        self._asked = 0.0
 
     def run(self, entry: Entry, body: Body, pending: Pending, sums: Sums | None, length: int) -> str:
         """Move `length` bytes; their digest's hex. Raises TransientError for a body that ends early,
         IntegrityError for one that is longer, Stopped, and what reading and writing raise."""
+        self._asked = 0.0
         if isinstance(body, Sparse):
             return self._with_holes(entry, body, pending, sums, length)
         if sums is None or not sums.slow or length < BESIDE:
@@ -69,7 +76,7 @@ class Pump:
         beside: Beside | None = None,
     ) -> str:
         """The hot loop: 1 MiB at a time through aligned buffers."""
-        stream, alive, write = self._stream, self._alive, pending.write_all
+        stream, ask, write = self._stream, self._ask, pending.write_all
         counters, slot, limiter, stopping = stream.counters, stream.slot, stream.limiter, stream.stopping
         digest = xxhash.xxh3_128()
         hashed = digest.update
@@ -94,7 +101,7 @@ class Pump:
             hashed(data)
             if update:
                 update(data)
-            alive(pending)
+            ask(pending)
             write(data)
             done += read
             counters[slot] += read
@@ -109,7 +116,7 @@ class Pump:
         self, entry: Entry, body: Sparse, pending: Pending, sums: Sums | None, length: int
     ) -> str:
         """Gaps are passed over where they are certain, else read and left out when they are zeros."""
-        stream, alive, limiter = self._stream, self._alive, self._stream.limiter
+        stream, ask, limiter = self._stream, self._ask, self._stream.limiter
         certain, block = body.certain, stream.view[: BLOCK if body.certain else PIECE]
         digest = xxhash.xxh3_128()
 
@@ -128,7 +135,7 @@ class Pump:
                 for start in range(0, gap, PIECE):
                     took(_ZEROS[: gap - start])
                 body.skip(gap)
-                alive(pending)
+                ask(pending)
                 pending.skip(gap)
                 done += gap
                 continue
@@ -138,7 +145,7 @@ class Pump:
             data = block[:read]
             if limiter:
                 limiter.take(read)
-            alive(pending)
+            ask(pending)
             if not certain and all_zeros(data):
                 pending.skip(read)
             else:
@@ -148,6 +155,12 @@ class Pump:
         if body.readinto(stream.view[BLOCK:]):
             raise long(entry, length)
         return digest.hexdigest()
+
+    def _ask(self, pending: Pending) -> None:
+        now = monotonic()
+        if now - self._asked >= ASK_EVERY or not self._asked:
+            self._asked = now
+            self._alive(pending)
 
     def _other(self) -> memoryview:
         if self._second is None:

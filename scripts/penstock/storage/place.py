@@ -87,7 +87,7 @@ class Place:
 
     def alive(self, pending: Pending) -> None:
         """Raises FailedError when this attempt was fenced: its file is gone, a giant's file lost its
-        write bit, or the staging folder moved. One fstat; to be called before each large block."""
+        write bit, or the staging folder moved. One fstat; to be called now and then while a large file is written."""
         try:
             seen = os.fstat(pending.fd)
         except OSError as error:
