@@ -180,6 +180,11 @@ def test_what_is_no_checksum_file(text: str) -> None:
 
 
 def test_several_files_join() -> None:
+    found = checksum_files.joined(
+        [("SHA256SUMS", f"{SHA}  x\n{SHA}  y\n"), ("md5sums.txt", f"{MD5}  y\n{MD5}  z\n")]
+    )
+    told = {name: (claim.algorithm, claim.value) for name, claim in found.items()}
+    assert told == {"x": ("sha256", SHA), "y": ("sha256", SHA), "z": ("md5", MD5)}
     other = hashlib.sha256(b"y").hexdigest()
-    found = checksum_files.joined([("A", f"{SHA}  x\n{SHA}  y\n"), ("B", f"{other}  y\n")])
-    assert (found["x"].value, found["y"].value) == (SHA, other)
+    with pytest.raises(ObjectError, match="contradict"):
+        checksum_files.joined([("A", f"{SHA}  x\n{SHA}  y\n"), ("B", f"{other}  y\n")])

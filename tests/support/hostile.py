@@ -193,7 +193,8 @@ class Hostile:
             return name
         with self._lock:
             self._used[key] = self._used.get(key, 0) + 1
-            return name if self._used[key] <= int(times) else ""
+            # What is stated of the object stays so when its bytes are right again.
+            return name if self._used[key] <= int(times) else "crc" if name == "flipcrc" else ""
 
     def _object(
         self, sock: socket.socket, method: str, path: str, key: str, headers: Mapping[str, str]

@@ -22,6 +22,8 @@ _NAMED = {
     "xxh64": "xxh64",
     "crc32c": "crc32c",
 }
+_ORDER = ("xxh3_128", "xxh64", "crc32c", "sha256", "sha512", "sha1", "md5")
+"""What is cheap to check, and proves a giant, comes first; what is weak comes last."""
 _GNU = re.compile(r"(\\?)([0-9a-fA-F]{8,128})(?: [ *]|\t)(.+)", re.DOTALL)
 _BSD = re.compile(r"(\\?)([A-Za-z0-9_]+) ?\((.+)\) = ([0-9a-fA-F]{8,128})", re.DOTALL)
 _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
@@ -84,8 +86,18 @@ def _joined(folder: str, name: str) -> str:
 
 
 def joined(files: Iterable[tuple[str, str]]) -> dict[str, Claim]:
-    """The claims of several checksum files (key, text); the later file wins."""
+    """The claims of several checksum files (key, text); of several algorithms for one key the first of
+    `_ORDER`. Raises ObjectError where two files contradict each other."""
     claims: dict[str, Claim] = {}
     for key, text in files:
-        claims.update(parse(text, key))
+        for name, claim in parse(text, key).items():
+            known = claims.get(name)
+            if known is not None and known.algorithm == claim.algorithm and known.value != claim.value:
+                raise ObjectError(
+                    "two checksum files contradict each other",
+                    where=key,
+                    why=f"of {name!r} one states {claim.algorithm} {known.value}, this one {claim.value}",
+                )
+            if known is None or _ORDER.index(claim.algorithm) < _ORDER.index(known.algorithm):
+                claims[name] = claim
     return claims
