@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import mmap
 import os
+import subprocess
 from typing import TYPE_CHECKING
 
+import pytest
 from tests.support.images import BLOCK, blocks, mounted
-from tests.support.published import data_of, published
+from tests.support.published import content, data_of, published
 from tests.support.staging_runs import tree
 
 from penstock.steps import auditing
+from penstock.storage.cold import ColdReader
+from penstock.storage.facts import facts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -57,3 +62,30 @@ def test_damage_on_disk_is_found_behind_a_good_cache_and_the_other_way_round(tmp
             assert manifest.read_bytes() == kept
             result = auditing.run(context, "data")
             assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", manifest.name)]
+
+
+def in_memory(path: Path) -> int:
+    """Bytes of a file in the page cache, as util-linux's fincore learns them from mincore."""
+    words = ["fincore", "--bytes", "--noheadings", "--output", "RES", str(path)]
+    return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
+
+
+def test_nothing_of_a_file_is_in_memory_when_a_cold_read_begins(tmp_path: Path) -> None:
+    if not facts(tmp_path).direct:
+        pytest.skip("the temporary folder does not let a reader pass the page cache")
+    path = tmp_path / "file"
+    path.write_bytes(content(1, 3 << 20))
+    with path.open("rb") as stream:
+        os.fsync(stream.fileno())
+    assert in_memory(path) == 3 << 20
+    seen: list[int] = []
+    with ColdReader(tmp_path, facts(tmp_path)) as reader:
+        how = reader.read("file", 0, 3 << 20, lambda _: seen.append(in_memory(path)))
+    assert (how.method, seen) == ("direct", [0, 0, 0])
+    # Pages that somebody holds cannot be dropped: the same read says so.
+    with path.open("rb") as stream, mmap.mmap(stream.fileno(), 0, prot=mmap.PROT_READ) as held:
+        assert len(bytes(held)) == 3 << 20
+        with ColdReader(tmp_path, facts(tmp_path)) as reader:
+            how = reader.read("file", 0, 3 << 20, lambda _: seen.append(in_memory(path)))
+    assert how.method == "cached"
+    assert seen[3:] == [3 << 20] * 3
