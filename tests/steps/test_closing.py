@@ -15,7 +15,7 @@ from penstock.errors import FailedError
 from penstock.formats.records import SeenRow
 from penstock.steps import permissions, publishing, receipts, runbook, verifying
 from penstock.steps.closing import Deviations, close
-from penstock.steps.evidence import required
+from penstock.steps.evidence import beyond, required, unprovable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -199,6 +199,51 @@ def test_a_giant_with_a_part_missing_ends_it(data: Path, drop: int) -> None:
 )
 def test_what_is_required_of_the_evidence(config: VerifyConfig, direct: bool, weakest: str) -> None:
     assert required(config, direct=direct).minimum == weakest
+
+
+@pytest.mark.parametrize(
+    ("verify", "kind", "alone", "stated", "why"),
+    [
+        ({}, "tmpfs", True, True, ""),
+        ({"minimum_grade": "written", "reread": "sample"}, "tmpfs", True, True, ""),
+        ({"minimum_grade": "reread", "reread": "sample"}, "ext4", True, True, "not read back"),
+        ({"minimum_grade": "reread", "reread": "sample", "sample": 1.0}, "tmpfs", True, True, ""),
+        ({"minimum_grade": "reread", "reread": "unproven"}, "ext4", True, True, "not read back"),
+        ({"minimum_grade": "reread", "reread": "unproven"}, "ext4", True, False, ""),
+        ({"minimum_grade": "cold"}, "tmpfs", True, True, "memory"),
+        ({"minimum_grade": "cold"}, "ext4", True, True, ""),
+        ({"minimum_grade": "cold-other-node"}, "ext4", True, True, "same machine"),
+        ({"minimum_grade": "cold-other-node"}, "beegfs", False, True, ""),
+    ],
+)
+def test_grades_that_can_never_be_reached(
+    verify: dict[str, Any], kind: str, alone: bool, stated: bool, why: str
+) -> None:
+    told = beyond(VerifyConfig(**verify), kind=kind, alone=alone, stated=stated)
+    assert why in told
+    assert bool(told) == bool(why)
+
+
+@pytest.mark.parametrize(
+    ("checksum", "size", "stated", "giant", "later", "why"),
+    [
+        ("", 5, True, False, (), ""),
+        ("", 5, False, False, (), "nothing states"),
+        ("", 0, False, False, (), ""),
+        ("sha256:full:00", 5, False, False, (), ""),
+        ("crc32c:full:00", 5, False, True, (), ""),
+        ("sha256:full:00", 5, False, True, (), "cannot prove sha256"),
+        ("sha256:full:00", 5, False, True, ("xxh3_128", "sha256"), ""),
+        ("sha256:full:00", 5, True, True, (), ""),
+    ],
+)
+def test_files_that_can_never_be_proven(
+    checksum: str, size: int, stated: bool, giant: bool, later: tuple[str, ...], why: str
+) -> None:
+    entry = Entry("p", "k", size, "t", 0, checksum=checksum, length=size)
+    told = unprovable(entry, stated=stated, giant=giant, later=later)
+    assert why in told
+    assert bool(told) == bool(why)
 
 
 def test_evidence_counts_by_grade_and_tells_the_weakest(data: Path) -> None:

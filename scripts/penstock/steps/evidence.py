@@ -75,16 +75,17 @@ def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
     return Evidence(minimum, verify.source_checksum == "require")
 
 
-def beyond(verify: VerifyConfig, *, kind: str, hosts: int, stated: bool) -> str:
-    """Why `minimum_grade` can never be reached, or "". `kind` is the target's file system, `hosts` how
-    many may read back at most; `stated`: whether the source may state checksums.
+def beyond(verify: VerifyConfig, *, kind: str, alone: bool, stated: bool) -> str:
+    """Why `minimum_grade` can never be reached, or "". `kind` is the target's file system; `alone`: this
+    machine does everything; `stated`: the source may state checksums.
 
-    minimum_grade   | reread                   | target       | hosts | can be reached
+    minimum_grade   | reread                   | target       | alone | can be reached
     auto, written   | any                      | any          | any   | yes
     reread and more | sample of less than all  | any          | any   | no: the rest is `written`
     reread and more | unproven, stated         | any          | any   | no: what is proven is `written`
-    cold and more   |                          | memory alone | any   | no
-    cold-other-node |                          | any          | 1     | no
+    cold and more   | else                     | memory alone | any   | no
+    cold-other-node | else                     | any          | yes   | no
+    else            | else                     | any          | any   | perhaps
     """
     minimum = verify.minimum_grade
     if minimum in ("auto", "written"):
@@ -93,7 +94,7 @@ def beyond(verify: VerifyConfig, *, kind: str, hosts: int, stated: bool) -> str:
         return f"with `verify.reread: {verify.reread}` some files are not read back at all"
     if minimum != "reread" and kind in CACHED_ONLY:
         return f"{kind} has its bytes nowhere but in memory"
-    if minimum == "cold-other-node" and hosts < 2:
+    if minimum == "cold-other-node" and alone:
         return "who writes and who reads back is the same machine"
     return ""
 

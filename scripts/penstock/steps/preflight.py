@@ -141,8 +141,8 @@ def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) ->
             hint=f"name checksum files beside the data in `datasets.{config.name}.checksums`, or set "
             "`verify.source_checksum: auto`",
         )
-    hosts = 1 if context.cluster.kind == "local" else context.config.cluster.options.max_elements
-    why = beyond(verify, kind=facts(layout.root).kind, hosts=hosts, stated=stated)
+    alone = context.cluster.kind == "local"
+    why = beyond(verify, kind=facts(layout.root).kind, alone=alone, stated=stated)
     if why:
         raise PreflightError(
             f"the grade {verify.minimum_grade} cannot be reached",
