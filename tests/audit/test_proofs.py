@@ -17,8 +17,8 @@ import pytest
 from awscrt import checksums
 from fsspec.spec import AbstractFileSystem
 from tests.support.hostile import Hostile
-from tests.support.published import content, data_of, flip, publish
-from tests.support.staging_runs import context_for, tree
+from tests.support.published import STEPS, content, data_of, flip, publish
+from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.model import DatasetConfig, EngineConfig, PlanConfig, SourceConfig, VerifyConfig
@@ -92,6 +92,21 @@ def test_a_byte_that_stays_flipped_publishes_nothing(tmp_path: Path) -> None:
             with pytest.raises(FailedError, match="contradict the source's own crc32"):
                 publish(context)
             assert target.releases(context.layout("data")) == []
+
+
+def test_a_giant_that_was_replaced_after_it_was_copied_is_published_with_less_proof(tmp_path: Path) -> None:
+    plan = PlanConfig(giant_bytes=50_000, part_bytes=20_000)
+    with Hostile({"giant": GOOD}, modes={"giant": "crc"}) as server:
+        options = {"endpoint_url": server.endpoint, "anon": True}
+        with run(tmp_path, f"s3://{server.bucket}/", options=options, plan=plan) as context:
+            for step in STEPS[:-1]:
+                step(context, "data")
+            server.objects["giant"] = b"other"
+            STEPS[-1](context, "data")
+            told = records(context)["giant"]
+            assert ((data_of(context) / "giant").read_bytes(), told.source_grade) == (GOOD, "size")
+            said = [str(event.data.get("text")) for event in events_of(context) if event.kind == "warning"]
+            assert any("nothing can prove its parts together any more" in text for text in said)
 
 
 class Stating(http.server.BaseHTTPRequestHandler):

@@ -114,7 +114,7 @@ class _Planner:
             self.context.stop.check()
             if self.require:
                 # What was published without a proof is read again, to be proven now.
-                batch = [e._replace(reuse="") if _weak(e.reuse) else e for e in batch]
+                batch = [e._replace(reuse="") if e.size and _weak(e.reuse) else e for e in batch]
             yield batch
             files += len(batch)
             size += sum(entry.size for entry in batch)

@@ -11,7 +11,7 @@ import penstock
 from penstock.config.model import VerifyConfig, dataset_config, known, verify_config
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.seal import SEALED_FIELDS, Tree, canonical
-from penstock.errors import FailedError, TransientError
+from penstock.errors import FailedError, ObjectError, SourceChangedError, TransientError
 from penstock.formats.listing import read_listing
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
@@ -178,7 +178,8 @@ def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, SeenRow]]:
 
 
 def _asking(context: Context, dataset: str) -> Callable[[Entry], Sequence[Claim]]:
-    """Asks the source for a giant's own checksums; the source is opened when the first one is."""
+    """Asks the source for a giant's own checksums; the source is opened when the first one is. What it
+    does not tell any more (the object was replaced since it was copied) proves nothing, and harms nothing."""
     sources: list[Any] = []
 
     def ask(entry: Entry) -> Sequence[Claim]:
@@ -194,6 +195,10 @@ def _asking(context: Context, dataset: str) -> Callable[[Entry], Sequence[Claim]
                     text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
                     context.emit("warning", dataset, "publish", text=text)
                 context.stop.wait(error.after or 0.2 * 2**attempt)
+            except (SourceChangedError, ObjectError) as error:
+                text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
+                context.emit("warning", dataset, "publish", text=text)
+                break
         return ()
 
     return ask
