@@ -177,7 +177,7 @@ class Liar:
 
 def test_a_hole_that_is_none_is_read(place: Path) -> None:
     """As a file system may state that has not yet written back (a bug of ZFS before 2.2.2)."""
-    content = b"x" * 10 + bytes(4 * PIECE) + os.urandom(3 * PIECE) + bytes(2 * PIECE)
+    content = b"x" * 10 + bytes(4 * PIECE) + os.urandom(12 * PIECE) + bytes(2 * PIECE)
     body = Liar(content)
     assert isinstance(body, Sparse)
     (place / "data").mkdir()
@@ -189,7 +189,7 @@ def test_a_hole_that_is_none_is_read(place: Path) -> None:
     stream.close()
     assert digest == xxhash.xxh3_128_hexdigest(content)
     assert (place / "data/f").read_bytes() == content
-    assert room(place / "data/f") <= 6 * PIECE
+    assert room(place / "data/f") <= 15 * PIECE
 
 
 def test_a_file_that_is_cut_meanwhile_is_refused(place: Path) -> None:

@@ -117,7 +117,7 @@ class Pump:
     ) -> str:
         """Gaps are passed over where they are certain, else read and left out when they are zeros."""
         stream, ask, limiter = self._stream, self._ask, self._stream.limiter
-        certain, block = body.certain, stream.view[: BLOCK if body.certain else PIECE]
+        certain, block = body.certain, stream.view[:BLOCK]
         digest = xxhash.xxh3_128()
 
         def took(data: memoryview) -> None:
@@ -146,10 +146,10 @@ class Pump:
             if limiter:
                 limiter.take(read)
             ask(pending)
-            if not certain and all_zeros(data):
-                pending.skip(read)
-            else:
+            if certain:
                 pending.write_all(data)
+            else:
+                _write_but_zeros(pending, data)
             took(data)
             done += read
         if body.readinto(stream.view[BLOCK:]):
@@ -166,6 +166,22 @@ class Pump:
         if self._second is None:
             self._second = memoryview(mmap.mmap(-1, BLOCK))
         return self._second
+
+
+def _write_but_zeros(pending: Pending, data: memoryview) -> None:
+    """In one write where there is nothing to leave out: a file that its file system compresses also
+    takes less room than its size."""
+    starts = range(0, len(data), PIECE)
+    empty = [all_zeros(data[at : at + PIECE]) for at in starts]
+    if not any(empty):
+        pending.write_all(data)
+        return
+    for at, zeros in zip(starts, empty, strict=True):
+        piece = data[at : at + PIECE]
+        if zeros:
+            pending.skip(len(piece))
+        else:
+            pending.write_all(piece)
 
 
 def short(entry: Entry, read: int, length: int) -> TransientError:

@@ -6,7 +6,7 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.storage.beneath import Folders
 from penstock.storage.failures import storage_error
@@ -22,10 +22,6 @@ _UNLINKABLE = frozenset(
 
 class Links(Place):
     """Links files of published releases into staging."""
-
-    def __init__(self, data: Path, **how: Any) -> None:
-        super().__init__(data, **how)
-        self._bases: dict[Path, tuple[int, Folders]] = {}
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
         """Hard-link an unchanged file of a published release. False: copy it instead.
@@ -79,11 +75,3 @@ class Links(Place):
             fd = os.open(base_data, FOLDER)
             known = self._bases[base_data] = (fd, Folders(fd, 64))
         return known[1]
-
-    def close(self) -> None:
-        """Also what was opened of published releases."""
-        for fd, folders in self._bases.values():
-            folders.close()
-            os.close(fd)
-        self._bases.clear()
-        super().close()

@@ -65,6 +65,8 @@ class Place:
         seen = os.fstat(self._root)
         self._identity = (seen.st_dev, seen.st_ino)
         self._folders = Folders(self._root)
+        self._bases: dict[Path, tuple[int, Folders]] = {}
+        """Published releases that were linked from."""
         self._parent: str | None = None
         self._parent_fd = -1
         self._chown = False
@@ -87,7 +89,8 @@ class Place:
 
     def alive(self, pending: Pending) -> None:
         """Raises FailedError when this attempt was fenced: its file is gone, a giant's file lost its
-        write bit, or the staging folder moved. One fstat; to be called now and then while a large file is written."""
+        write bit, or the staging folder moved. One fstat; to be called now and then while a large file
+        is written."""
         try:
             seen = os.fstat(pending.fd)
         except OSError as error:
@@ -113,6 +116,10 @@ class Place:
     def close(self) -> None:
         """Close the descriptors; pendings must be finished or discarded before."""
         self._folders.close()
+        for fd, folders in self._bases.values():
+            folders.close()
+            os.close(fd)
+        self._bases.clear()
         self._parent, self._parent_fd = None, -1
         if self._root >= 0:
             fd, self._root = self._root, -1
