@@ -261,6 +261,8 @@ MODES = {
     "flipped": ("flipcrc*1", ""),
     "redirected": ("redirect*1", ""),
     "short": ("shortlen", "length"),
+    "long": ("long", "length"),
+    "lengthless": ("nolen*1", ""),
     "broken": ("flipcrc", "crc32"),
     "claims": ("falsecrc", "crc32"),
     "login": ("errhtml200", "no object of the store"),
@@ -290,3 +292,31 @@ def test_a_hostile_store_costs_its_own_rows_alone(tmp_path: Path) -> None:
                 assert key not in whys
     assert outcome.retries >= 10
     assert "asked for less" in outcome.why
+
+
+def test_ranges_and_drips_end_in_a_refusal_of_that_object(tmp_path: Path) -> None:
+    """Ranged requests answered by another range or by all of the object; bytes that hardly come."""
+    modes = {
+        "ignored": "rangeignored",
+        "other": "wrongrange",
+        "cut": "cut*1",
+        "drip": "drip",
+        "silent": "silent",
+    }
+    objects = {name: name.encode() * 100_000 for name in [*modes, "fine"]}
+    with Hostile(objects, modes=modes) as server:
+        url = f"s3://{server.bucket}/"
+        run = shard_run(
+            tmp_path / "run", url, giant=1, part_bytes=1 << 18, endpoint_url=server.endpoint, anon=True
+        )
+        outcome = run.copy(engine={"attempts": 2, "timeout": 2.0, "streams": 16})
+        asked = {name: server.count(name) for name in objects}
+    whys = {failure.path: failure.why for failure in outcome.failures}
+    parts = {name: len([entry for entry in run.entries if entry.path == name]) for name in objects}
+    assert "ignores ranges" in whys["ignored"]
+    assert "another range" in whys["other"]
+    assert whys.keys() == {"ignored", "other", "drip", "silent"}
+    assert all(asked[name] == 2 * parts[name] for name in ("drip", "silent"))
+    assert all(asked[name] == parts[name] for name in ("ignored", "other", "fine"))
+    here = read_tree(run.data)
+    assert {name: here[name] for name in ("fine", "cut")} == {name: objects[name] for name in ("fine", "cut")}

@@ -90,8 +90,9 @@ OK = b"HTTP/1.1 200 OK\r\n"
         + [b"\r\n0\r\nTrailer: x\r\n\r\n"],
         [b"HTTP/1.1 100 Continue\r\n\r\n" + OK + b"Content-Length: 20\r\n\r\n" + b"0123456789" * 2],
         [b"HTTP/1.1 103 Hints\r\nLink: x\r\n\r\n", OK + b"content-length:20 \r\n\r\n" + b"0123456789" * 2],
+        [b"HTTP/1.1 102 X\r\n\r\n" * 3 + OK + b"Content-Length: 20\r\n\r\n" + b"0123456789" * 2],
     ],
-    ids=["at once", "in pieces", "chunked", "chunked, byte by byte", "interim", "interim apart"],
+    ids=["at once", "in pieces", "chunked", "chunked, byte by byte", "interim", "interim apart", "interims"],
 )
 @pytest.mark.parametrize("block", [1, 7, 4096])
 def test_bodies(answer: list[bytes], block: int) -> None:
@@ -170,8 +171,21 @@ def test_connection_close_is_heeded() -> None:
         [OK + b"Transfer-Encoding: chunked\r\n\r\n3\r\nabcdef\r\n0\r\n\r\n"],
         [OK + b"Transfer-Encoding: chunked\r\n\r\n" + b"1" * 3000],
         [OK + b"Content-Length: 200\r\n\r\n" + b"x" * 200],
+        [b"HTTP/1.1 102 Processing\r\n\r\n" * 40, OK + b"Content-Length: 1\r\n\r\nx"],
+        [OK + b"Transfer-Encoding: chunked\r\n\r\n0\r\n" + b"T: x\r\n" * 40 + b"\r\n"],
     ],
-    ids=["not HTTP", "length", "head", "chunk", "negative", "framing", "chunk line", "limit"],
+    ids=[
+        "not HTTP",
+        "length",
+        "head",
+        "chunk",
+        "negative",
+        "framing",
+        "chunk line",
+        "limit",
+        "interim",
+        "trailer",
+    ],
 )
 def test_malformed_answers(answer: list[bytes]) -> None:
     with Canned(answer) as server:
@@ -281,6 +295,36 @@ def test_plain_http_names_the_server_to_the_proxy() -> None:
         connection.request(f"GET {place.origin}/x HTTP/1.1\r\nHost: {place.authority}\r\n\r\n".encode())
         assert connection.read_all(10) == b"abc"
         assert proxy.asked[0].startswith(b"GET http://far.example:81/x HTTP/1.1\r\n")
+
+
+def _listed(server: S3Server) -> bool:
+    """Whether the server answers, reached as the environment says."""
+    connection = Connection(endpoint(server.endpoint, {}, timeout=20))
+    connection.request(f"GET /{server.bucket}/ HTTP/1.1\r\nHost: h\r\n\r\n".encode())
+    answered = b"AccessDenied" in connection.read_all(10_000)
+    connection.close()
+    return answered
+
+
+@pytest.mark.parametrize("name", ["AWS_CA_BUNDLE", "REQUESTS_CA_BUNDLE", "SSL_CERT_FILE"])
+def test_authorities_of_the_environment_are_trusted(
+    demo_tls: S3Server, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    monkeypatch.setenv(name, str(demo_tls.ca))
+    http_endpoint.tls_context.cache_clear()  # a process has one environment
+    assert _listed(demo_tls)
+    http_endpoint.tls_context.cache_clear()
+
+
+def test_what_no_proxy_names_is_reached_directly(demo_tls: S3Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_CA_BUNDLE", str(demo_tls.ca))
+    with Proxy(refuse=True) as proxy:
+        monkeypatch.setenv("HTTPS_PROXY", f"http://127.0.0.1:{proxy.port}")
+        with pytest.raises(TransientError, match="proxy refused"):
+            _listed(demo_tls)
+        monkeypatch.setenv("NO_PROXY", "10.0.0.0/8,127.0.0.1")
+        assert _listed(demo_tls)
+        assert len(proxy.asked) == 1
 
 
 def test_an_unknown_authority_is_refused(demo_tls: S3Server) -> None:

@@ -11,7 +11,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import socket
+    from penstock.sources.paced import PacedSocket
 
 FEED = 256 << 10
 
@@ -19,7 +19,7 @@ FEED = 256 << 10
 class TlsSocket:
     """The few methods of a socket that a connection uses. Timeouts are the inner socket's."""
 
-    def __init__(self, raw: socket.socket, context: ssl.SSLContext, host: str) -> None:
+    def __init__(self, raw: PacedSocket, context: ssl.SSLContext, host: str) -> None:
         """Shakes hands. Raises ssl.SSLError or OSError; the inner socket then stays the caller's."""
         self._raw = raw
         self._in, self._out = ssl.MemoryBIO(), ssl.MemoryBIO()
