@@ -8,7 +8,6 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
-from xml.sax.saxutils import unescape
 
 from penstock.errors import (
     ConfigError,
@@ -21,6 +20,7 @@ from penstock.errors import (
 )
 from penstock.sources.http1 import Connection
 from penstock.sources.http_endpoint import Endpoint, endpoint, split
+from penstock.sources.s3_page import plain
 from penstock.sources.sigv4 import EMPTY_SHA256, Signer, quote_path
 
 if TYPE_CHECKING:
@@ -202,7 +202,7 @@ def _understood(body: bytes) -> tuple[str, str, str]:
     """Code, message and region of an error's XML, each "" when it is not there."""
     found: dict[bytes, str] = {}
     for tag, value in _TAG.findall(body):
-        found.setdefault(tag, unescape(value.decode("utf-8", "replace")))
+        found.setdefault(tag, plain(value.decode("utf-8", "replace")))
     return found.get(b"Code", ""), found.get(b"Message", ""), found.get(b"Region", "")
 
 

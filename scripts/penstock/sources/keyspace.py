@@ -1,0 +1,83 @@
+"""Where to split what is still to be listed: a key between two others, by what keys look like there.
+
+Keys are bytes; their order is that of bytes.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+
+DIGITS = 10
+"""Characters after what two keys share that are looked at."""
+_DECIMALS = frozenset(b"0123456789")
+
+
+class Letters:
+    """The ASCII characters that keys were seen to be made of: the digits of their positions."""
+
+    def __init__(self) -> None:
+        self._seen: set[int] = set()
+        self._sorted: list[int] = []
+
+    def see(self, key: bytes) -> None:
+        new = {byte for byte in key if 32 < byte < 127} - self._seen
+        if new:
+            if new & _DECIMALS:
+                new |= _DECIMALS  # what counts will use the others too
+            self._seen |= new
+            self._sorted = sorted(self._seen)
+
+    def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
+        """About in the middle of `low` and `high` (None: the end of `prefix`), above the one and below the
+        other, UTF-8 and as short as it can be. None when there is no such key, or none is found."""
+        shared = _shared(low, high, prefix)
+        middle = (self._position(low, len(shared)) + self._end(high, len(shared))) // 2
+        base = len(self._sorted) + 1
+        found = bytearray(shared)
+        for place in reversed(range(DIGITS)):
+            digit = middle // base**place % base
+            if not digit:
+                return None
+            found.append(self._sorted[digit - 1])
+            if low < found and (high is None or found < high):
+                return bytes(found) if _is_text(found) else None
+        return None
+
+    def share(self, low: bytes, at: bytes, high: bytes | None, prefix: bytes) -> float:
+        """How much of what lies between `low` and `high` has been passed at `at`, as far as positions
+        tell: 0 to 1."""
+        shared = _shared(low, high, prefix)
+        begin, end = self._position(low, len(shared)), self._end(high, len(shared))
+        return (self._position(at, len(shared)) - begin) / (end - begin) if end > begin else 1.0
+
+    def _end(self, key: bytes | None, skip: int) -> int:
+        return (len(self._sorted) + 1) ** DIGITS if key is None else self._position(key, skip)
+
+    def _position(self, key: bytes, skip: int) -> int:
+        """The characters after the first `skip` ones as a number; its digit 0 is the key's end."""
+        letters = self._sorted
+        value = 0
+        for place in range(skip, skip + DIGITS):
+            digit = 0
+            if place < len(key):
+                digit = bisect_left(letters, key[place])
+                digit += digit < len(letters) and letters[digit] == key[place]
+            value = value * (len(letters) + 1) + digit
+        return value
+
+
+def _shared(low: bytes, high: bytes | None, prefix: bytes) -> bytes:
+    if high is None:
+        return prefix
+    for place, (one, two) in enumerate(zip(low, high, strict=False)):
+        if one != two:
+            return low[:place]
+    return low[: len(high)]
+
+
+def _is_text(key: bytes | bytearray) -> bool:
+    try:
+        key.decode()
+    except UnicodeDecodeError:
+        return False
+    return True

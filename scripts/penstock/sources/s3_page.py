@@ -1,0 +1,124 @@
+"""One page of ListObjectsV2, as S3 and what speaks its protocol write it."""
+
+from __future__ import annotations
+
+import os
+import re
+from itertools import islice
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from penstock.errors import FailedError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+# The ampersand last: what it gives is not undone again.
+_ENTITIES = (
+    ("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&apos;", "'"), ("&amp;", "&"),
+)  # fmt: skip
+# The order in which AWS and most others write an object's fields.
+_USUAL = re.compile(
+    r"<Contents><Key>([^<]*)</Key><LastModified>([^<]*)</LastModified><ETag>([^<]*)</ETag>"
+    r"(?:<(?:Checksum[A-Za-z]*|Type)>[^<]*</[A-Za-z]*>)*<Size>([0-9]+)</Size>"
+)
+_OBJECT = re.compile(r"<Contents>(.*?)</Contents>", re.DOTALL)
+_FIELD = re.compile(r"<(Key|LastModified|ETag|Size)>([^<]*)</")
+_KEY = re.compile(r"<Key>([^<]*)<")
+_NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
+_TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
+_ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
+_NUMBERED = re.compile(r"&#(x[0-9A-Fa-f]+|[0-9]+);")
+
+
+class Page(NamedTuple):
+    """One answer, as text by os.fsdecode, and the token of the next."""
+
+    text: str
+    following: str
+    """"" at the end."""
+    until: bytes | None = None
+    """Keys behind this one are another stream's."""
+
+
+def understand(text: str, where: str) -> Page:
+    """Whether and how the listing goes on.
+
+    Raises FailedError for what is no page of a listing, TransientError for one that is cut off.
+    """
+    truncated = _TRUNCATED.search(text[:2000]) or _TRUNCATED.search(text, max(0, len(text) - 2000))
+    truncated = truncated or _TRUNCATED.search(text)
+    if "<ListBucketResult" not in text[:2000] or truncated is None:
+        raise FailedError(
+            "the answer is no listing", where=where, hint="check endpoint_url: is this an S3 server?"
+        )
+    if not text[-200:].rstrip().endswith("</ListBucketResult>"):
+        raise TransientError("the listing ends in the middle of a page", where=where)
+    found = _NEXT.search(text[:4000]) or _NEXT.search(text)
+    following = plain(found[1]) if found else ""
+    if truncated[1].lower() == "true" and not following:
+        raise FailedError(
+            "the listing is cut off: no token for the next page",
+            where=where,
+            hint="this server does not know ListObjectsV2; nothing is staged of half a listing",
+        )
+    return Page(text, following if truncated[1].lower() == "true" else "")
+
+
+def plain(text: str) -> str:
+    """XML's entities undone."""
+    if "&" not in text:
+        return text
+    text = _NUMBERED.sub(_numbered, text)
+    for entity, character in _ENTITIES:
+        text = text.replace(entity, character)
+    return text
+
+
+def _numbered(match: re.Match[str]) -> str:
+    number = match[1]
+    code = int(number[1:], 16) if number[0] == "x" else int(number)
+    # An ampersand stays escaped here: the next step undoes it, once.
+    return "&amp;" if code == 38 else chr(code) if code < 0x110000 else match[0]
+
+
+def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
+    """Key (as encoded in the page), time, etag and size of each object."""
+    count = text.count("<Contents>")
+    usual = _USUAL.findall(text)
+    if len(usual) == count:
+        yield from usual
+        return
+    blocks = _OBJECT.findall(text)
+    if len(blocks) != count:
+        raise FailedError("the listing is malformed", where=where)
+    for block in blocks:
+        fields = dict(_FIELD.findall(block))
+        if "Key" not in fields or not fields.get("Size", "").strip().isdigit():
+            raise FailedError("the listing has an object without key or size", where=where)
+        yield (
+            fields["Key"],
+            fields.get("LastModified", ""),
+            fields.get("ETag", ""),
+            fields["Size"].strip(),
+        )
+
+
+def encoded(page: Page) -> bool:
+    """Whether the page's keys are quoted as in a URL (`encoding-type=url` was honoured)."""
+    return _ENCODED.search(page.text[:4000]) is not None or _ENCODED.search(page.text) is not None
+
+
+def key_of(raw: str, quoted: bool) -> str:
+    """A key as it is, of how the page writes it."""
+    key = plain(raw)
+    if quoted and ("%" in key or "+" in key):
+        key = os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
+    return key
+
+
+def keys(page: Page, each: int = 16) -> Iterator[bytes]:
+    """A sample of a page's keys."""
+    quoted = encoded(page)
+    for match in islice(_KEY.finditer(page.text), 0, None, each):
+        yield os.fsencode(key_of(match[1], quoted))

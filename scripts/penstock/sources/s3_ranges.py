@@ -1,0 +1,257 @@
+"""A listing by several streams of pages at once, handed on in order.
+
+A page names the next one, so one stream waits a round trip for each. While the reader waits, what is
+still to be listed is split: another stream begins after a key in the middle (`start-after`), and the one
+before it ends there. Where nothing lies behind the middle, the next guess is nearer. The ranges follow
+one another without a gap, so each key is listed once, by whichever stream.
+
+Guarantees: pages in the order of their keys; at most `AHEAD` pages a stream wait for the reader; at most
+`RATE` requests begin in a second; one stream for a listing of a few pages, for a reader that is slower
+than the store, for keys in which no middle can be guessed (few ASCII characters), and for a store that
+does not know `start-after`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor
+from os import fsdecode, fsencode
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, TransientError
+from penstock.sources.keyspace import Letters
+from penstock.sources.s3_page import Page, encoded, key_of, keys
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+PAGE = 1000
+"""Keys that a page is asked to hold."""
+STREAMS = 16
+AHEAD = 4
+"""Pages for each stream that may wait for the reader: some 20 MiB for all of them."""
+RATE = 1000.0
+"""Requests in a second: a fifth of what S3 takes for one prefix."""
+PATIENCE = 0.015
+"""Seconds that the reader waits before another stream is added."""
+GUESSES = 16
+"""Guesses that may be in vain before they have to stay below a quarter of all requests."""
+
+
+class _Range:
+    """Keys after `after`, up to and with `upper`; without it to the end."""
+
+    def __init__(self, after: bytes, upper: bytes | None, top: bytes | None) -> None:
+        self.after, self.upper = after, upper
+        self.top = top
+        """Nothing is expected behind it: `upper`, or a guess below it that was in vain."""
+        self.pages: deque[tuple[Page, bytes]] = deque()
+        """Each with its last key."""
+        self.token = ""
+        self.tokens: set[int] = set()
+        self.first, self.last = after, after
+        self.landed = 0
+        self.busy = self.guessing = self.ended = False
+        self.dried = -1
+        """Keys on the page that the store called the last of all."""
+
+
+class Ranges:
+    """Iterate once. `fetch(token, after)` is called from many threads; `confirm(last, count)` raises when
+    `last` is not the last key of all, though the page of `count` keys that ends by it said so."""
+
+    def __init__(
+        self, fetch: Callable[[str, str], Page], confirm: Callable[[str, int], None], prefix: str, where: str
+    ) -> None:
+        self._fetch, self._confirm, self._where = fetch, confirm, where
+        self._prefix = fsencode(prefix)
+        self._letters = Letters()
+        self._ranges: deque[_Range] = deque([_Range(b"", None, None)])
+        self._changed = threading.Condition()
+        self._ended = threading.Event()
+        self._error: BaseException | None = None
+        self._want, self._most, self._active = 1, STREAMS, 0
+        self._waiting = 0
+        """Pages that the reader has not taken."""
+        self._useful = self._vain = 0
+        self._splits = True
+        self._slot = 0.0
+
+    def __iter__(self) -> Iterator[Page]:
+        pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="listing")
+        try:
+            while (page := self._next(pool)) is not None:
+                yield page
+        finally:
+            with self._changed:
+                self._ended.set()
+            pool.shutdown(wait=True, cancel_futures=True)
+
+    # The reader's side -----------------------------------------------------------------------
+
+    def _next(self, pool: ThreadPoolExecutor) -> Page | None:
+        while self._ranges:
+            with self._changed:
+                front = self._ranges[0]
+                page = self._front_page(pool, front)
+            if page is not None:
+                return page
+            # Some stores end a listing at the limit of a page without a word; and where another range
+            # has keys, this one was not the last of all.
+            if front.dried >= PAGE or (front.dried >= 0 and front.upper is not None):
+                pool.submit(self._confirm, fsdecode(front.last), front.dried).result()
+        return None
+
+    def _front_page(self, pool: ThreadPoolExecutor, front: _Range) -> Page | None:
+        """Its next page; None when it has no more, and is taken from the ranges."""
+        patience = 0
+        while True:
+            if self._error is not None:
+                raise self._error
+            if front.pages:
+                self._waiting -= 1
+                page, last = front.pages.popleft()
+                self._assign(pool)
+                beyond = front.upper is not None and last > front.upper
+                return page._replace(until=front.upper) if beyond else page
+            if front.ended and not front.busy:
+                self._ranges.popleft()
+                return None
+            self._assign(pool)
+            if not self._changed.wait(PATIENCE) and self._splits:
+                patience += 1
+                self._want = min(self._most, self._want + 1 if patience == 1 else self._want * 2)
+
+    # Who asks for what -----------------------------------------------------------------------
+
+    def _assign(self, pool: ThreadPoolExecutor) -> None:
+        while self._active < self._want and self._one(pool):
+            self._active += 1
+
+    def _one(self, pool: ThreadPoolExecutor) -> bool:
+        """Send one more request on its way, for what the reader needs first: from front to back, a
+        range's next page, or, while that is on its way, a guess that splits the range."""
+        room = self._waiting + self._active < AHEAD * self._want
+        guesses = self._splits and self._vain <= GUESSES + self._useful // 4
+        for place, one in enumerate(self._ranges):
+            if one.ended or not (room or (place == 0 and not one.pages)):
+                continue
+            if not one.busy:
+                one.busy = True
+                pool.submit(self._page, pool, one, one.token)
+                return True
+            if guesses and one.landed and not one.guessing and (middle := self._middle(one)) is not None:
+                one.guessing = True
+                pool.submit(self._guess, pool, one, middle)
+                return True
+        return False
+
+    def _middle(self, one: _Range) -> bytes | None:
+        if one.landed > 1 and one.top is not None:
+            passed = self._letters.share(one.first, one.last, one.top, self._prefix)
+            if passed > 0 and one.landed * (1 - passed) / passed < 3:
+                return None  # hardly three pages are left
+        return self._letters.between(one.last, one.top, self._prefix)
+
+    # The streams' side -----------------------------------------------------------------------
+
+    def _page(self, pool: ThreadPoolExecutor, one: _Range, token: str) -> None:
+        try:
+            page = self._asked(token, "" if token else fsdecode(one.after))
+            with self._changed:
+                one.busy = False
+                self._land(one, page)
+        except BaseException as error:  # noqa: BLE001 - the reader raises it
+            self._failed(error)
+        self._freed(pool)
+
+    def _guess(self, pool: ThreadPoolExecutor, one: _Range, middle: bytes) -> None:
+        try:
+            page = self._asked("", fsdecode(middle))
+            with self._changed:
+                one.guessing = False
+                self._split(one, middle, page)
+        except BaseException as error:  # noqa: BLE001 - the reader raises it
+            self._failed(error)
+        self._freed(pool)
+
+    def _asked(self, token: str, after: str) -> Page:
+        with self._changed:
+            now = time.monotonic()
+            self._slot = max(self._slot + 1 / RATE, now)
+            pause = self._slot - now
+        if self._ended.wait(pause) if pause > 0 else self._ended.is_set():
+            raise TransientError("nobody reads the listing any more", where=self._where)
+        return self._fetch(token, after)
+
+    def _failed(self, error: BaseException) -> None:
+        with self._changed:
+            self._error = self._error or error
+
+    def _freed(self, pool: ThreadPoolExecutor) -> None:
+        with self._changed:
+            self._active -= 1
+            if not self._ended.is_set() and self._error is None:
+                self._assign(pool)
+            self._changed.notify_all()
+
+    def slower(self) -> None:
+        """The store asked for patience: half as many streams from now on."""
+        with self._changed:
+            self._most = max(1, self._most // 2)
+            self._want = min(self._want, self._most)
+
+    def _land(self, one: _Range, page: Page) -> None:
+        ends = _ends(page)
+        if page.following:
+            if hash(page.following) in one.tokens:
+                self._error = FailedError("the listing runs in a circle", where=self._where)
+                return
+            one.tokens.add(hash(page.following))
+        else:
+            one.ended, one.dried = True, page.text.count("<Contents>")
+        one.token = page.following
+        if ends is not None:
+            first, last = ends
+            for key in (first, last) if self._useful else (first, last, *keys(page)):
+                self._letters.see(key)
+            one.first = one.first if one.landed else first
+            one.last = last
+            one.landed += 1
+            if one.upper is not None and last > one.upper:
+                one.ended, one.dried = True, -1
+                if first > one.upper:
+                    return
+        self._useful += 1
+        self._waiting += 1
+        one.pages.append((page, one.last))
+
+    def _split(self, one: _Range, middle: bytes, page: Page) -> None:
+        ends = _ends(page)
+        if ends is not None and ends[0] <= middle:
+            self._splits, self._want = False, 1  # begun anew: `start-after` is not known there
+            return
+        if one.ended or one.last >= middle:
+            self._vain += 1  # too late
+            return
+        if ends is None or (one.upper is not None and ends[0] > one.upper):
+            self._vain += 1
+            one.top = middle
+            return
+        new = _Range(middle, one.upper, one.top)
+        one.upper = one.top = middle
+        self._ranges.insert(self._ranges.index(one) + 1, new)
+        self._land(new, page)
+
+
+def _ends(page: Page) -> tuple[bytes, bytes] | None:
+    """First and last key of a page."""
+    text = page.text
+    begin, end = text.find("<Key>") + 5, text.rfind("<Key>") + 5
+    if begin < 5:
+        return None
+    quoted = encoded(page)
+    first = key_of(text[begin : text.index("<", begin)], quoted)
+    return fsencode(first), fsencode(key_of(text[end : text.index("<", end)], quoted))
