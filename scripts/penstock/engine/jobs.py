@@ -6,6 +6,7 @@ credentials. Nothing that is not needed for that kind is imported.
 
 from __future__ import annotations
 
+import resource
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -98,6 +99,9 @@ def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]
     from penstock.storage.cold import ColdReader
     from penstock.storage.facts import facts
 
+    # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
     data = given["data"]
     seen = facts(data)
 

@@ -36,6 +36,8 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 _WINDOW = 1 << 30
+FOLDERS = 16
+"""Descriptors of folders that a reader keeps: many readers share a process's limit."""
 CACHED_ONLY = frozenset({"tmpfs", "ramfs"})
 """Kinds of file systems whose bytes are nowhere but in the page cache."""
 _cachestat_works = True
@@ -54,7 +56,7 @@ class ColdReader:
 
     def __init__(self, data: Path, facts: StorageFacts) -> None:
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-        self._folders = Folders(self._root)
+        self._folders = Folders(self._root, FOLDERS)
         self._parent: str | None = None
         self._parent_fd = -1
         self._direct = facts.direct

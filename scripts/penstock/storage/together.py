@@ -14,6 +14,7 @@ from __future__ import annotations
 import errno
 import mmap
 import os
+import resource
 import stat
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
@@ -27,6 +28,8 @@ Range = tuple[str, int, int]
 """Path, offset, bytes."""
 ROOM = 1 << 20
 MOST = 64
+STREAMS = 128
+"""Each of so many threads may have its share of the process's descriptors open."""
 LARGE = 256 << 10
 """From here on a read is worth a call of its own."""
 ALIGN = 4096
@@ -56,6 +59,7 @@ class Together:
 
     def __init__(self, folder: Callable[[str], int], absent: Callable[[int, int, int], bool]) -> None:
         self._folder, self._absent = folder, absent
+        self._most = max(2, min(MOST, resource.getrlimit(resource.RLIMIT_NOFILE)[0] // STREAMS))
         self._buffer = mmap.mmap(-1, ROOM)
         self._view = memoryview(self._buffer)
         self._expected: deque[Range] = deque()
@@ -102,7 +106,7 @@ class Together:
         if group[0][2] >= LARGE:
             return group
         room = ROOM - _blocks(*group[0][1:])[1]
-        while expected and len(group) < MOST and expected[0][2] < LARGE:
+        while expected and len(group) < self._most and expected[0][2] < LARGE:
             room -= _blocks(*expected[0][1:])[1]
             if room < 0:
                 break
@@ -112,7 +116,7 @@ class Together:
     def _start(self) -> Reads | None:
         if self._reads is None and self.works:
             try:
-                self._reads = Reads(self._buffer, MOST)
+                self._reads = Reads(self._buffer, self._most)
             except OSError:
                 # An old kernel, a sandbox, or too many of them on this node: each file by itself, then.
                 self.works = False
