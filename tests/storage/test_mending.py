@@ -42,6 +42,19 @@ def test_a_file_that_ends_before_or_cannot_be_read_is_told(tmp_path: Path) -> No
         assert not copy_range(old.fileno(), new.fileno(), 0, 10)
 
 
+def test_a_hole_stays_one(tmp_path: Path) -> None:
+    size = 8 << 20
+    with (tmp_path / "old").open("w+b") as old, (tmp_path / "new").open("w+b") as new:
+        for stream in (old, new):
+            os.ftruncate(stream.fileno(), size)
+        for place in (3 << 20, 6 << 20):
+            os.pwrite(old.fileno(), DATA[:4096], place)
+        for start in range(0, size, 1 << 20):
+            assert copy_range(old.fileno(), new.fileno(), start, 1 << 20)
+    assert (tmp_path / "old").read_bytes() == (tmp_path / "new").read_bytes()
+    assert (tmp_path / "new").stat().st_blocks <= (tmp_path / "old").stat().st_blocks < 100
+
+
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "old").write_bytes(DATA)
     with (tmp_path / "old").open("rb") as old, open("/dev/full", "wb") as new, pytest.raises(OSError):

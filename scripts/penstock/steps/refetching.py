@@ -9,92 +9,29 @@ from __future__ import annotations
 
 import contextlib
 import os
-import random
-import threading
-from concurrent.futures import ThreadPoolExecutor, wait
-from typing import TYPE_CHECKING, Any, TypeVar
+from concurrent.futures import wait
+from typing import TYPE_CHECKING, TypeVar
 
 import xxhash
 
-from penstock.core.model import Entry
-from penstock.engine.stream import BLOCK, may_retry, pause
-from penstock.errors import (
-    ExpiredCredentialsError,
-    IntegrityError,
-    ObjectError,
-    PenstockError,
-    SourceChangedError,
-    TransientError,
-)
-from penstock.sources.opening import credentials, open_source
+from penstock.errors import IntegrityError, PenstockError
+from penstock.steps.fetching import DIGEST_BYTES, part_bytes, part_digest
 from penstock.storage.cold import ColdReader
 from penstock.storage.facts import facts
 from penstock.storage.failures import printable
-from penstock.storage.mending import copy_range, write_at
+from penstock.storage.mending import copy_range
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig
     from penstock.core.findings import Finding
     from penstock.core.model import Record
-    from penstock.sources.port import Reader, Source
     from penstock.steps.context import Stop
+    from penstock.steps.fetching import Fetcher
     from penstock.storage.mending import Mender
 
-DIGEST_BYTES = 16
-PARTS_AT_ONCE = 8
-"""Of all giants that are repaired at a time."""
 T = TypeVar("T")
-
-
-class Fetcher:
-    """The sources of a release, by the index that its records have; readers for each thread."""
-
-    def __init__(self, dataset: DatasetConfig, seal: Mapping[str, Any], engine: EngineConfig) -> None:
-        self.attempts = engine.attempts
-        self.pool = ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="parts")
-        """Works on parts; nothing that it does waits for another part."""
-        self.fetched = 0
-        """Bytes read from the sources."""
-        self._lock = threading.Lock()
-        self._sources: dict[int, tuple[SourceConfig, Source]] = {}
-        opened: dict[str, tuple[SourceConfig, Source]] = {}
-        for config in dataset.sources:
-            source = open_source(config, dataset, credentials=credentials(config), timeout=engine.timeout)
-            opened[source.url] = config, source
-        for index, told in enumerate(seal.get("sources", ())):
-            if told["url"] in opened:
-                self._sources[index] = opened[told["url"]]
-        self._readers: dict[tuple[int, int], Reader] = {}
-
-    def reader(self, record: Record) -> Reader:
-        """Raises ObjectError when the release's source is not configured any more."""
-        if record.source not in self._sources:
-            raise ObjectError("its source is not in the configuration any more", where=printable(record.path))
-        place = (threading.get_ident(), record.source)
-        with self._lock:
-            reader = self._readers.get(place)
-            if reader is None:
-                reader = self._readers[place] = self._sources[record.source][1].reader()
-        return reader
-
-    def renew(self, record: Record) -> None:
-        """Temporary credentials ran out."""
-        with self._lock:
-            config, source = self._sources[record.source]
-            source.renew(credentials(config))
-
-    def count(self, size: int) -> None:
-        with self._lock:
-            self.fetched += size
-
-    def close(self) -> None:
-        self.pool.shutdown()
-        for reader in self._readers.values():
-            reader.close()
-        self._readers.clear()
 
 
 def is_right(record: Record, parts: tuple[int, ...], data: Path) -> bool:
@@ -114,7 +51,7 @@ def read_back(cold: ColdReader, path: str, record: Record, number: int) -> tuple
     size = part_bytes(record)
     digest = xxhash.xxh3_128()
     seen = cold.read(path, number * size, min(size, record.size - number * size), digest.update)
-    return seen.stat.st_size == record.size and digest.digest() == _part(record, number), seen.method
+    return seen.stat.st_size == record.size and digest.digest() == part_digest(record, number), seen.method
 
 
 def refetch(
@@ -132,7 +69,7 @@ def refetch(
         if record.parts:
             method = _Giant(record, finding, data, mender, fetcher, stop).fill(fd, temporary)
             return
-        _fetch(_entry(record), 0, record.size, record.digest, fd, fetcher, record, stop)
+        fetcher.fetch(record, fd, stop)
         os.fsync(fd)
         read = _Digest(record)
         with ColdReader(data, facts(data)) as cold:
@@ -172,7 +109,7 @@ class _Giant:
         ]
         if wrong:
             # What was thought to be good in the file that is there is not, or was not copied as it is.
-            self._all(lambda number: self._from_source(number, fd), wrong)
+            self._all(lambda number: self._fetcher.fetch(self._record, fd, self._stop, number), wrong)
             os.fsync(fd)
             if not all(self._look(temporary, wrong)):
                 raise _unlike(self._record)
@@ -195,14 +132,7 @@ class _Giant:
         self._stop.check()
         offset, length = self._range(number)
         if old is None or number in self._finding.parts or not copy_range(old, fd, offset, length):
-            self._from_source(number, fd)
-
-    def _from_source(self, number: int, fd: int) -> None:
-        self._stop.check()
-        offset, length = self._range(number)
-        entry = _entry(self._record)._replace(part=number, offset=offset, length=length)
-        digest = f"xxh3_128:{_part(self._record, number).hex()}"
-        _fetch(entry, offset, length, digest, fd, self._fetcher, self._record, self._stop)
+            self._fetcher.fetch(self._record, fd, self._stop, number)
 
     def _reads_back(self, number: int, temporary: str) -> bool:
         self._stop.check()
@@ -214,77 +144,6 @@ class _Giant:
     def _range(self, number: int) -> tuple[int, int]:
         size = part_bytes(self._record)
         return number * size, min(size, self._record.size - number * size)
-
-
-def _entry(record: Record) -> Entry:
-    return Entry(
-        record.path, record.key, record.size, record.token, record.modified_ns, record.source, record.version,
-        length=record.size,
-    )  # fmt: skip
-
-
-def _fetch(
-    entry: Entry,
-    offset: int,
-    length: int,
-    digest: str,
-    fd: int,
-    fetcher: Fetcher,
-    record: Record,
-    stop: Stop,
-) -> None:
-    tried = 0
-    while True:
-        tried += 1
-        try:
-            _fetch_once(entry, offset, length, digest, fd, fetcher, record)
-            return
-        except PenstockError as error:
-            if isinstance(error, SourceChangedError) or not may_retry(error, tried, fetcher.attempts):
-                raise
-            if isinstance(error, ExpiredCredentialsError):
-                fetcher.renew(record)
-            asked = error.after if isinstance(error, TransientError) else None
-            # Spreading retries needs no secret randomness.
-            stop.wait(pause(tried, asked, random.random()))  # noqa: S311
-
-
-def _fetch_once(
-    entry: Entry, offset: int, length: int, digest: str, fd: int, fetcher: Fetcher, record: Record
-) -> None:
-    hashed = xxhash.xxh3_128()
-    buffer = memoryview(bytearray(BLOCK))
-    body = fetcher.reader(record).open(entry, offset, length)
-    try:
-        done = 0
-        while count := body.readinto(buffer):
-            if done + count > length:
-                raise IntegrityError("the body is longer than published", where=printable(record.path))
-            hashed.update(buffer[:count])
-            write_at(fd, buffer[:count], offset + done)
-            done += count
-        if done != length:
-            raise TransientError(
-                "the body ended early", where=printable(record.path), why=f"{done} of {length} bytes"
-            )
-        body.close()
-    except BaseException:
-        body.abandon()
-        raise
-    fetcher.count(length)
-    if f"xxh3_128:{hashed.hexdigest()}" != digest:
-        raise IntegrityError(
-            "the source's bytes are not those that were published", where=printable(record.path)
-        )
-
-
-def part_bytes(record: Record) -> int:
-    """Of a giant; any other file is its own only part."""
-    return int(record.digest.partition(":")[0].partition("/")[2] or 0)
-
-
-def _part(record: Record, number: int) -> bytes:
-    return record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
 
 
 class _Digest:

@@ -20,8 +20,9 @@ from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoS
 from penstock.formats.manifest import read_manifest
 from penstock.steps import auditbook, auditplan
 from penstock.steps.auditing import auditing, findings_of
+from penstock.steps.fetching import Fetcher
 from penstock.steps.holding import holding
-from penstock.steps.refetching import Fetcher, is_right, refetch
+from penstock.steps.refetching import is_right, refetch
 from penstock.storage import durable, target
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.mending import Mender

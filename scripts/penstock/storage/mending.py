@@ -257,17 +257,34 @@ class Mender:
 
 def copy_range(old: int, new: int, offset: int, length: int) -> bool:
     """Copy these bytes between two files, by reference where the file system shares blocks, else within
-    it (servers may do it among themselves), else through this process. False when `old` cannot be read
-    or is too short. Nothing is compared. Raises OSError when `new` cannot be written."""
+    it (servers may do it among themselves), else through this process; where `old` has a hole, `new` is
+    left as it is: a hole too in a file that was just made. False when `old` cannot be read or is too
+    short. Nothing is compared. Raises OSError when `new` cannot be written."""
+    end = offset + length
+    if os.fstat(old).st_size < end:
+        return False
+    while offset < end:
+        try:
+            start = os.lseek(old, offset, os.SEEK_DATA)
+            stop = min(end, os.lseek(old, start, os.SEEK_HOLE))
+        except OSError as error:
+            # Nothing but a hole up to the file's end.
+            return error.errno == errno.ENXIO
+        if start < stop and not _copy(old, new, start, stop - start):
+            return False
+        offset = max(start, stop)
+    return True
+
+
+def _copy(old: int, new: int, offset: int, length: int) -> bool:
     done = 0
-    try:
-        while done < length and (
-            count := os.copy_file_range(old, new, length - done, offset + done, offset + done)
-        ):
+    # Not here, not between these two, or a read error: the plain way tells which.
+    with contextlib.suppress(OSError):
+        while done < length:
+            count = os.copy_file_range(old, new, length - done, offset + done, offset + done)
+            if not count:
+                break
             done += count
-    except OSError:
-        # Not here, not between these two, or a read error: the plain way tells which.
-        pass
     buffer = memoryview(bytearray(min(_BLOCK, length - done)))
     while done < length:
         try:
