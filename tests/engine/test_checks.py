@@ -147,7 +147,7 @@ def test_crcs_of_parts_combine_to_the_whole(algorithm: str, lengths: list[int]) 
     st.integers(500, 40_000),
     st.integers(1, 40_000),
 )
-@settings(deadline=None, max_examples=40)
+@settings(deadline=None, max_examples=20)
 def test_sums_between_the_sources_cuts_join_to_its_composite(algorithm: str, theirs: int, ours: int) -> None:
     """`theirs`: bytes of the source's parts; `ours`: of the giant's."""
     composite = Composite(algorithm, theirs)
