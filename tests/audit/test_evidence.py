@@ -77,6 +77,13 @@ def test_files_that_nothing_can_prove_are_named_before_a_byte_moves(context: Con
     # With less asked for, the same run goes on to its end.
     publish(context)
     assert evidence(context)["source"]["full"]["files"] == 2
+    # A release that stands with less than is asked for now is no quiet success.
+    for asked, lacking in (
+        ({"source_checksum": "require"}, "no checksum of the source proved"),
+        ({"minimum_grade": "cold-other-node"}, "no more than `"),
+    ):
+        with pytest.raises(FindingsError, match=lacking):
+            STEPS[0](with_verify(context, **asked), "data")
     # Proven or not is a release's own: files that lack a proof are read again once they can have one.
     source = Path(context.config.datasets["data"].sources[0].url)
     with (source / "SHA256SUMS").open("a") as sums:

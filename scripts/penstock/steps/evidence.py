@@ -15,7 +15,7 @@ from penstock.engine.checks import COMBINABLE
 from penstock.storage.cold import CACHED_ONLY
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.config.model import VerifyConfig
     from penstock.core.model import Entry, Record
@@ -121,6 +121,24 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
             f"its parts cannot prove {algorithm} together (verify.whole_file_digest and verify.digests may)"
         )
     return ""
+
+
+def short(sealed: Mapping[str, Any], verify: VerifyConfig) -> str:
+    """Why a release that is sealed has less evidence (its seal's account of it) than is asked for by name
+    now, or "". Empty files need none."""
+    lacking = []
+    if verify.source_checksum == "require" and _bytes(sealed, "source", SOURCE_GRADES[0]):
+        lacking.append("files that no checksum of the source proved")
+    if verify.minimum_grade != "auto":
+        weaker = STORAGE_GRADES[: STORAGE_GRADES.index(verify.minimum_grade)]
+        lacking += [
+            f"files of which is known no more than `{g}`" for g in weaker if _bytes(sealed, "storage", g)
+        ]
+    return " and ".join(lacking)
+
+
+def _bytes(sealed: Mapping[str, Any], kind: str, grade: str) -> int:
+    return int(sealed.get(kind, {}).get(grade, {}).get("bytes", 0))
 
 
 def _count(amounts: Amounts, grade: str, size: int) -> None:

@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import to_json
 from penstock.core import runs
-from penstock.errors import FailedError, PreflightError
-from penstock.steps import runbook
+from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.steps import receipts, runbook
+from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
@@ -92,6 +93,7 @@ def _list(
             hint="bring that file back, or move the release away: then the same command makes it anew",
         )
     published = runbook.published(layout, info, folder)
+    _refuse_short(context, layout, info)
     if not published and (why := drop_stale(context, layout, info, folder)):
         context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
     runbook.point(layout, info.run)
@@ -132,6 +134,20 @@ def identity(config: Config, dataset: DatasetConfig, urls: list[str], listing_di
     }
     text = json.dumps(decides, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _refuse_short(context: Context, layout: DatasetLayout, info: runs.RunInfo) -> None:
+    """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
+    seal = receipts.sealed(layout, info)
+    lacking = short(seal.get("evidence", {}), context.config.verify) if seal else ""
+    if lacking:
+        raise FindingsError(
+            "the release that stands is proven too weakly for what is asked now",
+            where=f"{info.dataset}/{info.release}",
+            why=f"it has {lacking}",
+            hint=f"give `datasets.{info.dataset}.release` a new name: what is proven is linked, the rest is "
+            "read again; or lower `verify.source_checksum` or `verify.minimum_grade`",
+        )
 
 
 def _meet(
