@@ -25,10 +25,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from benchmarks import contenders, data, extras, measure, peers, tables  # noqa: E402
+from benchmarks import contenders, data, extras, measure, peers, proof, tables  # noqa: E402
 from benchmarks.server import Server, find_go  # noqa: E402
 
-EXTRAS = ("listing", "latency", "whole", "growth")
+EXTRAS = ("listing", "latency", "whole", "growth", "proof")
 
 
 class Bench:
@@ -254,6 +254,8 @@ def main() -> int:
         more["latency2"] = extras.latency(bench, works["S"], 2000)
     if "growth" in wanted:
         more["growth"] = extras.growth(bench)
+    if "proof" in wanted:
+        more |= proof.run(bench, works)
     print(save(bench, chosen, more))
     print(f"written: {options.results}/{options.size}.{{md,json,svg}}")
     return 0

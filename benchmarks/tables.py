@@ -61,6 +61,8 @@ def markdown(results: dict[str, Any]) -> str:
         ("latency", "Half a millisecond on each metadata call, from a folder to a folder"),
         ("latency2", "Two milliseconds on each metadata call, from a folder to a folder"),
         ("whole", "To the published, verified state"),
+        ("audit", "Audit of a published release of 4 KB files, cold, from the disk"),
+        *((f"verify-{name}", f"Verify of {name}, cold, from the disk") for name in "TSL"),
     ):
         lines += _short(heading, results.get(name))
     lines += _growth(results.get("growth"))
