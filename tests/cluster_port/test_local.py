@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 import textwrap
+import threading
 from typing import TYPE_CHECKING
 
 import pytest
@@ -80,6 +81,14 @@ class TestLocal(ClusterContract):
             return LocalCluster(ClusterConfig(options=JobOptions(max_elements=most)), cpus=cpus).slots("copy")
 
         assert [slots(1, 4), slots(2, 4), slots(8, 4), slots(8, 2), slots(64, 4)] == [1, 1, 4, 2, 4]
+
+    def test_the_end_of_an_element_is_told(self, shared: Path) -> None:
+        told = threading.Event()
+        cluster = open_cluster(ClusterConfig(), changed=told.set)
+        array = cluster.submit(self.spec(shared, "run", [0]))
+        while not cluster.states(array, [0])[0].state.ended:
+            assert told.wait(DEADLINE), "nobody told that something changed"
+            told.clear()
 
     def test_it_is_what_the_configuration_opens_by_default(self) -> None:
         assert open_cluster(ClusterConfig()).kind == "local"

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config import model, schema
+from penstock.config import loading, model, schema
 from penstock.config.loading import load
 from penstock.errors import ConfigError
 
@@ -374,3 +374,21 @@ def test_json_round_trip(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert model.cluster_config(json.loads(json.dumps(model.to_json(config.cluster)))) == config.cluster
     assert model.verify_config(model.to_json(config.verify)) == config.verify
     assert model.target_config(model.to_json(config.target)) == config.target
+
+
+def test_a_file_is_held_against_the_schema_once_and_anew_when_it_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(loading.FITS, raising=False)
+    file = tmp_path / "config.yaml"
+    file.write_text("target: {root: t}\ndatasets: {d: {source: x}}\n")
+    looked: list[object] = []
+    problems = schema.problems
+    monkeypatch.setattr(schema, "problems", lambda raw: looked.append(raw) or problems(raw))  # type: ignore[func-returns-value]
+    assert loading.load(file) == loading.load(file)
+    assert len(looked) == 1
+    file.write_text("target: {root: t}\ndatasets: {d: {sorce: x}}\n")
+    for _ in range(2):
+        with pytest.raises(ConfigError, match="sorce"):
+            loading.load(file)
+    assert len(looked) == 3

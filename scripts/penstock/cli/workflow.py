@@ -8,6 +8,7 @@ hidden while smart_open is loaded, and there again afterwards.
 
 from __future__ import annotations
 
+import atexit
 import gc
 import importlib
 import sys
@@ -23,6 +24,8 @@ def main() -> None:
     snakemake = importlib.import_module("snakemake.cli")
     gc.freeze()
     gc.enable()
+    # Nor at the end, when all of it goes.
+    atexit.register(gc.freeze)
     snakemake.main()
 
 

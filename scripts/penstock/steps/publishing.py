@@ -234,20 +234,10 @@ def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict
 
 
 def _tell_abandoned(context: Context, dataset: str, layout: DatasetLayout, info: RunInfo) -> None:
-    names = abandoned(layout, info.release)
+    names = runbook.abandoned(layout, info.release)
     if names:
         text = f"staging of runs that did not end is still there: {', '.join(names)}"
         context.emit("warning", dataset, STEP, text=text)
-
-
-def abandoned(layout: DatasetLayout, release: str) -> list[str]:
-    """Staging folders of other releases than this one."""
-    try:
-        names = sorted(os.listdir(layout.releases))
-    except FileNotFoundError:
-        return []
-    mine = layout.staging(release).name
-    return [n for n in names if n.startswith(".") and n.endswith(".staging") and n != mine]
 
 
 def user() -> str:

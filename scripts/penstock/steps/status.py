@@ -8,7 +8,6 @@ from penstock.errors import PreflightError
 from penstock.steps import receipts, runbook
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
-from penstock.steps.publishing import abandoned
 from penstock.storage import holder, target
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     else:
         answer |= _under_way(info, folder)
     answer["arrays"] = [s.array or s.name for s in ArrayBook(folder.arrays).open() if s.kind != "local"]
-    answer["abandoned"] = abandoned(layout, info.release)
+    answer["abandoned"] = runbook.abandoned(layout, info.release)
     return {key: value for key, value in answer.items() if value}
 
 
