@@ -268,8 +268,13 @@ def copy_range(old: int, new: int, offset: int, length: int) -> bool:
             start = os.lseek(old, offset, os.SEEK_DATA)
             stop = min(end, os.lseek(old, start, os.SEEK_HOLE))
         except OSError as error:
-            # Nothing but a hole up to the file's end.
-            return error.errno == errno.ENXIO
+            if error.errno == errno.ENXIO:
+                # Nothing but a hole up to the file's end.
+                return True
+            start = stop = offset
+        if stop <= start < end:
+            # A file system that cannot tell its holes: all of it may be data.
+            stop = end
         if start < stop and not _copy(old, new, start, stop - start):
             return False
         offset = max(start, stop)
