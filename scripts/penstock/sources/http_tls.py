@@ -14,6 +14,8 @@ if TYPE_CHECKING:
     from penstock.sources.paced import PacedSocket
 
 FEED = 256 << 10
+"""Measured without a gain: 32 KiB to 1 MiB. OpenSSL's own loop over the socket (its buffering BIO, by ctypes)
+saves a tenth of the CPU at most, not worth a look into CPython's objects."""
 
 
 class TlsSocket:
