@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from penstock.core.model import Entry
 from penstock.engine import wire
-from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, batches
+from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.keeper import next_pause
 from penstock.engine.sizing import cpus, free_memory, size
 from penstock.engine.stream import asks_for_less, may_retry, of_row, pause
@@ -237,3 +237,28 @@ def test_keeping_costs_a_tenth_of_the_time_at_most() -> None:
     assert next_pause(0.0) == 0.5
     assert next_pause(0.2) == 2.0
     assert next_pause(30.0) == 5.0
+
+
+def test_whoever_takes_a_batch_goes_where_nobody_is() -> None:
+    names = [f"{folder}/{i:04d}" for folder in "ab" for i in range(600)]
+    rows = [Entry(name, name, 1, "t", 0) for name in names]
+    ahead = Ahead(batches([rows], set(), len(rows), 1), 8)
+    first = ahead.take(set())
+    assert first is not None
+    assert first.rows[0] == 0
+    other = ahead.take({"a"})
+    assert other is not None
+    assert other.folders == {"b"}
+    # Nowhere is free: the first that is left, and none is lost or comes twice.
+    rest = []
+    while (job := ahead.take({"a", "b"})) is not None:
+        rest.append(job)
+    assert [job.number for job in rest] == sorted(job.number for job in rest)
+    assert sorted(row for job in (first, other, *rest) for row in job.rows) == list(range(len(rows)))
+    assert ahead.take(set()) is None
+
+
+def test_a_view_of_one_keeps_the_order() -> None:
+    jobs = list(batches([entries([LARGE] * 9)], set(), 9, 1))
+    ahead = Ahead(iter(jobs), 1)
+    assert [ahead.take({""}) for _ in range(10)] == [*jobs, None]

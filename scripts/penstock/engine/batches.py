@@ -7,6 +7,7 @@ no worker is left with a long rest. A large row, and a giant's part, goes alone.
 from __future__ import annotations
 
 import marshal
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.engine import wire
@@ -25,15 +26,18 @@ SHARES = 4
 
 
 class Job:
-    """One batch as the parent keeps it while a worker has it: its frame, to send it again."""
+    """One batch as the parent keeps it while a worker has it: its frame, to send it again; the folders
+    in which it begins and ends."""
 
-    __slots__ = ("bytes", "count", "deaths", "frame", "large", "number", "rows")
+    __slots__ = ("bytes", "count", "deaths", "folders", "frame", "large", "number", "rows")
 
     def __init__(
         self, number: int, rows: list[int], entries: Sequence[Entry], total: int, large: bool
     ) -> None:
         self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
         self.deaths = 0
+        # Of the first and the last row: what lies between matters little.
+        self.folders = {entries[0][0].rpartition("/")[0], entries[-1][0].rpartition("/")[0]}
         payload = marshal.dumps((number, rows, list(map(tuple, entries))))
         self.frame = wire.head(wire.BATCH, payload) + payload
 
@@ -67,6 +71,31 @@ def batches(shard: Iterable[Sequence[Entry]], done: Container[int], left: int, w
                 total += length
     if rows:
         yield Job(number, rows, entries, total, False)
+
+
+class Ahead:
+    """Batches with some more in view, so that whoever takes one can be sent where nobody else is.
+
+    Creating and renaming in a folder is one at a time: the kernel holds the folder's lock over each, on
+    a network file system for as long as its server takes. Two streams in one folder are hardly faster
+    than one.
+    """
+
+    def __init__(self, jobs: Iterator[Job], view: int) -> None:
+        """`view`: how many batches are looked at; 1 gives them in order."""
+        self._jobs, self._view = jobs, view
+        self._seen: list[Job] = []
+
+    def take(self, taken: set[str]) -> Job | None:
+        """The first batch that is in none of the folders `taken`, else the first; None at the end."""
+        seen = self._seen
+        seen += islice(self._jobs, self._view - len(seen))
+        if not seen:
+            return None
+        for place, job in enumerate(seen):
+            if taken.isdisjoint(job.folders):
+                return seen.pop(place)
+        return seen.pop(0)
 
 
 def _room(left: int, workers: int) -> int:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Temporary credentials are made anew this many seconds before they end.
 RENEW_BEFORE = 300.0
 RENEW_PAUSE = 15.0
+VIEW = 128
+"""Batches looked at for one in a folder where nobody writes: some MiB."""
 
 
 def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
@@ -103,7 +105,7 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
 
         try:
             jobs = batches(read_shard(task.rows), done, rows, outcome.workers)
-            run.go(jobs, take, idle, stop)
+            run.go(jobs, take, idle, stop, view=VIEW)
         finally:
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()

@@ -23,9 +23,9 @@ from penstock.engine.shared import SLOTS, Shared
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
-    from penstock.engine.batches import Job
+    from penstock.engine.batches import Ahead, Job
     from penstock.engine.task import StopCheck
     from penstock.engine.tuning import Tuner
     from penstock.errors import PenstockError
@@ -135,7 +135,7 @@ class Pool:
 
     def run(
         self,
-        jobs: Iterator[Job],
+        jobs: Ahead,
         done: Callable[[Job, tuple[Any, ...]], None],
         idle: Callable[[], None],
         stop: StopCheck,
@@ -158,7 +158,7 @@ class Pool:
                 member = self._hungry(None)
                 if member is None:
                     break
-                job = next(jobs, None)
+                job = jobs.take(self._taken(member))
                 if job is None:
                     more = False
                 else:
@@ -188,8 +188,18 @@ class Pool:
             return False
         return tuner.step(now, self.shared.total(), sum(map(_demand, self.alive)))
 
+    def _taken(self, member: Member) -> set[str]:
+        """Folders in which others are at work; a worker of several streams is several."""
+        several = self.streams > len(self.alive)
+        taken: set[str] = set()
+        for one in self.members:
+            if several or one is not member:
+                for job in one.jobs.values():
+                    taken |= job.folders
+        return taken
+
     def _hungry(self, job: Job | None) -> Member | None:
-        """The worker with the least to do, if it has room: two batches, or a row for each stream.
+        """The worker with the least to do, if it has room: one batch more than streams.
 
         Large rows do not wait behind one another: they take a free stream, or nothing.
         """
@@ -198,7 +208,7 @@ class Pool:
         if member.rows < streams:
             return member
         small = not any(j.large for j in member.jobs.values()) and not (job and job.large)
-        return member if small and len(member.jobs) < 2 else None
+        return member if small and len(member.jobs) <= streams else None
 
     def _give(self, member: Member, job: Job) -> None:
         member.jobs[job.number] = job

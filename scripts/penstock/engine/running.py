@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine import sizing
+from penstock.engine.batches import Ahead
 from penstock.engine.pool import Pool
 from penstock.engine.task import Failure
 from penstock.engine.tuning import Tuner
@@ -70,15 +71,18 @@ class Run:
         take: Callable[[Job, tuple[Any, ...]], None],
         idle: Callable[[], None],
         stop: StopCheck,
+        *,
+        view: int = 1,
     ) -> None:
-        """All jobs, to the end. On any error what the workers had done still goes to `take`."""
+        """All jobs, to the end. On any error what the workers had done still goes to `take`. `view`: see
+        `batches.Ahead`."""
 
         def tick() -> None:
             idle()
             self.tell()
 
         try:
-            self.pool.run(jobs, take, tick, stop, self.tuner)
+            self.pool.run(Ahead(jobs, view), take, tick, stop, self.tuner)
             self.pool.drain(take, stop=False)
         except BaseException as error:
             if isinstance(error, (PenstockError, KeyboardInterrupt)):

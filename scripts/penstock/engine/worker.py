@@ -97,10 +97,12 @@ class Worker:
             self.channel.send(kind)
 
     def take(self, number: int, rows: list[int], entries: list[tuple[Any, ...]]) -> None:
-        """Cut a batch into slices, so that all threads share it and it ends soon."""
+        """Cut a batch into slices for the threads that have nothing to do; where none waits, one thread
+        does all of it, in its folder alone."""
         batch = Batch(number, rows, entries)
         size = len(rows)
-        step = max(1, min(SLICE, -(-size // self.streams))) if self.streams > 1 else size
+        idle = self.streams - self.queue.qsize()
+        step = max(1, min(SLICE, -(-size // self.streams))) if idle > 1 else size
         batch.slices = -(-size // step)
         for start in range(0, size, step):
             self.queue.put((batch, start, min(size, start + step)))
