@@ -34,9 +34,15 @@ datasets:
 
 
 def alternate(
-    bench: Bench, commands: dict[str, Sequence[Sequence[str]]], env: dict[str, str], *, rounds: int = 0
+    bench: Bench,
+    commands: dict[str, Sequence[Sequence[str]]],
+    env: dict[str, str],
+    *,
+    rounds: int = 0,
+    memory: tuple[Path, int] | None = None,
 ) -> list[Any]:
-    """Medians of whole command sequences, in turn; each begins with an empty scratch and target."""
+    """Medians of whole command sequences, in turn; each begins with an empty scratch and target. `memory`:
+    a target in memory, and the bytes that will land there."""
     walls: dict[str, list[float]] = {name: [] for name in commands}
     cpus: dict[str, list[float]] = {name: [] for name in commands}
     names = list(commands)
@@ -48,6 +54,10 @@ def alternate(
             for folder in (scratch, bench.cache / "state"):
                 shutil.rmtree(folder, ignore_errors=True)
             (scratch / "target").mkdir(parents=True)
+            if memory:
+                shutil.rmtree(memory[0], ignore_errors=True)
+                measure.warm(*memory)
+                memory[0].mkdir(mode=0o700)
             wall = cpu = 0.0
             for command in commands[name]:
                 cost = measure.run(command, env, scratch)
@@ -57,6 +67,8 @@ def alternate(
             walls[name].append(wall)
             cpus[name].append(cpu)
             print(f"  {name:40} {wall:8.2f} s", flush=True)
+    if memory:
+        shutil.rmtree(memory[0], ignore_errors=True)
     return [
         {"what": name, "wall": statistics.median(walls[name]), "cpu": statistics.median(cpus[name]),
          "rounds": rounds, "walls": [round(wall, 3) for wall in walls[name]]}
@@ -92,12 +104,15 @@ def listing(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any
     return [row | {"keys": work.files, "keys_per_second": work.files / row["wall"]} for row in rows]
 
 
-def whole(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any]]:
-    """To the published and verified state, against copying and then comparing by reading all again."""
+def whole(bench: Bench, work: data.Work, server: Server, target: str) -> list[dict[str, Any]]:
+    """To the published and verified state, against copying and then comparing by reading all again. On a
+    disk the peer's copy is made durable too; it reads again from the page cache, penstock reads cold."""
     task = _task(bench, work, server)
     env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
     config = bench.scratch / "whole.yaml"
     root = task.scratch / "target"
+    if target == "tmpfs":
+        root = Path("/dev/shm") / f"penstock-bench-{os.getpid()}"
     config.write_text(
         CONFIG.format(root=root, bucket=contenders.BUCKET, work=work.name, endpoint=server.endpoint)
     )
@@ -112,11 +127,16 @@ def whole(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any]]
         rclone = ["rclone", "--config", "", "--log-level", "ERROR", "--transfers", "32", "--checkers", "16"]
         rclone += ["--fast-list"]
         where = f"b:{contenders.BUCKET}/{work.name}"
-        commands["rclone copy, rclone check --download"] = [
+        copy = [
             [*rclone, "copy", where, str(root)],
+            *([["sync", "-f", str(root)]] if target == "disk" else []),
+        ]
+        commands["rclone copy, rclone check --download"] = [
+            *copy,
             [*rclone, "check", "--download", where, str(root)],
         ]
-    return alternate(bench, commands, env)
+    size = data.make(bench.root, work)[1]
+    return alternate(bench, commands, env, memory=(root, size) if target == "tmpfs" else None)
 
 
 def growth(bench: Bench) -> list[dict[str, Any]]:

@@ -41,6 +41,7 @@ EXTRAS = (
     ("listing", "s5cmd ls", 3.0),
     ("latency", "rsync -a", 20.0),
     ("whole", "rclone copy, rclone check --download", 2.5),
+    ("whole-disk", "rclone copy, rclone check --download", 2.5),
     ("audit", "xxhsum -c manifest.xxh128", 2.0),
     # At most 1.15 times what only reads.
     *((f"verify-{name}", "plain cold read, nothing hashed", 0.87) for name in "TSL"),

@@ -93,7 +93,7 @@ class Bench:
         )
         env = contenders.environment(task, scratch) | {"PATH": self.path}
         if target == "tmpfs":
-            warm(folder, size)
+            measure.warm(folder, size)
         before = server.cpu() if server else 0.0
         cost = measure.run(one.command(task), env, scratch)
         if target == "disk" and one.name != "penstock" and not cost.status:
@@ -159,17 +159,6 @@ class Bench:
                 "streams": told["streams"],
             }
         self.rows.append(row)
-
-
-def warm(folder: Path, size: int) -> None:
-    """Have as much memory at hand as the load takes: a virtual machine gives freed memory back to its
-    host within seconds, and whoever starts later would pay several times as much for each page."""
-    zeros = bytes(1 << 20)
-    path = folder.with_name(folder.name + ".warm")
-    with path.open("wb") as file:
-        for _ in range(-(-size // len(zeros))):
-            file.write(zeros)
-    path.unlink()
 
 
 def counted(folder: Path) -> tuple[int, int]:
@@ -248,7 +237,8 @@ def main() -> int:
                 if "listing" in wanted:
                     more["listing"] = extras.listing(bench, works["K"], server)
                 if "whole" in wanted:
-                    more["whole"] = extras.whole(bench, works["S"], server)
+                    more["whole"] = extras.whole(bench, works["S"], server, "tmpfs")
+                    more["whole-disk"] = extras.whole(bench, works["S"], server, "disk")
     if "latency" in wanted:
         more["latency"] = extras.latency(bench, works["S"], 500)
         more["latency2"] = extras.latency(bench, works["S"], 2000)

@@ -60,7 +60,8 @@ def markdown(results: dict[str, Any]) -> str:
         ("listing", "Listing"),
         ("latency", "Half a millisecond on each metadata call, from a folder to a folder"),
         ("latency2", "Two milliseconds on each metadata call, from a folder to a folder"),
-        ("whole", "To the published, verified state"),
+        ("whole", "To the published, verified state, from S3 over HTTP to tmpfs"),
+        ("whole-disk", "The same to disk, durable; penstock reads back cold, rclone from the page cache"),
         ("audit", "Audit of a published release of 4 KB files, cold, from the disk"),
         *((f"verify-{name}", f"Verify of {name}, cold, from the disk") for name in "TSL"),
     ):
