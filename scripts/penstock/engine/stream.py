@@ -47,6 +47,13 @@ def pause(tried: int, asked: float | None, chance: float) -> float:
     return own if asked is None else max(own, min(asked, LONGEST_ASKED))
 
 
+def pause_after(error: PenstockError, tried: int) -> float:
+    """Seconds to wait before the next try, when try number `tried` ended in this error."""
+    asked = error.after if isinstance(error, TransientError) else None
+    # Spreading retries needs no secret randomness.
+    return pause(tried, asked, random.random())  # noqa: S311
+
+
 def asks_for_less(error: TransientError) -> bool:
     """Whether the other side is overloaded, not broken: 503 SlowDown, 429, Retry-After."""
     return error.after is not None or any(word in error.why for word in OVERLOADED)
@@ -115,9 +122,7 @@ class Stream:
                 if not may_retry(error, tried, self.attempts):
                     raise
                 self.retries += 1
-                asked = error.after if isinstance(error, TransientError) else None
-                # Spreading retries needs no secret randomness.
-                if self.stopping.wait(pause(tried, asked, random.random())):  # noqa: S311
+                if self.stopping.wait(pause_after(error, tried)):
                     raise Stopped from None
 
     def close(self) -> None:

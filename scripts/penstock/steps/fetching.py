@@ -3,7 +3,6 @@ parts of giants, every byte compared with the manifest."""
 
 from __future__ import annotations
 
-import random
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
@@ -12,7 +11,7 @@ import xxhash
 
 from penstock.core.model import Entry
 from penstock.engine.shared import Limiter, Shared
-from penstock.engine.stream import BLOCK, may_retry, pause
+from penstock.engine.stream import BLOCK, may_retry, pause_after
 from penstock.errors import (
     ExpiredCredentialsError,
     IntegrityError,
@@ -86,9 +85,7 @@ class Fetcher:
                     raise
                 if isinstance(error, ExpiredCredentialsError):
                     self._renew(record)
-                asked = error.after if isinstance(error, TransientError) else None
-                # Spreading retries needs no secret randomness.
-                stop.wait(pause(tried, asked, random.random()))  # noqa: S311
+                stop.wait(pause_after(error, tried))
 
     def _fetch(self, entry: Entry, wanted: str, fd: int, record: Record) -> None:
         hashed = xxhash.xxh3_128()
