@@ -11,9 +11,9 @@ from __future__ import annotations
 import errno
 import os
 from functools import cache
-from pathlib import Path
 
 from penstock.sources.posix_reader import PosixBody, failure
+from penstock.storage.facts import mount_table
 
 CERTAIN = frozenset({"ext4", "xfs", "tmpfs"})
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
@@ -67,11 +67,7 @@ class SparseBody(PosixBody):
 def _kind(device: int) -> str:
     """The file system's type by the mount table; "" when it does not name the device."""
     wanted = f"{os.major(device)}:{os.minor(device)}"
-    try:
-        table = Path("/proc/self/mountinfo").read_bytes().decode("utf-8", "surrogateescape")
-    except OSError:
-        return ""
-    for line in table.splitlines():
+    for line in mount_table().splitlines():
         left, _, right = line.partition(" - ")
         if left.split(" ")[2:3] == [wanted]:
             return right.partition(" ")[0]

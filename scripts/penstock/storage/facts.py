@@ -69,7 +69,7 @@ def facts(path: Path) -> StorageFacts:
     while not real.exists() and real != real.parent:
         real = real.parent
     space = os.statvfs(real)
-    fstype, options, device = _mount(str(real))
+    fstype, options, device = mount_of(str(real), mount_table())
     kind = kind_of(libc.statfs_type(str(real)), fstype)
     return StorageFacts(
         kind=kind,
@@ -99,12 +99,12 @@ def durability_of(kind: str, release: str) -> str:
     return "syncfs" if kind == "tmpfs" or (kind in _SYNCFS and reports) else "fsync"
 
 
-def _mount(path: str) -> tuple[str, str, str]:
+def mount_table() -> str:
+    """This process's mounts as the kernel lists them; "" when they cannot be read."""
     try:
-        text = Path("/proc/self/mountinfo").read_bytes().decode("utf-8", "surrogateescape")
+        return Path("/proc/self/mountinfo").read_bytes().decode("utf-8", "surrogateescape")
     except OSError:
-        return "", "", ""
-    return mount_of(path, text)
+        return ""
 
 
 def mount_of(path: str, mountinfo: str) -> tuple[str, str, str]:
