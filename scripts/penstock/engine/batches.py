@@ -83,13 +83,13 @@ class Ahead:
 
     def __init__(self, jobs: Iterator[Job], view: int) -> None:
         """`view`: how many batches are looked at; 1 gives them in order."""
-        self._jobs, self._view = jobs, view
+        self._jobs, self.view = jobs, view
         self._seen: list[Job] = []
 
     def take(self, taken: set[str]) -> Job | None:
         """The first batch that is in none of the folders `taken`, else the first; None at the end."""
         seen = self._seen
-        seen += islice(self._jobs, self._view - len(seen))
+        seen += islice(self._jobs, self.view - len(seen))
         if not seen:
             return None
         for place, job in enumerate(seen):

@@ -158,7 +158,7 @@ class Pool:
                 member = self._hungry(None)
                 if member is None:
                     break
-                job = jobs.take(self._taken(member))
+                job = jobs.take(self._taken(member) if jobs.view > 1 else set())
                 if job is None:
                     more = False
                 else:
