@@ -11,12 +11,12 @@ hashing costs no copy.
 from __future__ import annotations
 
 import hashlib
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.formats.tables import GROUP, TableWriter, read_batches, strings, texts
+from penstock.formats.tables import GROUP, OnTable, TableWriter, read_batches, strings, texts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -32,7 +32,7 @@ _SCHEMA = pa.schema(
 )
 
 
-class ListingWriter:
+class ListingWriter(OnTable):
     """Takes batches of any size; the file appears whole when it is closed."""
 
     def __init__(self, path: Path) -> None:
@@ -70,15 +70,6 @@ class ListingWriter:
             self._flush(len(self._waiting[0]))
         self._table.close()
         return f"sha256:{self._sha.hexdigest()}", self._count, self._bytes
-
-    def abandon(self) -> None:
-        self._table.abandon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.abandon()
 
     def _flush(self, rows: int) -> None:
         columns = []

@@ -148,7 +148,23 @@ class TableWriter:
         self.abandon()
 
 
-class RowWriter(Generic[Row]):
+class OnTable:
+    """What writes one table. Used as a context manager, an error on the way leaves nothing behind."""
+
+    _table: TableWriter
+
+    def abandon(self) -> None:
+        """Leave nothing behind, unless it was finished."""
+        self._table.abandon()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        self.abandon()
+
+
+class RowWriter(OnTable, Generic[Row]):
     """Gathers rows into row groups of a table. Used as a context manager, an error on the way
     leaves nothing behind."""
 
@@ -169,16 +185,6 @@ class RowWriter(Generic[Row]):
         if self._waiting:
             self._group(len(self._waiting))
         return self._table.close()
-
-    def abandon(self) -> None:
-        """Leave nothing behind, unless it was finished."""
-        self._table.abandon()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, kind: object, error: object, trace: object) -> None:
-        self.abandon()
 
     def _columns(self, rows: Sequence[Row]) -> Sequence[pa.Array]:
         """One row group of these rows, column by column."""
