@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import os
 import sys
-from multiprocessing import get_context
+
+import side_by_side
 
 BLOCK = 1 << 20
 PROCESSES = 2
@@ -30,13 +31,7 @@ def main(source: str, target: str) -> None:
         for name in folders:
             os.makedirs(os.path.join(below, name), exist_ok=True)
         names += [(os.path.join(folder, name), os.path.join(below, name)) for name in files]
-    context = get_context("fork")
-    workers = [context.Process(target=copy, args=(names[at::PROCESSES],)) for at in range(PROCESSES)]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    raise SystemExit(max(worker.exitcode or 0 for worker in workers))
+    side_by_side.run(copy, [(names[at::PROCESSES],) for at in range(PROCESSES)])
 
 
 if __name__ == "__main__":

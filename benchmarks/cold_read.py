@@ -6,7 +6,8 @@ from __future__ import annotations
 import mmap
 import os
 import sys
-from multiprocessing import get_context
+
+import side_by_side
 
 BLOCK = 1 << 20
 BATCH = 256
@@ -35,13 +36,7 @@ def main(folder: str, listed: str, processes: int) -> None:
     shares: list[list[str]] = [[] for _ in range(processes)]
     for number, start in enumerate(range(0, len(names), batch)):
         shares[number % processes] += names[start : start + batch]
-    context = get_context("fork")
-    workers = [context.Process(target=read, args=(folder, share)) for share in shares]
-    for worker in workers:
-        worker.start()
-    for worker in workers:
-        worker.join()
-    raise SystemExit(max(worker.exitcode or 0 for worker in workers))
+    side_by_side.run(read, [(folder, share) for share in shares])
 
 
 if __name__ == "__main__":
