@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.engine.checks import Sums
+from penstock.engine.checks import Sums, judge_at_once
 from penstock.engine.journal import row_line
 from penstock.engine.pump import Pump, long, short
 from penstock.engine.stream import BLOCK, Stream
@@ -51,7 +51,7 @@ class Copier(Stream):
         self.require, self.later = require, later
         self.pump = Pump(self, writer.alive)
         self.readers: dict[int, Reader] = {}
-        self.wholes: dict[int, Callable[[Entry, memoryview], bool]] = {}
+        self.wholes: dict[int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[Claim]] | None]] = {}
 
     def settle(self) -> None:
         self.writer.settle()
@@ -69,8 +69,8 @@ class Copier(Stream):
         if self.limiter and length <= BLOCK:
             self.limiter.take(length)
         small = length <= BLOCK and entry.part < 0
-        if small and (whole := self.wholes.get(entry.source)) and whole(entry, self.view):
-            return self._judged(row, entry, self.view[:length], ())
+        if small and (whole := self.wholes.get(entry.source)) and (found := whole(entry, self.view)):
+            return self._judged(row, entry, *found)
         body = reader.open(entry, entry.offset, length)
         try:
             if small:
@@ -104,15 +104,18 @@ class Copier(Stream):
         digest = _hash(data)
         grade, proof = "size", ""
         if claims or entry.checksum or self.require:
-            sums = Sums(entry, claims)
-            if self.require:
-                self._require(entry, sums)
-            if sums:
-                sums.update(data)
-            grade, proof = sums.judge()
+            grade, proof = judge_at_once(entry, claims, data) or self._summed(entry, claims, data)
         self.writer.put(entry.path, data, entry.modified_ns)
         self.counters[self.slot] += len(data)
         return row_line(row, digest, grade, proof)
+
+    def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
+        sums = Sums(entry, claims)
+        if self.require:
+            self._require(entry, sums)
+        if sums:
+            sums.update(data)
+        return sums.judge()
 
     def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
         writer = self.writer

@@ -18,18 +18,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 # Cheapest to compute among the strong first: the engine takes the first that it can.
-S3_HEADERS = (
-    (b"x-amz-checksum-crc64nvme", "crc64nvme", 8),
-    (b"x-amz-checksum-crc32c", "crc32c", 4),
-    (b"x-amz-checksum-crc32", "crc32", 4),
-    (b"x-amz-checksum-xxhash128", "xxh3_128", 16),
-    (b"x-amz-checksum-xxhash64", "xxh64", 8),
-    (b"x-amz-checksum-sha256", "sha256", 32),
-    (b"x-amz-checksum-sha1", "sha1", 20),
-    (b"x-amz-checksum-sha512", "sha512", 64),
-    (b"x-amz-checksum-md5", "md5", 16),
-)
-_S3_NAMES = frozenset(name for name, _, _ in S3_HEADERS)
+S3_HEADERS = {
+    b"x-amz-checksum-crc64nvme": ("crc64nvme", 8),
+    b"x-amz-checksum-crc32c": ("crc32c", 4),
+    b"x-amz-checksum-crc32": ("crc32", 4),
+    b"x-amz-checksum-xxhash128": ("xxh3_128", 16),
+    b"x-amz-checksum-xxhash64": ("xxh64", 8),
+    b"x-amz-checksum-sha256": ("sha256", 32),
+    b"x-amz-checksum-sha1": ("sha1", 20),
+    b"x-amz-checksum-sha512": ("sha512", 64),
+    b"x-amz-checksum-md5": ("md5", 16),
+}
+_S3_ORDER = tuple(S3_HEADERS)
+_S3_NAMES = frozenset(S3_HEADERS)
 COMBINE = frozenset({"crc64nvme", "crc32c", "crc32"})
 """Algorithms whose sums of consecutive ranges combine to the sum of the whole."""
 _MD5 = re.compile(r"[0-9a-fA-F]{32}")
@@ -69,11 +70,10 @@ def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 
     multipart = _MULTIPART.fullmatch(etag)
     full: list[Claim] = []
     composite: list[Claim] = []
-    for name, algorithm, size in S3_HEADERS if not _S3_NAMES.isdisjoint(headers) else ():
-        stated = headers.get(name)
-        if not stated:
-            continue
-        text, _, suffix = stated.decode("latin-1").partition("-")
+    names = _S3_NAMES.intersection(headers)
+    for name in names if len(names) < 2 else sorted(names, key=_S3_ORDER.index):
+        algorithm, size = S3_HEADERS[name]
+        text, _, suffix = headers[name].decode("latin-1").partition("-")
         value = decode(text, size)
         if value is None:
             continue

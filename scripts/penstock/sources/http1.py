@@ -16,17 +16,21 @@ from typing import TYPE_CHECKING
 from penstock.errors import FailedError, TransientError
 from penstock.sources.addresses import addresses
 from penstock.sources.http_endpoint import tls_context
+from penstock.sources.http_shape import LENGTH, learn
 from penstock.sources.http_tls import TlsSocket
 from penstock.sources.paced import PacedSocket
 
 if TYPE_CHECKING:
     from penstock.sources.addresses import Addresses
     from penstock.sources.http_endpoint import Endpoint
+    from penstock.sources.http_shape import Shape
 
 HEAD_ROOM = 8192
 HEAD_LIMIT = 1 << 16
 INTERIM = 16
 """Interim answers (1xx) before one answer, and trailer lines after a body, at most."""
+SHAPES = 8
+"""Heads that a connection learns, at most: where each differs, each is taken apart."""
 _FIELD = re.compile(rb"\r\n([!-9;-~]+):[ \t]*([^\r\n]*)")
 _STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
 
@@ -40,7 +44,7 @@ class Connection:
 
     After `request`: `status`, `headers` (names in lower case), `length` (of the body, -1 when it
     is not stated). The body is read by `readinto`, then `finish`; or the connection is dropped
-    by `abandon`.
+    by `abandon`. A small body may come with its head: `take`.
     """
 
     def __init__(self, endpoint: Endpoint, places: Addresses | None = None) -> None:
@@ -57,38 +61,46 @@ class Connection:
         self._left = 0
         self._chunked = False
         self._keep = False
+        self._shape: Shape | None = None
+        self._shapes = SHAPES
+        self._body: memoryview | None = None
+        self._got = 0
 
     # ---- request and head
 
-    def request(self, head: bytes, *, bodyless: bool = False) -> int:
+    def request(self, head: bytes, *, bodyless: bool = False, room: memoryview | None = None) -> int:
         """Send a request's head, read the answer's. The status is returned.
 
-        A kept connection that turns out to be closed is made anew, once.
+        A kept connection that turns out to be closed is made anew, once. With `room` an answer like the
+        one before it is received there, head and body in one piece: `take` may then give the body.
         """
         if self._socket is not None and (self._left or not self._keep):
             self.abandon()
         fresh = self._socket is None
         try:
-            return self._exchange(head, bodyless)
+            return self._exchange(head, bodyless, room)
         except _StaleError:
             self.abandon()
             if fresh:
                 raise self._broken("the server closed the connection without an answer") from None
         try:
-            return self._exchange(head, bodyless)
+            return self._exchange(head, bodyless, room)
         except _StaleError:
             self.abandon()
             raise self._broken("the server closed the connection without an answer") from None
 
-    def _exchange(self, head: bytes, bodyless: bool) -> int:
+    def _exchange(self, head: bytes, bodyless: bool, room: memoryview | None) -> int:
         if self._socket is None:
             self._connect()
         assert self._socket is not None
         self._start = self._end = 0
         self._left = 0
         self._keep = False
+        self._body = None
         try:
             self._socket.sendall(head)
+            if room is not None and self._shape is not None and self._fits(self._shape, room):
+                return 200
             stop = self._read_head()
         except (BrokenPipeError, ConnectionResetError, ssl.SSLEOFError):
             if self._end:
@@ -99,23 +111,53 @@ class Connection:
             self.abandon()
             raise self._broken(_why(error)) from None
         self._understand(stop, bodyless)
+        if room is not None and self.status == 200 and self._keep and self.length >= 0 and self._shapes:
+            self._shapes -= 1
+            self._shape = learn(bytes(self._view[:stop]))
         return self.status
+
+    def _fits(self, shape: Shape, room: memoryview) -> bool:
+        """Whether what comes is an answer as the last one was; else it is at hand for `_read_head`."""
+        assert self._socket is not None
+        count = self._socket.recv_into(room)
+        if not count:
+            raise BrokenPipeError
+        fit = shape.fit(room[:count])
+        if fit is not None:
+            start, headers = fit
+            length = int(headers[LENGTH])
+            if start + length <= len(room):
+                self.status, self.headers, self.length = 200, headers, length
+                self._chunked = False
+                # What follows the body belongs to no request of ours.
+                self._keep = count <= start + length
+                self._body = room[start : start + length]
+                self._got = count - start
+                self._left = length
+                return True
+        while len(self._buffer) < count:
+            self._grow()
+        self._view[:count] = room[:count]
+        self._end = count
+        return False
+
+    def take(self) -> memoryview | None:
+        """The whole body, where the answer was received into the `room` of its request; it is there until
+        the room is used again. None for another answer: `readinto` reads it."""
+        body = self._body
+        if body is not None:
+            got = self._got
+            while got < len(body):
+                got += self._receive(body[got:])
+            self._body, self._left = None, 0
+        return body
 
     def _read_head(self) -> int:
         """Receive until the blank line; the offset after it is returned."""
-        assert self._socket is not None
         seen = interim = 0
+        if not self._end:
+            self._more_head()
         while True:
-            if self._end == len(self._buffer):
-                if self._end >= HEAD_LIMIT:
-                    raise OSError("the answer's head is too long")
-                self._grow()
-            count = self._socket.recv_into(self._view[self._end :])
-            if not count:
-                if self._end:
-                    raise OSError("the connection was closed within the answer's head")
-                raise BrokenPipeError
-            self._end += count
             stop = self._buffer.find(b"\r\n\r\n", seen, self._end)
             while stop >= 0:
                 if not self._buffer.startswith(b"HTTP/1.1 1"):
@@ -127,6 +169,20 @@ class Connection:
                 self._end -= stop + 4
                 stop = self._buffer.find(b"\r\n\r\n", 0, self._end)
             seen = max(0, self._end - 3)
+            self._more_head()
+
+    def _more_head(self) -> None:
+        assert self._socket is not None
+        if self._end == len(self._buffer):
+            if self._end >= HEAD_LIMIT:
+                raise OSError("the answer's head is too long")
+            self._grow()
+        count = self._socket.recv_into(self._view[self._end :])
+        if not count:
+            if self._end:
+                raise OSError("the connection was closed within the answer's head")
+            raise BrokenPipeError
+        self._end += count
 
     def _grow(self) -> None:
         larger = bytearray(len(self._buffer) * 2)
@@ -315,6 +371,7 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
+        self._body = None
         self._left = 0
         self._start = self._end = 0
 

@@ -34,6 +34,13 @@ class HttpBody:
         self._left = left - count
         return count
 
+    def read_all(self, buffer: memoryview) -> None:
+        """The whole range into a buffer of its length, and `close`."""
+        at = 0
+        while at < len(buffer):
+            at += self.readinto(buffer[at:])
+        self.close()
+
     def close(self) -> None:
         connection = self._connection
         if self._left:

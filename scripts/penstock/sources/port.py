@@ -68,10 +68,10 @@ class Reader(Protocol):
 class WholeReader(Reader, Protocol):
     """A reader that has a shorter way for small objects."""
 
-    def whole(self, entry: Entry, buffer: memoryview) -> bool:
-        """All bytes of the listed version at once, to the front of a buffer that is larger than
-        the object, with all that `open` and `close` check. False when they did not come at once:
-        to be read by `open`. The source states no checksum of its own with them."""
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
+        """All bytes of the listed version at once, with all that `open` and `close` check, and what the
+        source states of them. They lie somewhere in `buffer`, which is larger than the object. None when
+        they did not come at once: to be read by `open`."""
 
 
 @runtime_checkable

@@ -161,20 +161,21 @@ class PosixReader:
             return SparseBody(fd, key, found, offset, length)
         return PosixBody(fd, key, found, offset, length)
 
-    def whole(self, entry: Entry, buffer: memoryview) -> bool:
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
         """What `open`, `readinto` and `close` do, at half their cost in Python: swarms of small
         files are bound by it. See `port.WholeReader`."""
         fd = self._open(entry.key)
         try:
             found = _as_listed(fd, entry)
-            if os.readv(fd, (buffer,)) != entry.size:
-                return False
+            size = os.readv(fd, (buffer,))
+            if size != entry.size:
+                return None
             _unchanged(os.fstat(fd), found, entry.key)
         except OSError as error:
             raise failure(error, entry.key) from None
         finally:
             os.close(fd)
-        return True
+        return buffer[:size], ()
 
     def _open(self, key: str) -> int:
         parent, _, name = key.rpartition("/")

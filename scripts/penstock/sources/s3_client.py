@@ -84,12 +84,14 @@ class S3Client:
         self.bucket = bucket
         self.region = bucket.region
         self._credentials = credentials
+        self._stamp = self._own = self._canonical = self._authorization = ""
         self._signer = self._sign_with(credentials)
         self._told: bytes | None = None
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
         self._go_to(*address(bucket, self.region))
 
     def _sign_with(self, credentials: S3Credentials) -> Signer | None:
+        self._own = ""
         return Signer(credentials.keys, self.region) if credentials.keys else None
 
     def _go_to(self, server: Endpoint, root: str) -> None:
@@ -97,6 +99,7 @@ class S3Client:
         self.root = root
         self._host = server.authority
         self._origin = server.origin
+        self._own = ""
         self._lines = f" HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: identity\r\n{server.proxy_lines}"
 
     def renew(self, credentials: S3Credentials) -> None:
@@ -110,30 +113,44 @@ class S3Client:
 
     def _head(self, method: str, path: str, query: str, lines: str) -> bytes:
         """The request's head. `lines` are further headers that need no signature."""
-        target = f"{path}?{query}" if query else path
-        signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
         signer = self._signer
+        stamp = signer.stamp() if signer is not None else ""
+        if stamp != self._stamp or not self._own:
+            self._prepare(stamp)
         if signer is not None:
-            signed.append(("x-amz-content-sha256", EMPTY_SHA256))
-            signed.append(("x-amz-date", signer.stamp()))
+            signature = signer.sign(f"{method}\n{path}\n{query}\n{self._canonical}")
+            lines = f"{lines}{self._authorization}{signature}\r\n"
+        target = f"{path}?{query}" if query else path
+        return f"{method} {self._origin}{target}{self._own}{lines}\r\n".encode("latin-1")
+
+    def _prepare(self, stamp: str) -> None:
+        """What all requests of one second have in common."""
+        signer = self._signer
+        signed = [("host", self._host), ("x-amz-checksum-mode", "ENABLED")]
+        if signer is not None:
+            signed += [("x-amz-content-sha256", EMPTY_SHA256), ("x-amz-date", stamp)]
         if self._payer:
             signed.append(("x-amz-request-payer", self._payer))
         if signer is not None:
             if signer.keys.session:
                 signed.append(("x-amz-security-token", signer.keys.session))
-            lines += f"Authorization: {signer.authorization(method, path, query, signed)}\r\n"
-        own = "".join([f"{name}: {value}\r\n" for name, value in signed[1:]])
-        return f"{method} {self._origin}{target}{self._lines}{own}{lines}\r\n".encode("latin-1")
+            self._canonical, authorization = signer.prepare(signed)
+            self._authorization = f"Authorization: {authorization}"
+        self._own = self._lines + "".join([f"{name}: {value}\r\n" for name, value in signed[1:]])
+        self._stamp = stamp
 
-    def request(self, method: str, path: str, query: str = "", lines: str = "") -> Connection:
-        """Ask for `path` (quoted, below the bucket); the connection holds the answer's head.
+    def request(
+        self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
+    ) -> Connection:
+        """Ask for `path` (quoted, below the bucket); the connection holds the answer's head, and in `room`
+        perhaps its body too.
 
         Any status but a redirect within the store is handed to the caller.
         """
         for _ in range(REDIRECTS):
             connection, self._told = self.connection, None
             status = connection.request(
-                self._head(method, self.root + path, query, lines), bodyless=method == "HEAD"
+                self._head(method, self.root + path, query, lines), bodyless=method == "HEAD", room=room
             )
             if status in (200, 206) or not self._moved(connection):
                 return connection

@@ -42,28 +42,49 @@ class S3Reader:
         self._prefix = quoted(bucket.prefix)
 
     def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
+        whole = length == entry.size
+        lines = "" if whole else f"Range: bytes={offset}-{offset + length - 1}\r\n"
+        connection = self._ask(entry, lines, None)
+        claims = self._checked(connection, entry, offset, length)
+        return HttpBody(connection, length, claims, self._where(entry))
+
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
+        """Head and body in two calls of the kernel, where answers are alike. See `port.WholeReader`."""
+        connection = self._ask(entry, "", buffer)
+        claims = self._checked(connection, entry, 0, entry.size)
+        data = connection.take()
+        if data is None:
+            data = buffer[: entry.size]
+            HttpBody(connection, entry.size, claims, self._where(entry)).read_all(data)
+        return data, claims
+
+    def _ask(self, entry: Entry, lines: str, room: memoryview | None) -> Connection:
         client = self._client
         client.renew(self._credentials())
         token = entry.token
-        whole = length == entry.size
-        lines = f'If-Match: "{token}"\r\n' if token and not token.startswith("W/") else ""
-        if not whole:
-            lines += f"Range: bytes={offset}-{offset + length - 1}\r\n"
+        if token and not token.startswith("W/"):
+            lines += f'If-Match: "{token}"\r\n'
         query = f"versionId={quote_value(entry.version.encode())}" if entry.version else ""
-        connection = client.request("GET", self._prefix + quoted(entry.key), query, lines)
+        return client.request("GET", self._prefix + quoted(entry.key), query, lines, room)
+
+    def _checked(self, connection: Connection, entry: Entry, offset: int, length: int) -> Sequence[Claim]:
+        """What the answer states of its bytes, when it is the answer that was asked for."""
+        whole, token = length == entry.size, entry.token
         if connection.status != (200 if whole else 206):
             raise self._refused(connection, entry)
         headers = connection.headers
-        where = self._bucket.url + entry.key
         if token and headers.get(b"etag", b"").strip(b'"') != token.encode("latin-1", "replace"):
             connection.abandon()
-            raise _other_object(headers, token, where)
-        error = _misfit(connection, entry, offset, length, where)
-        if error is not None:
-            connection.abandon()
-            raise error
-        claims = self._claims(entry, connection, whole)
-        return HttpBody(connection, length, claims, where)
+            raise _other_object(headers, token, self._where(entry))
+        if connection.length != length or connection.status == 206:
+            error = _misfit(connection, entry, offset, length, self._where(entry))
+            if error is not None:
+                connection.abandon()
+                raise error
+        return self._claims(entry, connection, whole)
+
+    def _where(self, entry: Entry) -> str:
+        return self._bucket.url + entry.key
 
     def _claims(self, entry: Entry, connection: Connection, whole: bool) -> Sequence[Claim]:
         claims = s3_claims(connection.headers, whole=whole)
@@ -83,8 +104,7 @@ class S3Reader:
             return 0  # a help for proofs, never a reason to fail
 
     def _refused(self, connection: Connection, entry: Entry) -> PenstockError:
-        where = self._bucket.url + entry.key
-        status = connection.status
+        where, status = self._where(entry), connection.status
         if status == 200:
             connection.abandon()
             return ObjectError("the server ignores ranges", where=where, why="status 200, not 206")
