@@ -76,7 +76,7 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
         local = outcome.durability != "fsync" and _local(task, seen.kind)
-        run.start(setup, rows=rows, total=total, local=local)
+        run.start(setup, rows=rows, total=total, local=local, each=_each(task, rows, total))
         book = journal.Journal(
             task.journals,
             shard_digest=task.shard.digest,
@@ -146,6 +146,17 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
             "keep_mtime": permissions.mtime == "keep",
         },
     }
+
+
+def _each(task: CopyTask, rows: int, total: int) -> int:
+    """Streams that each worker begins with: one where a stream asks ahead by itself, for small objects of
+    sources that can be asked so."""
+    from penstock.engine.sizing import SMALL
+    from penstock.sources.opening import S3, scheme
+
+    if total > rows * SMALL or task.engine.limit is not None:
+        return 4
+    return 1 if all(scheme(source.url) in S3 for source in task.dataset.sources) else 4
 
 
 def _local(task: CopyTask, target_kind: str) -> bool:

@@ -132,7 +132,7 @@ class Worker:
         attempt, stopped = stream.attempt, self.stopping.is_set
         fatal: PenstockError | None = None
         done = 0
-        stream.prepare(entries[start:end])
+        stream.prepare(entries[start:end], self.streams)
         try:
             for i in range(start, end):
                 if stopped():

@@ -13,7 +13,7 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, TransientError
+from penstock.errors import FailedError, PenstockError, TransientError
 from penstock.sources.addresses import addresses
 from penstock.sources.http_endpoint import tls_context
 from penstock.sources.http_shape import LENGTH, learn
@@ -65,16 +65,32 @@ class Connection:
         self._shapes = SHAPES
         self._body: memoryview | None = None
         self._got = 0
+        self._sent = False
 
     # ---- request and head
 
+    def send(self, head: bytes) -> None:
+        """Send a request's head ahead of time: the `request` of the same head then waits for the answer
+        alone. Never raises: that `request` meets again what is wrong."""
+        if self._socket is not None and (self._left or not self._keep):
+            self.abandon()
+        try:
+            if self._socket is None:
+                self._connect()
+            assert self._socket is not None
+            self._socket.sendall(head)
+        except (OSError, PenstockError):
+            self.abandon()
+        else:
+            self._sent = True
+
     def request(self, head: bytes, *, bodyless: bool = False, room: memoryview | None = None) -> int:
-        """Send a request's head, read the answer's. The status is returned.
+        """Send a request's head, unless that was done ahead; read the answer's. The status is returned.
 
         A kept connection that turns out to be closed is made anew, once. With `room` an answer like the
         one before it is received there, head and body in one piece: `take` may then give the body.
         """
-        if self._socket is not None and (self._left or not self._keep):
+        if self._socket is not None and not self._sent and (self._left or not self._keep):
             self.abandon()
         fresh = self._socket is None
         try:
@@ -98,7 +114,9 @@ class Connection:
         self._keep = False
         self._body = None
         try:
-            self._socket.sendall(head)
+            if not self._sent:
+                self._socket.sendall(head)
+            self._sent = False
             if room is not None and self._shape is not None and self._fits(self._shape, room):
                 return 200
             stop = self._read_head()
@@ -371,7 +389,7 @@ class Connection:
         if self._socket is not None:
             self._socket.close()
             self._socket = None
-        self._body = None
+        self._body, self._sent = None, False
         self._left = 0
         self._start = self._end = 0
 

@@ -75,6 +75,15 @@ class WholeReader(Reader, Protocol):
 
 
 @runtime_checkable
+class AheadReader(WholeReader, Protocol):
+    """A reader whose bytes have to be waited for."""
+
+    def ahead(self, entry: Entry) -> None:
+        """Ask for the whole of this object now: `whole` will be called for it, after what was asked for
+        before it. What is passed over is dropped then. Never raises PenstockError: `whole` tells."""
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """A source in which several names can share one file."""
 

@@ -87,6 +87,7 @@ class S3Client:
         self._stamp = self._own = self._canonical = self._authorization = ""
         self._signer = self._sign_with(credentials)
         self._told: bytes | None = None
+        self._sent = b""
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
         self._go_to(*address(bucket, self.region))
 
@@ -109,6 +110,7 @@ class S3Client:
             self._signer = self._sign_with(credentials)
 
     def close(self) -> None:
+        self._sent = b""
         self.connection.close()
 
     def _head(self, method: str, path: str, query: str, lines: str) -> bytes:
@@ -139,6 +141,11 @@ class S3Client:
         self._own = self._lines + "".join([f"{name}: {value}\r\n" for name, value in signed[1:]])
         self._stamp = stamp
 
+    def send(self, method: str, path: str, query: str = "", lines: str = "") -> None:
+        """Ask ahead of time; the next `request` must be for the same, or `close` come before it."""
+        self._sent = self._head(method, self.root + path, query, lines)
+        self.connection.send(self._sent)
+
     def request(
         self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
     ) -> Connection:
@@ -149,9 +156,9 @@ class S3Client:
         """
         for _ in range(REDIRECTS):
             connection, self._told = self.connection, None
-            status = connection.request(
-                self._head(method, self.root + path, query, lines), bodyless=method == "HEAD", room=room
-            )
+            head, self._sent = self._sent, b""
+            head = head or self._head(method, self.root + path, query, lines)
+            status = connection.request(head, bodyless=method == "HEAD", room=room)
             if status in (200, 206) or not self._moved(connection):
                 return connection
         connection.abandon()

@@ -7,6 +7,7 @@ listing, since some servers ignore the condition.
 from __future__ import annotations
 
 import re
+from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
@@ -32,46 +33,77 @@ def quoted(key: str) -> str:
 
 
 class S3Reader:
-    """For one thread: one connection, and a second one only to ask for part sizes."""
+    """For one thread: one connection, further ones for what is asked for ahead, and one to ask for part
+    sizes."""
 
     def __init__(self, bucket: Bucket, credentials: Callable[[], S3Credentials]) -> None:
         self._bucket = bucket
         self._credentials = credentials
         self._client = S3Client(bucket, credentials())
         self._side: S3Client | None = None
+        self._sent: deque[tuple[Entry, S3Client]] = deque()
+        self._idle: list[S3Client] = []
         self._prefix = quoted(bucket.prefix)
 
     def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
-        whole = length == entry.size
-        lines = "" if whole else f"Range: bytes={offset}-{offset + length - 1}\r\n"
-        connection = self._ask(entry, lines, None)
-        claims = self._checked(connection, entry, offset, length)
-        return HttpBody(connection, length, claims, self._where(entry))
-
-    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
-        """Head and body in two calls of the kernel, where answers are alike. See `port.WholeReader`."""
-        connection = self._ask(entry, "", buffer)
-        claims = self._checked(connection, entry, 0, entry.size)
-        data = connection.take()
-        if data is None:
-            data = buffer[: entry.size]
-            HttpBody(connection, entry.size, claims, self._where(entry)).read_all(data)
-        return data, claims
-
-    def _ask(self, entry: Entry, lines: str, room: memoryview | None) -> Connection:
         client = self._client
         client.renew(self._credentials())
+        lines = "" if length == entry.size else f"Range: bytes={offset}-{offset + length - 1}\r\n"
+        connection = client.request("GET", *self._asking(entry, lines))
+        claims = self._checked(client, entry, offset, length)
+        return HttpBody(connection, length, claims, self._where(entry))
+
+    def ahead(self, entry: Entry) -> None:
+        """See `port.AheadReader`. One connection for each object that is on its way."""
+        client = self._idle.pop() if self._idle else S3Client(self._bucket, self._credentials())
+        client.renew(self._credentials())
+        client.send("GET", *self._asking(entry, ""))
+        self._sent.append((entry, client))
+
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
+        """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
+        client = self._asked(entry)
+        if client is None:
+            client = self._client
+            client.renew(self._credentials())
+        try:
+            connection = client.request("GET", *self._asking(entry, ""), buffer)
+            claims = self._checked(client, entry, 0, entry.size)
+            data = connection.take()
+            if data is None:
+                data = buffer[: entry.size]
+                HttpBody(connection, entry.size, claims, self._where(entry)).read_all(data)
+            return data, claims
+        finally:
+            if client is not self._client:
+                self._idle.append(client)
+
+    def _asked(self, entry: Entry) -> S3Client | None:
+        """Who asked for this object ahead of time. What was asked for before it, in vain, is dropped."""
+        sent = self._sent
+        if not any(one == entry for one, _ in sent):
+            return None
+        while True:
+            first, client = sent.popleft()
+            if first == entry:
+                return client
+            client.close()
+            self._idle.append(client)
+
+    def _asking(self, entry: Entry, lines: str) -> tuple[str, str, str]:
+        """Path, query and unsigned headers of a GET, pinned to the listed version."""
         token = entry.token
         if token and not token.startswith("W/"):
             lines += f'If-Match: "{token}"\r\n'
         query = f"versionId={quote_value(entry.version.encode())}" if entry.version else ""
-        return client.request("GET", self._prefix + quoted(entry.key), query, lines, room)
+        return self._prefix + quoted(entry.key), query, lines
 
-    def _checked(self, connection: Connection, entry: Entry, offset: int, length: int) -> Sequence[Claim]:
+    def _checked(self, client: S3Client, entry: Entry, offset: int, length: int) -> Sequence[Claim]:
         """What the answer states of its bytes, when it is the answer that was asked for."""
+        connection = client.connection
         whole, token = length == entry.size, entry.token
         if connection.status != (200 if whole else 206):
-            raise self._refused(connection, entry)
+            raise self._refused(client, entry)
         headers = connection.headers
         if token and headers.get(b"etag", b"").strip(b'"') != token.encode("latin-1", "replace"):
             connection.abandon()
@@ -103,7 +135,8 @@ class S3Reader:
         except PenstockError:
             return 0  # a help for proofs, never a reason to fail
 
-    def _refused(self, connection: Connection, entry: Entry) -> PenstockError:
+    def _refused(self, client: S3Client, entry: Entry) -> PenstockError:
+        connection = client.connection
         where, status = self._where(entry), connection.status
         if status == 200:
             connection.abandon()
@@ -111,12 +144,14 @@ class S3Reader:
         if status == 206:
             connection.abandon()
             return ObjectError("a range came where all was asked for", where=where)
-        return self._client.failure(connection, self._bucket.prefix + entry.key)
+        return client.failure(connection, self._bucket.prefix + entry.key)
 
     def close(self) -> None:
-        self._client.close()
-        if self._side is not None:
-            self._side.close()
+        for client in (self._client, self._side, *self._idle, *(client for _, client in self._sent)):
+            if client is not None:
+                client.close()
+        self._idle.clear()
+        self._sent.clear()
 
 
 def _misfit(
