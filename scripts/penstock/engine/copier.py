@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 AHEAD = 8
 """Small objects that each worker process has on their way at least, however few its streams. One thread
 with requests out costs a fifth less CPU than as many threads that hand the interpreter to one another."""
+AHEAD_BYTES = 1 << 20
+"""What they may have together: more would be cold by the time it is read."""
 _hash = xxhash.xxh3_128_hexdigest
 _entry = tuple.__new__
 
@@ -61,14 +63,14 @@ class Copier(Stream):
 
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
         self.coming: deque[Sequence[Any]] = deque()
-        self.depth = self.asked = 0
+        self.depth = self.asked = self.flying = 0
 
     def prepare(self, entries: Sequence[Sequence[Any]], streams: int) -> None:
         # Under a limit nothing is asked for before its bytes were granted.
         self.depth = 1 if self.pressed or self.limiter else AHEAD // streams
         self.pressed = False
         self.coming = deque(entries) if self.depth > 1 else deque()
-        self.asked = 0
+        self.asked = self.flying = 0
 
     def settle(self) -> None:
         self.writer.settle()
@@ -111,12 +113,16 @@ class Copier(Stream):
         to be waited for."""
         coming = self.coming
         while coming and coming[0][0] != entry.path:
-            coming.popleft()
+            self.flying -= coming.popleft()[2]
             self.asked -= 1
-        self.asked = max(0, self.asked)
+        if self.asked <= 0:
+            self.asked = self.flying = 0
         while self.asked < self.depth and self.asked < len(coming):
             one = coming[self.asked]
+            if self.asked and self.flying + one[2] > AHEAD_BYTES:
+                break
             self.asked += 1
+            self.flying += one[2]
             if one[2] <= BLOCK and one[8] < 0 and not (one[11] and self.base is not None):
                 source = one[5]
                 if source not in self.readers:

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 # Temporary credentials are made anew this many seconds before they end.
 RENEW_BEFORE = 300.0
 RENEW_PAUSE = 15.0
+SMALL = 256 << 10
+"""Bytes of a row, on average, up to which asking ahead is worth more than further streams."""
 VIEW = 128
 """Batches looked at for one in a folder where nobody writes: some MiB."""
 
@@ -151,7 +153,6 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
 def _each(task: CopyTask, rows: int, total: int) -> int:
     """Streams that each worker begins with: one where a stream asks ahead by itself, for small objects of
     sources that can be asked so."""
-    from penstock.engine.sizing import SMALL
     from penstock.sources.opening import S3, scheme
 
     if total > rows * SMALL or task.engine.limit is not None:
