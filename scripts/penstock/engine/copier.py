@@ -69,7 +69,8 @@ class Copier(Stream):
         # Under a limit nothing is asked for before its bytes were granted.
         self.depth = 1 if self.pressed or self.limiter else AHEAD // streams
         self.pressed = False
-        self.coming = deque(entries) if self.depth > 1 else deque()
+        able = not self.aheads or any(self.aheads.values())
+        self.coming = deque(entries if self.depth > 1 and able else ())
         self.asked = self.flying = 0
 
     def settle(self) -> None:
