@@ -6,12 +6,11 @@ by block into its temporary file, and gets its name only after every check held.
 
 from __future__ import annotations
 
-from collections import deque
 from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.core.model import Entry
+from penstock.engine.asking import AHEAD, Asking
 from penstock.engine.checks import Sums, judge_at_once
 from penstock.engine.journal import row_line
 from penstock.engine.pump import Pump, long, short
@@ -23,18 +22,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.core.model import Claim
+    from penstock.core.model import Claim, Entry
     from penstock.engine.jobs import Sources
     from penstock.sources.port import Body, Reader
     from penstock.storage.staging import Writer
 
-AHEAD = 8
-"""Small objects that each worker process has on their way at least, however few its streams. One thread
-with requests out costs a fifth less CPU than as many threads that hand the interpreter to one another."""
-AHEAD_BYTES = 1 << 20
-"""What they may have together: more would be cold by the time it is read."""
 _hash = xxhash.xxh3_128_hexdigest
-_entry = tuple.__new__
 
 
 class Copier(Stream):
@@ -60,18 +53,14 @@ class Copier(Stream):
         self.pump = Pump(self, writer.alive)
         self.readers: dict[int, Reader] = {}
         self.wholes: dict[int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[Claim]] | None]] = {}
-
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
-        self.coming: deque[Sequence[Any]] = deque()
-        self.depth = self.asked = self.flying = 0
+        self.asking = Asking(self._asker, linking=base is not None)
 
     def prepare(self, entries: Sequence[Sequence[Any]], streams: int) -> None:
-        # Under a limit nothing is asked for before its bytes were granted.
-        self.depth = 1 if self.pressed or self.limiter else AHEAD // streams
+        # Under a limit nothing is asked for before its bytes were granted; folders have nothing to wait for.
+        idle = self.pressed or self.limiter or (self.aheads and not any(self.aheads.values()))
+        self.asking.begin(entries, 1 if idle else AHEAD // streams)
         self.pressed = False
-        able = not self.aheads or any(self.aheads.values())
-        self.coming = deque(entries if self.depth > 1 and able else ())
-        self.asked = self.flying = 0
 
     def settle(self) -> None:
         self.writer.settle()
@@ -89,8 +78,8 @@ class Copier(Stream):
         if self.limiter and length <= BLOCK:
             self.limiter.take(length)
         small = length <= BLOCK and entry.part < 0
-        if self.coming:
-            self._ask_ahead(entry)
+        if self.asking:
+            self.asking.turn(entry)
         if small and (whole := self.wholes.get(entry.source)) and (found := whole(entry, self.view)):
             return self._judged(row, entry, *found)
         body = reader.open(entry, entry.offset, length)
@@ -109,27 +98,10 @@ class Copier(Stream):
         self.aheads[index] = reader.ahead if isinstance(reader, AheadReader) else None
         return reader
 
-    def _ask_ahead(self, entry: Entry) -> None:
-        """Ask for this row and those that come next, as far as they are small objects of a source that has
-        to be waited for."""
-        coming = self.coming
-        while coming and coming[0][0] != entry.path:
-            self.flying -= coming.popleft()[2]
-            self.asked -= 1
-        if self.asked <= 0:
-            self.asked = self.flying = 0
-        while self.asked < self.depth and self.asked < len(coming):
-            one = coming[self.asked]
-            if self.asked and self.flying + one[2] > AHEAD_BYTES:
-                break
-            self.asked += 1
-            self.flying += one[2]
-            if one[2] <= BLOCK and one[8] < 0 and not (one[11] and self.base is not None):
-                source = one[5]
-                if source not in self.readers:
-                    self._reader(source)
-                if ask := self.aheads[source]:
-                    ask(_entry(Entry, one))
+    def _asker(self, index: int) -> Callable[[Entry], None] | None:
+        if index not in self.readers:
+            self._reader(index)
+        return self.aheads[index]
 
     def _small(self, row: int, entry: Entry, body: Body, length: int) -> str:
         view = self.view

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from penstock.sources.s3_client import Bucket
     from penstock.sources.s3_credentials import S3Credentials
 
+_Request = tuple[str, str, str]
+"""Path, query, headers that need no signature."""
 _PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
 
 
@@ -41,7 +43,7 @@ class S3Reader:
         self._credentials = credentials
         self._client = S3Client(bucket, credentials())
         self._side: S3Client | None = None
-        self._sent: deque[tuple[Entry, S3Client]] = deque()
+        self._sent: deque[tuple[Entry, S3Client, _Request]] = deque()
         self._idle: list[S3Client] = []
         self._prefix = quoted(bucket.prefix)
 
@@ -49,7 +51,7 @@ class S3Reader:
         client = self._client
         client.renew(self._credentials())
         lines = "" if length == entry.size else f"Range: bytes={offset}-{offset + length - 1}\r\n"
-        connection = client.request("GET", *self._asking(entry, lines))
+        connection = client.request("GET", *self._request(entry, lines))
         claims = self._checked(client, entry, offset, length)
         return HttpBody(connection, length, claims, self._where(entry))
 
@@ -57,17 +59,20 @@ class S3Reader:
         """See `port.AheadReader`. One connection for each object that is on its way."""
         client = self._idle.pop() if self._idle else S3Client(self._bucket, self._credentials())
         client.renew(self._credentials())
-        client.send("GET", *self._asking(entry, ""))
-        self._sent.append((entry, client))
+        request = self._request(entry, "")
+        client.send("GET", *request)
+        self._sent.append((entry, client, request))
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
         """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
-        client = self._asked(entry)
-        if client is None:
-            client = self._client
+        asked = self._asked(entry)
+        if asked is None:
+            client, request = self._client, self._request(entry, "")
             client.renew(self._credentials())
+        else:
+            client, request = asked
         try:
-            connection = client.request("GET", *self._asking(entry, ""), buffer)
+            connection = client.request("GET", *request, buffer)
             claims = self._checked(client, entry, 0, entry.size)
             data = connection.take()
             if data is None:
@@ -75,23 +80,24 @@ class S3Reader:
                 HttpBody(connection, entry.size, claims, self._where(entry)).read_all(data)
             return data, claims
         finally:
-            if client is not self._client:
+            if asked is not None:
                 self._idle.append(client)
 
-    def _asked(self, entry: Entry) -> S3Client | None:
-        """Who asked for this object ahead of time. What was asked for before it, in vain, is dropped."""
+    def _asked(self, entry: Entry) -> tuple[S3Client, _Request] | None:
+        """By whom, and how, this object was asked for ahead of time. What was asked for before it, in vain,
+        is dropped."""
         sent = self._sent
-        if not any(one == entry for one, _ in sent):
+        if not any(one == entry for one, _, _ in sent):
             return None
         while True:
-            first, client = sent.popleft()
+            first, client, request = sent.popleft()
             if first == entry:
-                return client
+                return client, request
             client.close()
             self._idle.append(client)
 
-    def _asking(self, entry: Entry, lines: str) -> tuple[str, str, str]:
-        """Path, query and unsigned headers of a GET, pinned to the listed version."""
+    def _request(self, entry: Entry, lines: str) -> _Request:
+        """A GET, pinned to the listed version."""
         token = entry.token
         if token and not token.startswith("W/"):
             lines += f'If-Match: "{token}"\r\n'
@@ -147,7 +153,7 @@ class S3Reader:
         return client.failure(connection, self._bucket.prefix + entry.key)
 
     def close(self) -> None:
-        for client in (self._client, self._side, *self._idle, *(client for _, client in self._sent)):
+        for client in (self._client, self._side, *self._idle, *(client for _, client, _ in self._sent)):
             if client is not None:
                 client.close()
         self._idle.clear()
