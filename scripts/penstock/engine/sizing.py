@@ -3,6 +3,7 @@
     configured            processes                        streams (processes x threads)
     workers, streams      as configured                    as configured, at least one a process
     local source+target   one a CPU                        one a CPU at first, up to 4 a CPU
+    small objects of S3   one a CPU                        one a CPU at first, up to 64 (each asks ahead)
     anything else, fsync  one a CPU                        4 a CPU at first, up to 64
     few rows              no more than rows                no more than rows
     little memory         no more than it holds            the same
