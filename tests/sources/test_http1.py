@@ -7,66 +7,17 @@ import threading
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from tests.support.canned import GET, OK, Canned
 
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
 from penstock.sources import http_endpoint
 from penstock.sources.http1 import HEAD_LIMIT, Connection
-from penstock.sources.http_endpoint import Endpoint, bypassed, endpoint
+from penstock.sources.http_endpoint import bypassed, endpoint
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.s3server import S3Server
-
-GET = b"GET / HTTP/1.1\r\nHost: h\r\n\r\n"
-
-
-class Canned:
-    """Answers each request with the next of its answers, in the pieces given; None hangs up."""
-
-    def __init__(self, *answers: list[bytes] | None) -> None:
-        self._answers = list(answers)
-        self.requests: list[bytes] = []
-        self.connections = 0
-
-    def __enter__(self) -> Self:
-        self._listener = socket.create_server(("127.0.0.1", 0))
-        self.port = self._listener.getsockname()[1]
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-        return self
-
-    def connection(self) -> Connection:
-        return Connection(Endpoint("127.0.0.1", self.port, tls=False, timeout=20))
-
-    def _serve(self) -> None:
-        while self._answers:
-            try:
-                sock, _ = self._listener.accept()
-            except OSError:
-                return
-            self.connections += 1
-            with sock:
-                sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-                kept = b""
-                while self._answers:
-                    while b"\r\n\r\n" not in kept and (more := sock.recv(65536)):
-                        kept += more
-                    head, found, kept = kept.partition(b"\r\n\r\n")
-                    if not found:
-                        break
-                    self.requests.append(head)
-                    answer = self._answers.pop(0)
-                    if answer is None:
-                        break
-                    for piece in answer:
-                        sock.sendall(piece)
-
-    def __exit__(self, *_: object) -> None:
-        self._answers.clear()
-        self._listener.shutdown(socket.SHUT_RDWR)
-        self._listener.close()
-        self._thread.join()
 
 
 def body(connection: Connection, block: int = 7) -> bytes:
@@ -75,9 +26,6 @@ def body(connection: Connection, block: int = 7) -> bytes:
     while count := connection.readinto(buffer):
         parts.append(bytes(buffer[:count]))
     return b"".join(parts)
-
-
-OK = b"HTTP/1.1 200 OK\r\n"
 
 
 @pytest.mark.parametrize(

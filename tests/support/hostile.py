@@ -26,6 +26,7 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | redirectother | 307 to the same port by another host name |
 | drip | one byte each half second |
 | silent | the headers, then nothing |
+| gathered | the truth, to GATHERED requests at once: each waits until so many are there |
 | changed | other bytes of the same size, another etag, If-Match ignored |
 | 412, 404, expired, denied | PreconditionFailed, NoSuchKey, ExpiredToken (403), AccessDenied (403) |
 
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
 
 LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
 EXTRA = 64
+GATHERED = 8
 
 
 class Asked(NamedTuple):
@@ -69,6 +71,8 @@ class Asked(NamedTuple):
     query: str
     range: str
     headers: Mapping[str, str]
+    port: int
+    """Where it came from: one for each connection."""
 
 
 class _Done(Exception):  # noqa: N818 (no error: the connection is to end)
@@ -94,6 +98,7 @@ class Hostile:
         self._used: dict[str, int] = {}
         self._lock = threading.Lock()
         self._ending = threading.Event()
+        self._gathering = threading.Barrier(GATHERED)
         self._open: set[socket.socket] = set()
         self._threads: list[threading.Thread] = []
 
@@ -107,14 +112,24 @@ class Hostile:
 
     def __exit__(self, *_: object) -> None:
         self._ending.set()
-        with self._lock:
-            for sock in self._open:
-                _shutdown(sock)
+        self._gathering.abort()
+        self.hang_up()
         _shutdown(self._listener)
         self._listener.close()
         self._accepting.join()
         for thread in self._threads:
             thread.join()
+
+    def hang_up(self) -> None:
+        """End every connection, as a server does that keeps none for long."""
+        with self._lock:
+            for sock in self._open:
+                _shutdown(sock)
+
+    def kept(self) -> int:
+        """Connections that nobody has ended."""
+        with self._lock:
+            return len(self._open)
 
     def url(self, key: str = "") -> str:
         """As a plain HTTP object."""
@@ -154,7 +169,7 @@ class Hostile:
                     kept += more
                 head, _, kept = kept.partition(b"\r\n\r\n")
                 self._answer(sock, head.decode("latin-1").split("\r\n"))
-        except (_Done, OSError):
+        except (_Done, OSError, threading.BrokenBarrierError):
             return
         finally:
             with self._lock:
@@ -170,7 +185,8 @@ class Hostile:
             headers[name.lower()] = value.strip()
         path, _, query = target.partition("?")
         bucket, _, key = unquote(path).removeprefix("/").partition("/")
-        self.asked.append(Asked(method, key, query, headers.get("range", ""), headers))
+        port = int(sock.getpeername()[1])
+        self.asked.append(Asked(method, key, query, headers.get("range", ""), headers, port))
         if bucket != self.bucket:
             _error(sock, method, 404, "NoSuchBucket")
         elif key:
@@ -199,10 +215,12 @@ class Hostile:
     def _object(
         self, sock: socket.socket, method: str, path: str, key: str, headers: Mapping[str, str]
     ) -> None:
-        data = self.objects.get(key)
         mode = self.modes.get(key, "")
         if method == "GET" or mode in ("404", "expired", "denied"):
             mode = self._mode(key, mode)
+        if mode == "gathered" and method == "GET":
+            self._gathering.wait()
+        data = self.objects.get(key)
         if data is None or mode == "404":
             return _error(sock, method, 404, "NoSuchKey")
         refusals = {"412": (412, "PreconditionFailed"), "expired": (403, "ExpiredToken")}
