@@ -36,6 +36,7 @@ class Canned:
         self._answers = list(answers)
         self.requests: list[bytes] = []
         self.connections = 0
+        self._open: socket.socket | None = None
 
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -55,6 +56,7 @@ class Canned:
             except OSError:
                 return
             self.connections += 1
+            self._open = sock
             with sock, contextlib.suppress(OSError):
                 sock.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
                 self._talk(sock)
@@ -89,6 +91,9 @@ class Canned:
     def __exit__(self, *_: object) -> None:
         self._answers = []
         self._listener.shutdown(socket.SHUT_RDWR)
+        if self._open is not None:  # a test that fails leaves its connection open
+            with contextlib.suppress(OSError):
+                self._open.shutdown(socket.SHUT_RDWR)
         self._listener.close()
         self._thread.join()
 
