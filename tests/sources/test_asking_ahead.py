@@ -278,6 +278,35 @@ def test_connections_that_the_store_ended_meanwhile(reading: Reading) -> None:
     assert [reading.server.count(key) for key in keys] == [3] * 4
 
 
+def test_what_is_asked_again_is_signed_again(reading: Reading) -> None:
+    """The store ended the connection between: by then the keys, or the time, may be others."""
+    at = reading.server.endpoint
+    reading.source.renew(S3Credentials(Keys("OLD", "s"), "us-east-1", at))
+    reading.ahead("01")
+    reading.whole("01")
+    reading.server.hang_up()
+    until_kept(reading.server, 0)
+    reading.ahead("02")
+    reading.source.renew(S3Credentials(Keys("NEW", "s"), "us-east-1", at))
+    assert reading.whole("02") == OBJECTS["02"]
+    asked = [one.headers["authorization"] for one in reading.server.asked if one.key in ("01", "02")]
+    assert ["OLD/" in asked[0], "NEW/" in asked[-1]] == [True, True]
+
+
+def test_what_answers_instead_is_told_the_same_each_time() -> None:
+    with Hostile(OBJECTS, {"02": "errhtml200"}) as server:
+        reading = Reading(server)
+        reading.whole("01")
+        whys = []
+        for _ in range(3):
+            with pytest.raises(ObjectError) as told:
+                reading.whole("02")
+            whys.append(told.value.why)
+        reading.reader.close()
+    assert whys[0].endswith("text/html")
+    assert whys == whys[:1] * 3
+
+
 def test_answers_that_a_store_ended_before_they_were_read(reading: Reading) -> None:
     """What has come is there; what has not is asked for once more."""
     keys = ["01", "02", "03", "04"]

@@ -12,6 +12,7 @@ import atexit
 import gc
 import importlib
 import sys
+import threading
 
 CLOUDS = ("azure", "boto3", "google", "paramiko")
 
@@ -26,7 +27,13 @@ def main() -> None:
     gc.enable()
     # Nor at the end, when all of it goes.
     atexit.register(gc.freeze)
-    snakemake.main()
+    try:
+        snakemake.main()
+    finally:
+        # Those that would have woken its scheduler: a process waits for them at its end, a second or more.
+        for thread in threading.enumerate():
+            if isinstance(thread, threading.Timer):
+                thread.cancel()
 
 
 def _smart_open() -> None:

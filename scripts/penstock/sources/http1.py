@@ -21,6 +21,8 @@ from penstock.sources.http_tls import TlsSocket
 from penstock.sources.paced import PacedSocket
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.sources.addresses import Addresses
     from penstock.sources.http_endpoint import Endpoint
     from penstock.sources.http_shape import Shape
@@ -84,11 +86,19 @@ class Connection:
         else:
             self._sent = True
 
-    def request(self, head: bytes, *, bodyless: bool = False, room: memoryview | None = None) -> int:
+    def request(
+        self,
+        head: bytes,
+        *,
+        bodyless: bool = False,
+        room: memoryview | None = None,
+        anew: Callable[[], bytes] | None = None,
+    ) -> int:
         """Send a request's head, unless that was done ahead; read the answer's. The status is returned.
 
-        A kept connection that turns out to be closed is made anew, once. With `room` an answer like the
-        one before it is received there, head and body in one piece: `take` may then give the body.
+        A kept connection that turns out to be closed is made anew, once, and asked by the head that `anew`
+        gives: the other one may be old. With `room` an answer like the one before it is received there, head
+        and body in one piece: `take` then gives the body, and comes before anything else is read.
         """
         if self._socket is not None and not self._sent and (self._left or not self._keep):
             self.abandon()
@@ -100,7 +110,7 @@ class Connection:
             if fresh:
                 raise self._broken("the server closed the connection without an answer") from None
         try:
-            return self._exchange(head, bodyless, room)
+            return self._exchange(anew() if anew else head, bodyless, room)
         except _StaleError:
             self.abandon()
             raise self._broken("the server closed the connection without an answer") from None
@@ -241,6 +251,7 @@ class Connection:
 
         Without chunks it is filled whole unless the body ends or the network stalls.
         """
+        assert self._body is None, "take comes first"
         left = self._left
         if not left:
             return 0

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 _LINE = re.compile(rb"([!-9;-~]+):[ \t]*([^\r\n]*)")
 LENGTH = b"content-length"
-_TAKEN = frozenset({b"etag", b"content-range"})
+_ETAG = b"etag"
+_TAKEN = frozenset({_ETAG, b"content-range"})
 _TAKEN_PREFIXES = (b"x-amz-checksum-", b"content-md5")
 _READ = frozenset(
     {
@@ -52,7 +53,8 @@ class Shape:
 
 
 def learn(head: bytes) -> Shape | None:
-    """The shape of a head without its blank line; None for one that states no length or anything twice."""
+    """The shape of a head without its blank line; None for one that states no length, no etag (then other
+    fields tell what answered), or a thing twice."""
     status, *lines = head.split(b"\r\n")
     pattern = [re.escape(status)]
     fixed: dict[bytes, bytes] = {}
@@ -76,4 +78,6 @@ def learn(head: bytes) -> Shape | None:
             pattern.append(re.escape(label) + b":[ \t]*([!-~]*)")
         else:
             pattern.append(re.escape(label) + b":[^\r\n]*")
-    return Shape(b"\r\n".join(pattern) + b"\r\n\r\n", fixed, names) if LENGTH in names else None
+    if LENGTH not in names or _ETAG not in names:
+        return None
+    return Shape(b"\r\n".join(pattern) + b"\r\n\r\n", fixed, names)

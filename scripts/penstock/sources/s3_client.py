@@ -6,6 +6,7 @@ import email.utils
 import re
 import time
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -156,9 +157,9 @@ class S3Client:
         """
         for _ in range(REDIRECTS):
             connection, self._told = self.connection, None
-            head, self._sent = self._sent, b""
-            head = head or self._head(method, self.root + path, query, lines)
-            status = connection.request(head, bodyless=method == "HEAD", room=room)
+            anew = partial(self._head, method, self.root + path, query, lines)
+            head, self._sent = self._sent or anew(), b""
+            status = connection.request(head, bodyless=method == "HEAD", room=room, anew=anew)
             if status in (200, 206) or not self._moved(connection):
                 return connection
         connection.abandon()

@@ -57,7 +57,10 @@ class S3Reader:
 
     def ahead(self, entry: Entry) -> None:
         """See `port.AheadReader`. One connection for each object that is on its way."""
-        client = self._idle.pop() if self._idle else S3Client(self._bucket, self._credentials())
+        try:
+            client = self._idle.pop() if self._idle else S3Client(self._bucket, self._credentials())
+        except PenstockError:
+            return
         client.renew(self._credentials())
         request = self._request(entry, "")
         client.send("GET", *request)
@@ -66,11 +69,8 @@ class S3Reader:
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
         """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
         asked = self._asked(entry)
-        if asked is None:
-            client, request = self._client, self._request(entry, "")
-            client.renew(self._credentials())
-        else:
-            client, request = asked
+        client, request = asked or (self._client, self._request(entry, ""))
+        client.renew(self._credentials())
         try:
             connection = client.request("GET", *request, buffer)
             claims = self._checked(client, entry, 0, entry.size)
