@@ -12,7 +12,8 @@ from penstock.core.model import Entry
 from penstock.engine import wire
 from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.keeper import next_pause
-from penstock.engine.sizing import cpus, free_memory, size
+from penstock.engine.pool import Pool
+from penstock.engine.sizing import asked_ahead, cpus, free_memory, size
 from penstock.engine.stream import asks_for_less, may_retry, of_row, pause
 from penstock.engine.tuning import Tuner
 from penstock.errors import (
@@ -262,3 +263,23 @@ def test_a_view_of_one_keeps_the_order() -> None:
     jobs = list(batches([entries([LARGE] * 9)], set(), 9, 1))
     ahead = Ahead(iter(jobs), 1)
     assert [ahead.take({""}) for _ in range(10)] == [*jobs, None]
+
+
+@pytest.mark.parametrize(
+    ("streams", "expected"), [(1, 8), (2, 8), (8, 8), (9, 7), (16, 4), (33, 1), (64, 1), (100, 1)]
+)
+def test_all_streams_together_have_no_more_than_64_requests_out(streams: int, expected: int) -> None:
+    assert asked_ahead(streams) == expected
+
+
+def test_a_store_that_asks_for_less_is_asked_for_nothing_ahead() -> None:
+    pool = Pool(0)
+    try:
+        tuner = Tuner(1, 1, 64, 2, 0.0)
+        pool.ahead = pool.pressed = True
+        assert pool._tune(tuner, 10.0), "the workers are told, although the number of streams stays"
+        assert (tuner.streams, pool.ahead) == (1, False)
+        pool.pressed = True
+        assert not pool._tune(tuner, 20.0)
+    finally:
+        pool.close()

@@ -9,13 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.contracts.source_contract import content, entry_of, listing
 from tests.sources.conftest import DemoStore
-from tests.sources.test_hostile import s3
+from tests.sources.test_hostile import S3_FAULTS, s3
 from tests.support.hostile import GATHERED, Hostile
 
 from penstock.core.model import Claim
 from penstock.errors import (
-    ExpiredCredentialsError,
-    FailedError,
     ObjectError,
     PenstockError,
     SourceChangedError,
@@ -142,31 +140,8 @@ def test_an_object_larger_than_the_buffers_room_behind_its_head() -> None:
         reading.reader.close()
 
 
-FAULTS: list[tuple[str, type[PenstockError]]] = [
-    ("shortlen", TransientError),
-    ("nolen", TransientError),
-    ("badchunk", TransientError),
-    ("cut", TransientError),
-    ("reset", TransientError),
-    ("long", TransientError),
-    ("slowdown", TransientError),
-    ("error500", TransientError),
-    ("drip", TransientError),
-    ("silent", TransientError),
-    ("gzip", ObjectError),
-    ("errhtml200", ObjectError),
-    ("denied", ObjectError),
-    ("changed", SourceChangedError),
-    ("412", SourceChangedError),
-    ("404", SourceChangedError),
-    ("expired", ExpiredCredentialsError),
-    ("redirect", FailedError),
-    ("redirectother", FailedError),
-]
-
-
 @pytest.mark.parametrize("ahead", [True, False], ids=["ahead", "asked"])
-@pytest.mark.parametrize(("mode", "kind"), FAULTS)
+@pytest.mark.parametrize(("mode", "kind"), S3_FAULTS)
 def test_a_fault_after_good_answers(mode: str, kind: type[PenstockError], ahead: bool) -> None:
     """In the middle of what is on its way; the others come as if nothing had been."""
     keys = ["01", "02", "03", "05", "08", "11"]

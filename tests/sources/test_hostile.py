@@ -42,31 +42,31 @@ def web(server: Hostile, timeout: float = 20.0) -> Source:
     return open_source(config, dataset(config.url), timeout=timeout)
 
 
+S3_FAULTS: list[tuple[str, type[PenstockError]]] = [
+    ("shortlen", TransientError),
+    ("nolen", TransientError),
+    ("badchunk", TransientError),
+    ("cut", TransientError),
+    ("reset", TransientError),
+    ("long", TransientError),
+    ("slowdown", TransientError),
+    ("error500", TransientError),
+    ("drip", TransientError),
+    ("silent", TransientError),
+    ("gzip", ObjectError),
+    ("errhtml200", ObjectError),
+    ("denied", ObjectError),
+    ("changed", SourceChangedError),
+    ("412", SourceChangedError),
+    ("404", SourceChangedError),
+    ("expired", ExpiredCredentialsError),
+    ("redirect", FailedError),
+    ("redirectother", FailedError),
+]
+
+
 @pytest.mark.parametrize("span", [WHOLE, PART])
-@pytest.mark.parametrize(
-    ("mode", "kind"),
-    [
-        ("shortlen", TransientError),
-        ("nolen", TransientError),
-        ("badchunk", TransientError),
-        ("cut", TransientError),
-        ("reset", TransientError),
-        ("long", TransientError),
-        ("slowdown", TransientError),
-        ("error500", TransientError),
-        ("drip", TransientError),
-        ("silent", TransientError),
-        ("gzip", ObjectError),
-        ("errhtml200", ObjectError),
-        ("denied", ObjectError),
-        ("changed", SourceChangedError),
-        ("412", SourceChangedError),
-        ("404", SourceChangedError),
-        ("expired", ExpiredCredentialsError),
-        ("redirect", FailedError),
-        ("redirectother", FailedError),
-    ],
-)
+@pytest.mark.parametrize(("mode", "kind"), S3_FAULTS)
 def test_s3_answers(mode: str, kind: type[PenstockError], span: tuple[int, int]) -> None:
     with Hostile({"p/x": DATA, "p/y": DATA}, {"p/x": f"{mode}*20"}) as server:
         source = s3(server, "p/", timeout=1.0 if mode in ("drip", "silent") else 20.0)

@@ -2,8 +2,8 @@
 started in half the time.
 
 Snakemake reads its own files through smart_open, which loads the library of every cloud that it can
-find; penstock's sources bring some of them along, and no file of a workflow lies in a cloud. They are
-hidden while smart_open is loaded, and there again afterwards.
+find, and requests; penstock's sources bring some of them along, and no file of its workflow lies afar.
+They are hidden while smart_open is loaded, and there again afterwards.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import importlib
 import sys
 import threading
 
-CLOUDS = ("azure", "boto3", "google", "paramiko")
+REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
 
 
 def main() -> None:
@@ -37,7 +37,7 @@ def main() -> None:
 
 
 def _smart_open() -> None:
-    hidden = [name for name in CLOUDS if name not in sys.modules]
+    hidden = [name for name in REMOTE if name not in sys.modules]
     for name in hidden:
         sys.modules[name] = None  # type: ignore[assignment]
     try:

@@ -15,8 +15,6 @@ from penstock.engine.stream import BLOCK
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-AHEAD = 8
-"""Objects that each worker process has on their way at least, however few its streams."""
 AHEAD_BYTES = 1 << 20
 """What they may have together: more would be cold by the time it is read."""
 _entry = tuple.__new__

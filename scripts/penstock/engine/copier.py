@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.engine.asking import AHEAD, Asking
+from penstock.engine.asking import Asking
 from penstock.engine.checks import Sums, judge_at_once
 from penstock.engine.journal import row_line
 from penstock.engine.pump import Pump, long, short
@@ -56,11 +56,8 @@ class Copier(Stream):
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
         self.asking = Asking(self._asker, linking=base is not None)
 
-    def prepare(self, entries: Sequence[Sequence[Any]], streams: int) -> None:
-        # Under a limit nothing is asked for before its bytes were granted; folders have nothing to wait for.
-        idle = self.pressed or self.limiter or (self.aheads and not any(self.aheads.values()))
-        self.asking.begin(entries, 1 if idle else AHEAD // streams)
-        self.pressed = False
+    def prepare(self, entries: Sequence[Sequence[Any]], ahead: int) -> None:
+        self.asking.begin(entries, ahead)
 
     def settle(self) -> None:
         self.writer.settle()

@@ -78,7 +78,8 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
         local = outcome.durability != "fsync" and _local(task, seen.kind)
-        run.start(setup, rows=rows, total=total, local=local, each=_each(task, rows, total))
+        ahead = _ahead(task, rows, total)
+        run.start(setup, rows=rows, total=total, local=local, each=1 if ahead else 4, ahead=ahead)
         book = journal.Journal(
             task.journals,
             shard_digest=task.shard.digest,
@@ -150,14 +151,16 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
     }
 
 
-def _each(task: CopyTask, rows: int, total: int) -> int:
-    """Streams that each worker begins with: one where a stream asks ahead by itself, for small objects of
-    sources that can be asked so."""
+def _ahead(task: CopyTask, rows: int, total: int) -> bool:
+    """Whether streams ask for small objects before their turn: of sources that can be asked so. Not under
+    a limit, where bytes are granted one by one, nor where the number of streams is configured: then it is
+    the number of requests too."""
     from penstock.sources.opening import S3, scheme
 
-    if total > rows * SMALL or task.engine.limit is not None:
-        return 4
-    return 1 if all(scheme(source.url) in S3 for source in task.dataset.sources) else 4
+    engine = task.engine
+    if total > rows * SMALL or engine.limit is not None or engine.streams is not None:
+        return False
+    return all(scheme(source.url) in S3 for source in task.dataset.sources)
 
 
 def _local(task: CopyTask, target_kind: str) -> bool:

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.engine import wire
 from penstock.engine.shared import SLOTS, Shared
+from penstock.engine.sizing import asked_ahead
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Pool:
         """A store said that the credentials ended."""
         self.fatal: PenstockError | None = None
         self.streams = workers
+        self.ahead = False
         self._setup: dict[str, Any] = {}
         self._again: deque[Job] = deque()
         for _ in range(workers):
@@ -106,9 +108,10 @@ class Pool:
             self._bury(member)
         self.streams = max(workers, 1)
 
-    def set_up(self, setup: dict[str, Any], streams: int) -> None:
-        """Tell every worker what to do. `setup` is picklable and may hold secrets."""
-        self._setup, self.streams = setup, streams
+    def set_up(self, setup: dict[str, Any], streams: int, *, ahead: bool = False) -> None:
+        """Tell every worker what to do. `setup` is picklable and may hold secrets. With `ahead` streams ask
+        for small objects before their turn, until a store asks for less."""
+        self._setup, self.streams, self.ahead = setup, streams, ahead
         for member in self.alive:
             self._introduce(member)
 
@@ -119,12 +122,15 @@ class Pool:
     def _share(self, member: Member) -> dict[str, int]:
         alive = self.alive
         base, more = divmod(self.streams, len(alive))
-        return {"streams": max(1, base + (alive.index(member) < more)), "first_slot": member.slots.start}
+        ahead = asked_ahead(self.streams) if self.ahead else 1
+        own = max(1, base + (alive.index(member) < more))
+        return {"streams": own, "ahead": ahead, "first_slot": member.slots.start}
 
     def set_streams(self, streams: int) -> None:
         self.streams = streams
         for member in self.alive:
-            self._send(member, wire.encode(wire.STREAMS, self._share(member)["streams"]))
+            share = self._share(member)
+            self._send(member, wire.encode(wire.STREAMS, (share["streams"], share["ahead"])))
 
     def renew(self, credentials: Any) -> None:
         """New credentials for all workers, also for those to come."""
@@ -179,7 +185,8 @@ class Pool:
     def _tune(self, tuner: Tuner, now: float) -> bool:
         if self.pressed:
             self.pressed = False
-            return tuner.pressure(now)
+            ahead, self.ahead = self.ahead, False
+            return tuner.pressure(now) or ahead
         if not tuner.due(now):
             return False
         if not self.answered and not self.shared.total():

@@ -45,7 +45,7 @@ class Rereader(Stream):
         self.reader, self.cold, self.whole = reader, reader(), whole
         self.digests = [d for d in digests if d != "xxh3_128"]
 
-    def prepare(self, entries: Sequence[Sequence[Any]], streams: int) -> None:  # noqa: ARG002 (of no use here)
+    def prepare(self, entries: Sequence[Sequence[Any]], ahead: int) -> None:  # noqa: ARG002 (for sources)
         # Path, offset and length of those that have a digest to be compared.
         self.cold.expect((e[0], e[9], e[10] if e[8] >= 0 else e[2]) for e in entries if e[11])
 

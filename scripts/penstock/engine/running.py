@@ -50,8 +50,18 @@ class Run:
             each=each,
         )
 
-    def start(self, setup: dict[str, Any], *, rows: int, total: int, local: bool, each: int = 4) -> None:
-        """Now it is known what is left to do: fit the number of workers, set them up."""
+    def start(
+        self,
+        setup: dict[str, Any],
+        *,
+        rows: int,
+        total: int,
+        local: bool,
+        each: int = 4,
+        ahead: bool = False,
+    ) -> None:
+        """Now it is known what is left to do: fit the number of workers, set them up. `ahead`: each stream
+        asks for small objects before their turn."""
         chosen = self._size(rows, total, local=local, each=each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
@@ -62,8 +72,10 @@ class Run:
         self.total = self.outcome.resumed_bytes + total
         self.outcome.workers = workers
         self.outcome.why = chosen.why
+        if ahead:
+            self.outcome.why += f"; each asks for up to {sizing.AHEAD} objects ahead"
         common = {"limit": self.engine.limit, "attempts": self.engine.attempts}
-        self.pool.set_up(setup | common, self.tuner.streams)
+        self.pool.set_up(setup | common, self.tuner.streams, ahead=ahead)
 
     def go(
         self,

@@ -3,13 +3,14 @@
     configured            processes                        streams (processes x threads)
     workers, streams      as configured                    as configured, at least one a process
     local source+target   one a CPU                        one a CPU at first, up to 4 a CPU
-    small objects of S3   one a CPU                        one a CPU at first, up to 64 (each asks ahead)
+    small objects of S3   one a CPU                        one a CPU at first, up to 64
     anything else, fsync  one a CPU                        4 a CPU at first, up to 64
     few rows              no more than rows                no more than rows
     little memory         no more than it holds            the same
     a byte limit          -                                no more than the limit feeds
 
-"At first": the pool climbs from there while that helps (see tuning.py).
+"At first": the pool climbs from there while that helps (see tuning.py). Small objects of S3 are asked for
+ahead, so many by each stream that all have no more than 64 requests out.
 """
 
 from __future__ import annotations
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_STREAMS = 64
+AHEAD = 8
+"""Small objects that one stream has on their way at most."""
 WORKER_BYTES = 64 << 20
 STREAM_BYTES = 2 << 20
 SMALL = 1 << 20
@@ -85,6 +88,11 @@ def size(
     first = min(most, count if local else each * count)
     words.append(f"{first} streams at first, up to {most} ({why})")
     return Sizing(count, first, most, "; ".join(words))
+
+
+def asked_ahead(streams: int) -> int:
+    """Small objects that each of so many streams may have on their way."""
+    return max(1, min(AHEAD, MOST_STREAMS // streams))
 
 
 def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, str]:

@@ -86,14 +86,12 @@ class Stream:
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self.retries = self.linked = 0
-        self.pressed = False
-        """A store asked this stream for less, not long ago."""
         # One page more than a block: a read that must find the end always has room.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
-    def prepare(self, entries: Sequence[Sequence[Any]], streams: int) -> None:
-        """Told the rows that are to be done next, in this order, as plain tuples, and how many streams are
-        at work in this process; raises nothing."""
+    def prepare(self, entries: Sequence[Sequence[Any]], ahead: int) -> None:
+        """Told the rows that are to be done next, in this order, as plain tuples, and how many of them may
+        be asked for at once; raises nothing."""
 
     def do(self, row: int, entry: Any) -> Any:
         """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
@@ -121,7 +119,6 @@ class Stream:
                 if isinstance(error, ExpiredCredentialsError):
                     self.tell(EXPIRED)
                 elif isinstance(error, TransientError) and asks_for_less(error):
-                    self.pressed = True
                     self.tell(PRESSURE)
                 if not may_retry(error, tried, self.attempts):
                     raise

@@ -54,6 +54,7 @@ class Worker:
         self.stopping = threading.Event()
         self.gate = threading.Condition()
         self.streams = 0
+        self.ahead = 1
         self.ended = False
         self.threads: list[threading.Thread] = []
         self.make: Callable[..., Stream] = _unset
@@ -76,10 +77,11 @@ class Worker:
             "tell": self.tell,
         }
         self.make, self.renew = getattr(jobs, given["job"])(given)
-        self.set_streams(given["streams"])
+        self.set_streams(given["streams"], given["ahead"])
         self.channel.send(wire.READY)
 
-    def set_streams(self, number: int) -> None:
+    def set_streams(self, number: int, ahead: int) -> None:
+        self.ahead = ahead
         with self.gate:
             self.streams = number
             self.gate.notify_all()
@@ -132,7 +134,7 @@ class Worker:
         attempt, stopped = stream.attempt, self.stopping.is_set
         fatal: PenstockError | None = None
         done = 0
-        stream.prepare(entries[start:end], self.streams)
+        stream.prepare(entries[start:end], self.ahead)
         try:
             for i in range(start, end):
                 if stopped():
@@ -194,7 +196,7 @@ class Worker:
                 if kind == wire.BATCH:
                     self.take(*value)
                 elif kind == wire.STREAMS:
-                    self.set_streams(value)
+                    self.set_streams(*value)
                 elif kind == wire.SETUP:
                     try:
                         self.setup(value)

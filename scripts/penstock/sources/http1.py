@@ -13,19 +13,20 @@ import ssl
 import time
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, PenstockError, TransientError
+from penstock.errors import PenstockError
 from penstock.sources.addresses import addresses
-from penstock.sources.http_endpoint import tls_context
+from penstock.sources.http_connect import STATUS, broken, connect, why
 from penstock.sources.http_shape import LENGTH, learn
-from penstock.sources.http_tls import TlsSocket
-from penstock.sources.paced import PacedSocket
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.errors import TransientError
     from penstock.sources.addresses import Addresses
     from penstock.sources.http_endpoint import Endpoint
     from penstock.sources.http_shape import Shape
+    from penstock.sources.http_tls import TlsSocket
+    from penstock.sources.paced import PacedSocket
 
 HEAD_ROOM = 8192
 HEAD_LIMIT = 1 << 16
@@ -34,7 +35,6 @@ INTERIM = 16
 SHAPES = 8
 """Heads that a connection learns, at most: where each differs, each is taken apart."""
 _FIELD = re.compile(rb"\r\n([!-9;-~]+):[ \t]*([^\r\n]*)")
-_STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
 
 
 class _StaleError(Exception):
@@ -137,7 +137,7 @@ class Connection:
             raise _StaleError from None
         except OSError as error:
             self.abandon()
-            raise self._broken(_why(error)) from None
+            raise self._broken(why(error)) from None
         self._understand(stop, bodyless)
         if room is not None and self.status == 200 and self._keep and self.length >= 0 and self._shapes:
             self._shapes -= 1
@@ -220,7 +220,7 @@ class Connection:
     def _understand(self, stop: int, bodyless: bool) -> None:
         head = bytes(self._view[:stop])
         self._start = stop + 4
-        status = _STATUS.match(head)
+        status = STATUS.match(head)
         if status is None:
             self.abandon()
             raise self._broken("the answer is not HTTP/1.1")
@@ -288,7 +288,7 @@ class Connection:
                 count = self._rest(buffer, count)
         except OSError as error:
             self.abandon()
-            raise self._broken(_why(error)) from None
+            raise self._broken(why(error)) from None
         if not count and self._left > 0:
             self.abandon()
             raise self._broken("the connection was closed within the body")
@@ -348,7 +348,7 @@ class Connection:
                 count = self._socket.recv_into(self._view[self._end :])
             except OSError as error:
                 self.abandon()
-                raise self._broken(_why(error)) from None
+                raise self._broken(why(error)) from None
             if not count:
                 self.abandon()
                 raise self._broken("the connection was closed within the body")
@@ -408,62 +408,11 @@ class Connection:
 
     # ---- connecting
 
-    def _broken(self, why: str) -> TransientError:
-        return TransientError("the exchange with the server failed", where=self.endpoint.url, why=why)
+    def _broken(self, reason: str) -> TransientError:
+        return broken(self.endpoint, reason)
 
     def _connect(self) -> None:
-        endpoint = self.endpoint
-        try:
-            opened, place = self._places.connect(endpoint.timeout)
-        except OSError as error:
-            raise self._broken(f"cannot connect to {endpoint.address[0]}: {_why(error)}") from None
-        try:
-            opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            ready: PacedSocket | TlsSocket = (paced := PacedSocket(opened, endpoint.timeout))
-            if endpoint.tunnel:
-                self._tunnel(paced)
-            if endpoint.tls:
-                ready = TlsSocket(paced, tls_context(endpoint.ca_bundle), endpoint.host)
-        except ssl.SSLCertVerificationError as error:
-            opened.close()
-            raise FailedError(
-                "the server's certificate is not trusted",
-                where=endpoint.url,
-                why=error.verify_message,
-                hint="name your site's certificate authorities by `ca_bundle` in storage_options",
-            ) from None
-        except OSError as error:
-            opened.close()
-            self._places.failed(place)
-            raise self._broken(_why(error)) from None
-        except BaseException:
-            opened.close()
-            raise
-        self._socket = ready
+        self._socket = connect(self.endpoint, self._places)
         # TLS hands out records; the kernel fills the whole block in one.
-        self._flags = 0 if endpoint.tls else socket.MSG_WAITALL
+        self._flags = 0 if self.endpoint.tls else socket.MSG_WAITALL
         self._keep = True
-
-    def _tunnel(self, opened: PacedSocket) -> None:
-        endpoint = self.endpoint
-        authority = f"{endpoint.host}:{endpoint.port}"
-        lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
-        if endpoint.proxy_authorization:
-            lines.append(f"Proxy-Authorization: {endpoint.proxy_authorization}")
-        opened.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
-        answer, byte = b"", memoryview(bytearray(1))
-        while b"\r\n\r\n" not in answer:  # byte by byte: what follows belongs to TLS
-            if not opened.recv_into(byte) or len(answer) > HEAD_ROOM:
-                raise OSError("the proxy closed the connection")
-            answer += byte
-        status = _STATUS.match(answer)
-        if status is None or status[2] != b"200":
-            line = answer.partition(b"\r\n")[0].decode("latin-1")
-            raise OSError(f"the proxy refused: {line}")
-
-
-def _why(error: OSError) -> str:
-    if isinstance(error, (TimeoutError, BlockingIOError)):
-        text = str(error)
-        return text if text.startswith("only ") else "no byte came within the timeout"
-    return error.strerror or str(error) or type(error).__name__

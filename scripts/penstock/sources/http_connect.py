@@ -1,0 +1,77 @@
+"""A connection to an endpoint: by one of its addresses, through a proxy, with TLS, as it is configured."""
+
+from __future__ import annotations
+
+import re
+import socket
+import ssl
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, TransientError
+from penstock.sources.http_endpoint import tls_context
+from penstock.sources.http_tls import TlsSocket
+from penstock.sources.paced import PacedSocket
+
+if TYPE_CHECKING:
+    from penstock.sources.addresses import Addresses
+    from penstock.sources.http_endpoint import Endpoint
+
+STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
+PROXY_HEAD = 8192
+
+
+def connect(endpoint: Endpoint, places: Addresses) -> PacedSocket | TlsSocket:
+    """Raises TransientError; FailedError for a certificate that is not trusted."""
+    try:
+        opened, place = places.connect(endpoint.timeout)
+    except OSError as error:
+        raise broken(endpoint, f"cannot connect to {endpoint.address[0]}: {why(error)}") from None
+    try:
+        opened.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        paced = PacedSocket(opened, endpoint.timeout)
+        if endpoint.tunnel:
+            _tunnel(endpoint, paced)
+        return TlsSocket(paced, tls_context(endpoint.ca_bundle), endpoint.host) if endpoint.tls else paced
+    except ssl.SSLCertVerificationError as error:
+        opened.close()
+        raise FailedError(
+            "the server's certificate is not trusted",
+            where=endpoint.url,
+            why=error.verify_message,
+            hint="name your site's certificate authorities by `ca_bundle` in storage_options",
+        ) from None
+    except OSError as error:
+        opened.close()
+        places.failed(place)
+        raise broken(endpoint, why(error)) from None
+    except BaseException:
+        opened.close()
+        raise
+
+
+def _tunnel(endpoint: Endpoint, opened: PacedSocket) -> None:
+    authority = f"{endpoint.host}:{endpoint.port}"
+    lines = [f"CONNECT {authority} HTTP/1.1", f"Host: {authority}"]
+    if endpoint.proxy_authorization:
+        lines.append(f"Proxy-Authorization: {endpoint.proxy_authorization}")
+    opened.sendall("\r\n".join([*lines, "", ""]).encode("ascii"))
+    answer, byte = b"", memoryview(bytearray(1))
+    while b"\r\n\r\n" not in answer:  # byte by byte: what follows belongs to TLS
+        if not opened.recv_into(byte) or len(answer) > PROXY_HEAD:
+            raise OSError("the proxy closed the connection")
+        answer += byte
+    status = STATUS.match(answer)
+    if status is None or status[2] != b"200":
+        line = answer.partition(b"\r\n")[0].decode("latin-1")
+        raise OSError(f"the proxy refused: {line}")
+
+
+def broken(endpoint: Endpoint, reason: str) -> TransientError:
+    return TransientError("the exchange with the server failed", where=endpoint.url, why=reason)
+
+
+def why(error: OSError) -> str:
+    if isinstance(error, (TimeoutError, BlockingIOError)):
+        text = str(error)
+        return text if text.startswith("only ") else "no byte came within the timeout"
+    return error.strerror or str(error) or type(error).__name__
