@@ -238,8 +238,8 @@ class Sums:
 
 
 def judge_at_once(entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str] | None:
-    """What `Sums` finds for a whole object whose bytes are at hand, when its cheapest checksum is all that
-    is stated in its favour and holds; None else, for `Sums` to tell."""
+    """What `Sums` finds of a whole object whose bytes are at hand, where its source states the checksum that
+    is cheapest of all, first, and it holds. None else, for `Sums` to tell."""
     if entry.checksum or not claims:
         return None
     claim = claims[0]
