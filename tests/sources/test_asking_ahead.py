@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 import zlib
 from typing import TYPE_CHECKING
 
@@ -10,6 +9,7 @@ import pytest
 from tests.contracts.source_contract import content, entry_of, listing
 from tests.sources.conftest import DemoStore
 from tests.sources.test_hostile import S3_FAULTS, s3
+from tests.support.commands import until
 from tests.support.hostile import GATHERED, Hostile
 
 from penstock.core.model import Claim
@@ -24,16 +24,16 @@ from penstock.sources.s3_reader import S3Reader
 from penstock.sources.sigv4 import Keys
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
 
     from tests.support.s3server import S3Server
 
     from penstock.core.model import Entry
+    from penstock.sources.port import Source
 
 BLOCK = 1 << 20
 ROOM = BLOCK + 4096
 OBJECTS = {f"{n:02d}": content(str(n), 1000 * n) for n in range(12)}
-DEADLINE = 20.0
 
 
 class Reading:
@@ -69,10 +69,7 @@ def reading(server: Hostile) -> Iterator[Reading]:
 
 def until_kept(server: Hostile, count: int) -> None:
     """Wait until the server has so many connections."""
-    deadline = time.monotonic() + DEADLINE
-    while server.kept() != count:
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: server.kept() == count, f"{count} connections")
 
 
 @pytest.mark.parametrize("together", [1, 2, 8, 12])
@@ -326,15 +323,22 @@ def test_claims_are_those_of_each_answer(mode: str) -> None:
 KEYS = Keys("AKIDEMO", "demo-secret-demo")
 
 
-def test_signed_requests_with_claims_as_open_gives_them(demo: S3Server) -> None:
-    store = DemoStore(demo.root, demo)
-    objects = {f"ahead/{n:02d} +%ä": content(f"{n}", n * 3001) for n in range(10)}
+def stored(server: S3Server, objects: Mapping[str, bytes]) -> tuple[Source, dict[str, Entry], S3Reader]:
+    """Objects in a store: their source, their entries and a reader."""
+    store = DemoStore(server.root, server)
     for key, data in objects.items():
         store.put(key, data)
     source = store.source()
     found = {key: entry_of(item) for key, item in listing(source).items() if key in objects}
-    reader, room = source.reader(), memoryview(bytearray(ROOM))
+    reader = source.reader()
     assert isinstance(reader, S3Reader)
+    return source, found, reader
+
+
+def test_signed_requests_with_claims_as_open_gives_them(demo: S3Server) -> None:
+    objects = {f"ahead/{n:02d} +%ä": content(f"{n}", n * 3001) for n in range(10)}
+    source, found, reader = stored(demo, objects)
+    room = memoryview(bytearray(ROOM))
     asked = len(demo.requests())
     opened = {}
     for key, entry in found.items():
@@ -359,14 +363,9 @@ def test_signed_requests_with_claims_as_open_gives_them(demo: S3Server) -> None:
 
 
 def test_over_tls(demo_tls: S3Server) -> None:
-    store = DemoStore(demo_tls.root, demo_tls)
     objects = {f"ahead/{n:02d}": content(f"{n}", n * 20_001) for n in range(9)}
-    for key, data in objects.items():
-        store.put(key, data)
-    source = store.source()
-    found = {key: entry_of(item) for key, item in listing(source).items() if key in objects}
-    reader, room = source.reader(), memoryview(bytearray(ROOM))
-    assert isinstance(reader, S3Reader)
+    _, found, reader = stored(demo_tls, objects)
+    room = memoryview(bytearray(ROOM))
     for _ in range(3):
         for entry in found.values():
             reader.ahead(entry)

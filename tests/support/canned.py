@@ -8,8 +8,9 @@ import socket
 import struct
 import termios
 import threading
-import time
 from typing import TYPE_CHECKING, Self
+
+from tests.support.commands import until
 
 from penstock.sources.http1 import Connection
 from penstock.sources.http_endpoint import Endpoint
@@ -26,7 +27,6 @@ RESET = b"RST"
 """As an answer's last piece: the connection ends by RST."""
 TAKEN = b"..."
 """As a piece: what follows is sent when the client took what came before."""
-DEADLINE = 20.0
 
 
 class Canned:
@@ -99,10 +99,7 @@ class Canned:
 
 
 def _until_taken(connection: Connection) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while _waiting(connection._socket):
-        assert time.monotonic() < deadline
-        time.sleep(0.001)
+    until(lambda: not _waiting(connection._socket), "the client to take what came")
 
 
 def _waiting(opened: object) -> int:

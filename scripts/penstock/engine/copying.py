@@ -78,8 +78,7 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
         local = outcome.durability != "fsync" and _local(task, seen.kind)
-        ahead = _ahead(task, rows, total)
-        run.start(setup, rows=rows, total=total, local=local, each=1 if ahead else 4, ahead=ahead)
+        run.start(setup, rows=rows, total=total, local=local, ahead=_ahead(task, rows, total))
         book = journal.Journal(
             task.journals,
             shard_digest=task.shard.digest,

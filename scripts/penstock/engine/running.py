@@ -62,7 +62,7 @@ class Run:
     ) -> None:
         """Now it is known what is left to do: fit the number of workers, set them up. `ahead`: each stream
         asks for small objects before their turn."""
-        chosen = self._size(rows, total, local=local, each=each)
+        chosen = self._size(rows, total, local=local, each=1 if ahead else each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
         workers = len(self.pool.alive)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import PenstockError
 from penstock.sources.addresses import addresses
 from penstock.sources.http_connect import STATUS, broken, connect, why
-from penstock.sources.http_shape import LENGTH, learn
+from penstock.sources.http_shape import FIELD, LENGTH, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -34,7 +34,7 @@ INTERIM = 16
 """Interim answers (1xx) before one answer, and trailer lines after a body, at most."""
 SHAPES = 8
 """Heads that a connection learns, at most: where each differs, each is taken apart."""
-_FIELD = re.compile(rb"\r\n([!-9;-~]+):[ \t]*([^\r\n]*)")
+_FIELD = re.compile(rb"\r\n" + FIELD)
 
 
 class _StaleError(Exception):

@@ -15,7 +15,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-_LINE = re.compile(rb"([!-9;-~]+):[ \t]*([^\r\n]*)")
+FIELD = rb"([!-9;-~]+):[ \t]*([^\r\n]*)"
+"""One field of a head: its name and its value."""
+_LINE = re.compile(FIELD)
 LENGTH = b"content-length"
 _ETAG = b"etag"
 _TAKEN = frozenset({_ETAG, b"content-range"})

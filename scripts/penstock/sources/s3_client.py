@@ -93,7 +93,6 @@ class S3Client:
         self._go_to(*address(bucket, self.region))
 
     def _sign_with(self, credentials: S3Credentials) -> Signer | None:
-        self._own = ""
         return Signer(credentials.keys, self.region) if credentials.keys else None
 
     def _go_to(self, server: Endpoint, root: str) -> None:
@@ -109,6 +108,7 @@ class S3Client:
         if credentials is not self._credentials:
             self._credentials = credentials
             self._signer = self._sign_with(credentials)
+            self._own = ""
 
     def close(self) -> None:
         self._sent = b""
