@@ -78,6 +78,19 @@ def test_a_group_that_one_may_not_give(staging: Path) -> None:
         forked(lambda: (staging / "data/d/late").write_text("x"), uid=NOBODY)
 
 
+def test_a_mode_that_is_not_kept(staging: Path) -> None:
+    """The kernel drops setgid without an error when the folder's group is not one of the caller's."""
+    need_root()
+    for found in walk(staging / "data"):
+        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
+    os.chown(staging / "data", NOBODY, NOBODY)
+    os.chown(staging / "data/d/e", NOBODY, 4242)
+    with pytest.raises(FailedError, match="does not keep the permissions") as caught:
+        forked(lambda: permissions.mend(staging, PermissionsConfig(dir_mode=0o2550), None), uid=NOBODY)
+    assert caught.value.where == "d/e"
+    assert "mode 0550 and group 4242 again; set were 2550" in caught.value.why
+
+
 def test_links_and_specials_are_refused(staging: Path) -> None:
     (staging / "data/d/link").symlink_to("g")
     with pytest.raises(FailedError, match="neither a file nor a folder") as caught:

@@ -10,18 +10,20 @@ from __future__ import annotations
 import errno
 import os
 import stat
+from contextlib import closing
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError
 from penstock.sources.hard_links import HardLinks
-from penstock.sources.posix_folders import FILE, LINK, Level, Loader, Names, names_of
 from penstock.sources.posix_reader import PosixReader, beneath, token
+from penstock.storage.tree import BROKEN, FILE, LINK, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
+    from penstock.storage.tree import Level
 
 BATCH = 2048
 SHOWN = 100
@@ -139,37 +141,19 @@ class PosixSource:
             raise PreflightError(
                 "the source folder cannot be opened", where=self.url, why=error.strerror or str(error)
             ) from None
-        with Loader() as loader:
-            inside, failed = names_of(root)
-            levels = [self._level(loader, Names(root, inside, None, failed), "", offenders)]
-            try:
-                while levels:
-                    level = levels[-1]
-                    for kind, names in level.runs():
-                        if kind == FILE:
-                            yield self._files(level, names, offenders)
-                        elif kind == LINK:
-                            found = (self._link(level.prefix + name, offenders) for name in names)
-                            yield [listed for listed in found if listed is not None]
-                        else:
-                            path = level.prefix + names[0]
-                            loaded = level.enter(names[0])
-                            if isinstance(loaded, Names):
-                                levels.append(self._level(loader, loaded, path + "/", offenders))
-                                break
-                            if loaded.errno not in GONE:  # vanished meanwhile: as if it never was
-                                offenders.add(path + "/", f"folder cannot be opened: {loaded.strerror}")
-                    else:
-                        level.close()
-                        levels.pop()
-            finally:
-                for level in levels:
-                    level.close()
-
-    def _level(self, loader: Loader, loaded: Names, prefix: str, offenders: Offenders) -> Level:
-        if loaded.error is not None:
-            offenders.add(prefix or ".", f"folder cannot be listed: {loaded.error.strerror}")
-        return Level(loader, loaded, prefix)
+        with closing(descend(root)) as met:
+            for kind, level, names, seen in met:
+                if kind == FILE:
+                    yield self._files(level, names, offenders)
+                elif kind == LINK:
+                    found = (self._link(level.prefix + name, offenders) for name in names)
+                    yield [listed for listed in found if listed is not None]
+                elif isinstance(seen, OSError):
+                    if kind == BROKEN:
+                        offenders.add(level.prefix or ".", f"folder cannot be listed: {seen.strerror}")
+                    elif seen.errno not in GONE:  # vanished meanwhile: as if it never was
+                        path = f"{level.prefix}{names[0]}/"
+                        offenders.add(path, f"folder cannot be opened: {seen.strerror}")
 
     def _files(self, level: Level, names: Sequence[str], offenders: Offenders) -> Sequence[Listed]:
         """Of neighbouring names that are no folders and no links: the hot loop of a listing."""

@@ -57,8 +57,6 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
         )
     staging = context.layout(dataset).staging(info.release)
     policy = dataset_config(info.config["dataset"]).permissions
-    # A first try that was cut short left folders closed that are swept now.
-    target.open_folders(staging / DATA)
     swept = target.sweep_temporaries(staging / DATA)
     counts = mend(staging, policy, group_id(policy))
     receipt = {

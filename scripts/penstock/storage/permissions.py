@@ -56,10 +56,11 @@ def group_id(policy: PermissionsConfig) -> int | None:
 
 def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str, Any]:
     """Give everything in a staging's `data`, and `data` itself, its final mode and group, the deepest
-    first; then look at all of it again. Only what differs is touched. Returns counts.
+    first. Only what differs is touched, and looked at again. Returns counts.
 
-    Idempotent. Raises FailedError that names the first thing that cannot be set, or that is neither a
-    file nor a folder, or a file with further links that would have to be changed.
+    Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
+    was set, or that is neither a file nor a folder, or a file with further links that would have to be
+    changed.
     """
     data = staging / DATA
     wanted = {"file": file_mode(policy), "dir": dir_mode(policy)}
@@ -79,7 +80,6 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
             counts["changed_folders"] += _mend(data, folders, above.pop(), wanted, gid)
         counts["changed_folders"] += _set(folders, "", wanted["dir"], gid)
         barrier.wait()
-    _check(data, wanted, gid)
     return {
         **counts,
         "file_mode": f"{wanted['file']:04o}",
@@ -145,8 +145,8 @@ def _mend(data: Path, folders: Folders, found: Found, wanted: dict[str, int], gi
 
 
 def _set(folders: Folders, path: str, mode: int, gid: int | None) -> bool:
-    """Set what differs, group first (a chown can clear mode bits). The thing is held by a descriptor
-    that needs no right to read it and follows no link."""
+    """Set what differs, group first (a chown can clear mode bits), and look whether it stays. The thing is
+    held by a descriptor that needs no right to read it and follows no link."""
     try:
         parent, _, name = path.rpartition("/")
         fd = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders.get(parent))
@@ -154,14 +154,15 @@ def _set(folders: Folders, path: str, mode: int, gid: int | None) -> bool:
             seen = os.fstat(fd)
             if stat.S_ISLNK(seen.st_mode):
                 raise FailedError("a file was replaced by a link", where=printable(path))
-            held, changed = f"/proc/self/fd/{fd}", False
+            if not _differs(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
+                return False
+            held = f"/proc/self/fd/{fd}"
             if gid is not None and seen.st_gid != gid:
                 os.chown(held, -1, gid)
-                seen, changed = os.fstat(fd), True
+                seen = os.fstat(fd)
             if stat.S_IMODE(seen.st_mode) != mode:
                 os.chmod(held, mode)
-                changed = True
-            return changed
+                seen = os.fstat(fd)
         finally:
             os.close(fd)
     except OSError as error:
@@ -171,27 +172,12 @@ def _set(folders: Folders, path: str, mode: int, gid: int | None) -> bool:
             why=str(error.strerror),
             hint="only a member of the group can give it; only the owner can set modes",
         ) from None
-
-
-def _check(data: Path, wanted: dict[str, int], gid: int | None) -> None:
-    top = os.stat(data)
-    wrong = (
-        [(".", stat.S_IMODE(top.st_mode), top.st_gid)]
-        if _differs(stat.S_IMODE(top.st_mode), top.st_gid, wanted["dir"], gid)
-        else []
-    )
-    count = len(wrong)
-    for found in walk(data):
-        mode = wanted.get(found.kind)
-        if mode is None or _differs(found.mode, found.gid, mode, gid):
-            count += 1
-            if len(wrong) < 5:
-                wrong.append((found.path, found.mode, found.gid))
-    if count:
-        listed = ", ".join(f"{printable(path)} ({mode:04o}, group {group})" for path, mode, group in wrong)
+    if _differs(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
         raise FailedError(
-            f"{count} files or folders do not keep the permissions that were set",
-            where=str(data),
-            why=listed,
+            "a file or folder does not keep the permissions that were set",
+            where=printable(path or "."),
+            why=f"it has mode {stat.S_IMODE(seen.st_mode):04o} and group {seen.st_gid} again; set were "
+            f"{mode:04o}" + ("" if gid is None else f" and {gid}"),
             hint="the file system forces modes or groups: look at its mount options",
         )
+    return True

@@ -162,12 +162,13 @@ def leads(layout: DatasetLayout) -> bool:
 def sweep_temporaries(data: Path) -> int:
     """Remove the temporary files that dead attempts left in a staging's `data`; returns how many.
 
-    Every attempt of copy must be over, and the folders must still have their owner's write bit."""
+    Every attempt of copy must be over. Folders that permissions closed already are opened to their owner
+    again."""
     swept = 0
     root = _open(data)
     folders = Folders(root, 64)
     try:
-        for folder, files, _ in _depth_first(folders):
+        for folder, files, _ in _depth_first(folders, opening=True):
             for name in files:
                 if TEMPORARY.fullmatch(name):
                     os.unlink(name, dir_fd=folders.get(folder))

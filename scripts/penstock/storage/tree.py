@@ -1,8 +1,9 @@
-"""Names and times of a folder tree's files, fast on a local disk and on a file system that waits.
+"""A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
 
 A call that takes a microsecond is made at once, in this thread. Where calls are seen to wait (a
 network file system), many are made at a time by threads: the files of a folder in groups, and
 the next folders ahead of the walk. What is held ahead is bounded: in folders, and in names.
+Sources are listed by it, and stagings and releases are looked at (`walk`).
 """
 
 from __future__ import annotations
@@ -13,15 +14,17 @@ from concurrent.futures import ThreadPoolExecutor
 from time import perf_counter
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.sources.posix_reader import FOLDER
+from penstock.storage.beneath import FOLDER, open_dir
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Generator, Iterator, Sequence
     from concurrent.futures import Future
 
     Found = os.stat_result | OSError
 
-FILE, BELOW, LINK = range(3)
+FILE, BELOW, LINK, BROKEN = range(4)
+"""Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
+missing, since listing the folder ended early."""
 WAITS = 1e-4
 """Seconds: when the fastest of the last LOOKS calls took longer, calls wait for something."""
 LOOKS = 8
@@ -33,6 +36,8 @@ NAMES = 200_000
 """Names held ahead, about: judged by the largest folder so far."""
 GROUP = 16
 BLOCK = 512
+DEPTH = 64
+"""Levels of which the folders are held open; those above are opened again on the way back."""
 
 Name = tuple[bytes, str, int]
 """Sorts as the bytes of the paths at and below it do; the name; FILE (or special), BELOW, LINK."""
@@ -48,6 +53,8 @@ class Names(NamedTuple):
     """Of the FILE names in order, when they were looked at ahead."""
     error: OSError | None
     """Listing ended early."""
+    seen: os.stat_result
+    """Of the folder itself."""
 
 
 def look(fd: int, names: Sequence[str]) -> list[Found]:
@@ -70,7 +77,7 @@ def load(parent: int, name: str, few: int = 0) -> Names | OSError:
         return error
     names, failed = names_of(fd)
     files = [item for _, item, kind in names if kind == FILE] if few else []
-    return Names(fd, names, look(fd, files) if files and len(files) <= few else None, failed)
+    return Names(fd, names, look(fd, files) if files and len(files) <= few else None, failed, os.fstat(fd))
 
 
 def names_of(fd: int) -> tuple[list[Name], OSError | None]:
@@ -152,6 +159,7 @@ class Level:
 
     def __init__(self, loader: Loader, loaded: Names, prefix: str) -> None:
         self.fd, self.prefix = loaded.fd, prefix
+        self.error = loaded.error
         self._names, self._at = loaded.names, 0
         self._loader = loader
         loader.largest = max(loader.largest, len(loaded.names))
@@ -197,8 +205,12 @@ class Level:
         loader.opened -= 1
         return self._ahead.popleft().result()
 
-    def close(self) -> None:
-        """Also what was opened ahead and is not needed any more."""
+    def drop(self) -> None:
+        """Leave out what is left."""
+        self._at = len(self._names)
+
+    def rest(self) -> None:
+        """Give the descriptors back until `wake`."""
         self._loader.opened -= len(self._ahead)
         for ahead in self._ahead:
             if not ahead.cancel():
@@ -206,4 +218,67 @@ class Level:
                 if isinstance(loaded, Names):
                     os.close(loaded.fd)
         self._ahead.clear()
-        os.close(self.fd)
+        if self.fd >= 0:
+            os.close(self.fd)
+        self.fd = -1
+
+    def wake(self, root: int) -> None:
+        """Open the folder again, below `root`, if it rested. Raises OSError."""
+        if self.fd < 0:
+            self.fd = open_dir(root, self.prefix[:-1])
+
+
+class Met(NamedTuple):
+    """Neighbours of one folder."""
+
+    kind: int
+    level: Level
+    """Their folder, with its `prefix` ("" or ending in a slash)."""
+    names: Sequence[str]
+    """Of a BELOW one: it is entered next, unless it could not be opened. Of BROKEN none."""
+    seen: Found | None = None
+    """Of a BELOW its fstat, or the OSError why it could not be opened; of BROKEN what went wrong."""
+
+
+def descend(root: int) -> Generator[Met]:
+    """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order
+    of the paths, a folder counting as its name with "/" after it, and met before what it holds. Of files
+    the lstat is had by `level.found`, which is to be asked once for each Met of FILE. Links are not
+    followed.
+
+    At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
+    small ones where calls wait).
+    """
+    with Loader() as loader:
+        inside, failed = names_of(root)
+        levels = [Level(loader, Names(root, inside, None, failed, os.fstat(root)), "")]
+        try:
+            while levels:
+                level = levels[-1]
+                try:
+                    level.wake(root)
+                    error, level.error = level.error, None
+                except OSError as gone:
+                    level.drop()
+                    error = gone
+                if error is not None:
+                    yield Met(BROKEN, level, (), error)
+                for kind, names in level.runs():
+                    if kind != BELOW:
+                        yield Met(kind, level, names)
+                        continue
+                    loaded = level.enter(names[0])
+                    if isinstance(loaded, OSError):
+                        yield Met(BELOW, level, names, loaded)
+                        continue
+                    levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
+                    if len(levels) > DEPTH:
+                        # Never the first: the others are found from there.
+                        levels[-DEPTH].rest()
+                    yield Met(BELOW, level, names, loaded.seen)
+                    break
+                else:
+                    levels.pop().rest()
+        finally:
+            for level in levels:
+                level.rest()
