@@ -67,6 +67,33 @@ def test_facts_of_one_file_system_are_not_sealed(name: str) -> None:
     assert canonical(RECORD._replace(**{name: old * 2})) == canonical(RECORD)
 
 
+_TEXT = st.text(st.characters(codec="ascii"), max_size=5) | st.text("a\xe9\u65e5", max_size=3)
+_NAME = _TEXT | st.text("a\udcff", max_size=3)
+_NAMES = frozenset({"path", "key", "token", "version"})
+_NUMBER = st.integers(-(2**63), 2**63)
+
+
+@settings(deadline=None, max_examples=300)
+@given(
+    st.builds(
+        Record,
+        *[
+            _NUMBER if isinstance(value, int) else _NAME if name in _NAMES else _TEXT
+            for name, value in zip(Record._fields[:17], RECORD, strict=False)
+        ],
+        parts=st.binary(max_size=3),
+        digests=_TEXT,
+    )
+)
+def test_canonical_bytes_are_the_netstrings_of_the_fields(record: Record) -> None:
+    values = [getattr(record, name) for name in SEALED_FIELDS]
+    raw = [
+        value if isinstance(value, bytes) else str(value).encode("utf-8", "surrogateescape")
+        for value in values
+    ]
+    assert canonical(record) == b"".join(b"%d:%b," % (len(value), value) for value in raw)
+
+
 def test_fields_cannot_run_into_each_other() -> None:
     one = RECORD._replace(path="a", digest="b,1:c")
     other = RECORD._replace(path="a,1:b", digest="c")

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.formats.tables import GROUP, OnTable, TableWriter, read_batches, strings, texts
+from penstock.formats.tables import GROUP, OnTable, TableWriter, read_batches, strings, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -105,11 +105,8 @@ def read_listing(path: Path) -> Iterator[list[Entry]]:
             for name, column in zip(COLUMNS, batch.columns, strict=True)
         )
         n = len(paths)
-        yield [
-            Entry(*row)
-            for row in zip(
-                paths, keys, sizes, tokens, modified, sources, versions, checksums,
-                [-1] * n, [0] * n, sizes, [""] * n,
-                strict=True,
-            )
-        ]  # fmt: skip
+        columns = (
+            paths, keys, sizes, tokens, modified, sources, versions, checksums,
+            [-1] * n, [0] * n, sizes, [""] * n,
+        )  # fmt: skip
+        yield tuples(Entry, zip(*columns, strict=True))

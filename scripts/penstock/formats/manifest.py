@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from penstock.core.model import Record
-from penstock.formats.tables import BATCH, RowWriter, TableWriter, read_batches, strings, texts
+from penstock.formats.tables import BATCH, RowWriter, TableWriter, read_batches, strings, texts, tuples
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class ManifestWriter(RowWriter[Record]):
 def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
     """The records of a manifest in batches. Raises FailedError for a missing or damaged file."""
     for batch in read_columns(path, Record._fields, rows=rows):
-        yield [Record(*row) for row in batch]
+        yield tuples(Record, batch)
 
 
 def read_columns(

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.core.model import Entry, Record
 from penstock.formats.shards import KIND as SHARD
-from penstock.formats.tables import GROUP, RowWriter, TableWriter, read_batches, strings, texts
+from penstock.formats.tables import GROUP, RowWriter, TableWriter, read_batches, strings, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -121,10 +121,10 @@ def _column(name: str, values: Sequence[object]) -> pa.Array:
 def read_records(path: Path) -> Iterator[list[SeenRow]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     for batch in read_batches(path, KIND):
-        columns = (
+        columns = [
             column.to_pylist() if name in _NUMBERS or name in _RAW else strings(column)
             for name, column in zip(_NAMES, batch.columns, strict=True)
-        )
-        yield [
-            SeenRow(row[0], row[1], row[2], row[3], Record(*row[4:])) for row in zip(*columns, strict=True)
         ]
+        place = len(_PLACE)
+        records = tuples(Record, zip(*columns[place:], strict=True))
+        yield tuples(SeenRow, zip(*columns[:place], records, strict=True))

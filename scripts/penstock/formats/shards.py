@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from penstock.core.model import Entry
 from penstock.core.runs import ShardInfo
-from penstock.formats.tables import RowWriter, TableWriter, read_batches, strings, texts
+from penstock.formats.tables import RowWriter, TableWriter, read_batches, strings, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -84,4 +84,4 @@ def read_shard(path: Path) -> Iterator[list[Entry]]:
             column.to_pylist() if name in _NUMBERS else strings(column)
             for name, column in zip(Entry._fields, batch.columns, strict=True)
         )
-        yield [Entry(*row) for row in zip(*columns, strict=True)]
+        yield tuples(Entry, zip(*columns, strict=True))

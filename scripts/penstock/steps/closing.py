@@ -98,11 +98,13 @@ def close(
         seen_bytes += record.size
         if (record.key, record.size, record.token) != (entry.key, entry.size, entry.token):
             raise FailedError("a record is not that of the listing", where=repr(record.path))
-        while found is not None and _order(found) < name:
-            if found.kind != "dir" or not name.startswith(_order(found)):
-                deviations.add("extra", _named(found))
-            found = next(tree, None)
-        if found is None or _order(found) != name:
+        # The usual case first: order matters only where the two differ.
+        if found is None or found.path != record.path or found.kind == "dir":
+            while found is not None and _order(found) < name:
+                if found.kind != "dir" or not name.startswith(_order(found)):
+                    deviations.add("extra", _named(found))
+                found = next(tree, None)
+        if found is None or found.path != record.path or found.kind == "dir":
             deviations.add("missing", repr(record.path), whole.shards)
         else:
             why = _touched(found, record)

@@ -25,6 +25,15 @@ Amounts = dict[str, dict[str, int]]
 
 
 @dataclass
+class _Amount:
+    """Files of one kind of evidence, and what it lacks ("" when it is enough)."""
+
+    lacks: str
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass
 class Evidence:
     """Counts of the grades, and what is required."""
 
@@ -32,30 +41,43 @@ class Evidence:
     """The weakest storage grade that is allowed."""
     proven: bool
     """Whether a checksum of the source must have proven every file."""
-    source: Amounts = field(default_factory=dict)
-    storage: Amounts = field(default_factory=dict)
-    methods: Amounts = field(default_factory=dict)
+    _seen: dict[tuple[str, str, str], _Amount] = field(default_factory=dict)
+    """By source grade, storage grade and method: few."""
 
     def add(self, record: Record) -> str:
         """Count it; returns why it is too little, or ""."""
-        _count(self.source, record.source_grade, record.size)
-        _count(self.storage, record.storage_grade, record.size)
-        _count(self.methods, record.method, record.size)
-        if not record.size:
-            return ""
-        if STORAGE_GRADES.index(record.storage_grade) < STORAGE_GRADES.index(self.minimum):
-            return f"{record.path!r}: {record.storage_grade} ({record.method}), required is {self.minimum}"
-        if self.proven and record.source_grade == SOURCE_GRADES[0]:
-            return f"{record.path!r}: no checksum of its source proved it"
-        return ""
+        kind = record.source_grade, record.storage_grade, record.method
+        amount = self._seen.get(kind) or self._new(kind)
+        amount.files += 1
+        amount.bytes += record.size
+        return f"{record.path!r}: {amount.lacks}" if amount.lacks and record.size else ""
+
+    def _new(self, kind: tuple[str, str, str]) -> _Amount:
+        source, stored, method = kind
+        lacks = ""
+        if STORAGE_GRADES.index(stored) < STORAGE_GRADES.index(self.minimum):
+            lacks = f"{stored} ({method}), required is {self.minimum}"
+        elif self.proven and source == SOURCE_GRADES[0]:
+            lacks = "no checksum of its source proved it"
+        amount = self._seen[kind] = _Amount(lacks)
+        return amount
+
+    def _by(self, field_of_kind: int) -> Amounts:
+        amounts: Amounts = {}
+        for kind, seen in self._seen.items():
+            amount = amounts.setdefault(kind[field_of_kind], {"files": 0, "bytes": 0})
+            amount["files"] += seen.files
+            amount["bytes"] += seen.bytes
+        return amounts
 
     def to_json(self) -> dict[str, Any]:
+        source, storage = self._by(0), self._by(1)
         return {
-            "source": self.source,
-            "storage": self.storage,
-            "methods": self.methods,
-            "weakest_source": _weakest(SOURCE_GRADES, self.source),
-            "weakest_storage": _weakest(STORAGE_GRADES, self.storage),
+            "source": source,
+            "storage": storage,
+            "methods": self._by(2),
+            "weakest_source": _weakest(SOURCE_GRADES, source),
+            "weakest_storage": _weakest(STORAGE_GRADES, storage),
             "required_storage": self.minimum,
             "required_source": "any checksum" if self.proven else "none",
         }
@@ -139,12 +161,6 @@ def short(sealed: Mapping[str, Any], verify: VerifyConfig) -> str:
 
 def _bytes(sealed: Mapping[str, Any], kind: str, grade: str) -> int:
     return int(sealed.get(kind, {}).get(grade, {}).get("bytes", 0))
-
-
-def _count(amounts: Amounts, grade: str, size: int) -> None:
-    amount = amounts.setdefault(grade, {"files": 0, "bytes": 0})
-    amount["files"] += 1
-    amount["bytes"] += size
 
 
 def _weakest(order: Sequence[str], amounts: Amounts) -> dict[str, Any]:

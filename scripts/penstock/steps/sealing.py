@@ -142,10 +142,11 @@ def _seal(
 
 def _list(record: Record, xxh: ChecksumFile, sha: ChecksumFile | None) -> bool:
     """One line in each checksum file that can carry this record; False when one was left out."""
-    known_digests = dict(item.split(":", 1) for item in record.digests.split())
     algorithm, _, value = record.digest.partition(":")
-    if algorithm == "xxh3_128":
-        known_digests["xxh3_128"] = value
+    known_digests = {algorithm: value}
+    for item in record.digests.split():
+        algorithm, _, value = item.partition(":")
+        known_digests.setdefault(algorithm, value)
     for sums, name in ((xxh, "xxh3_128"), (sha, "sha256")):
         if sums is not None and name in known_digests:
             sums.add(known_digests[name], record.path)
