@@ -15,7 +15,7 @@ import pytest
 from penstock.config.model import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
 from penstock.errors import FailedError, IntegrityError
-from penstock.storage import permissions, publishing, target
+from penstock.storage import clearing, permissions, publishing, target
 from penstock.storage.cold import ColdReader
 from penstock.storage.facts import facts
 from penstock.storage.staging import Barrier, Writer
@@ -156,7 +156,7 @@ class StorageContract:
                 writer.finish_part(part, TIME)
                 left = writer.begin("a/left", 1)
                 os.close(left.fd)
-            assert target.sweep_temporaries(data) == 1
+            assert clearing.sweep_temporaries(data) == 1
             counts = permissions.mend(layout.staging(release), PermissionsConfig(), os.getegid())
             assert counts["changed_files"] == 1
             assert counts["changed_folders"] == 2
@@ -178,7 +178,7 @@ class StorageContract:
                 MANIFEST: 0o440, SEAL: 0o440,
             }  # fmt: skip
         assert target.releases(layout) == ["r1", "r2"]
-        target.remove_tree(layout.release("r1"))
+        clearing.remove_tree(layout.release("r1"))
         assert target.releases(layout) == ["r2"]
 
     def test_an_unchanged_file_is_linked(self, place: Path) -> None:

@@ -14,7 +14,7 @@ from tests.support import commands
 from tests.support.azurite import KEY
 from tests.support.whole_way import content as content_of
 
-from penstock.storage import target
+from penstock.storage import clearing
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def store(azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
     yield made
     made.close()
     if (tmp_path / "target").exists():
-        target.remove_tree(tmp_path / "target")
+        clearing.remove_tree(tmp_path / "target")
 
 
 def test_two_hundred_blobs_and_a_giant(store: AzuriteStore, tmp_path: Path) -> None:

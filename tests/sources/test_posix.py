@@ -334,7 +334,7 @@ def test_calls_that_wait_are_made_by_threads_with_the_same_answer(
     alone = [listed for batch in PosixSource(str(tmp_path), links="follow").list() for listed in batch]
     open_before = len(os.listdir("/proc/self/fd"))
     # Every call counts as one that waits.
-    monkeypatch.setattr("penstock.storage.tree.WAITS", -1.0)
+    monkeypatch.setattr("penstock.storage.waiting.WAITS", -1.0)
     many = [listed for batch in PosixSource(str(tmp_path), links="follow").list() for listed in batch]
     assert many == alone
     assert len(many) == 85 * 3 + 700 + 1

@@ -17,7 +17,7 @@ from penstock.core.seal import Tree, canonical
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.steps import publishing, receipts, reporting, runbook, status, verifying
-from penstock.storage import durable, target
+from penstock.storage import clearing, durable, target
 from penstock.storage import publishing as revealing
 from penstock.views import report
 
@@ -140,7 +140,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
 
 def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
     go(context, upto="verify")
-    target.open_folders(staged(context))
+    clearing.open_folders(staged(context))
     names = ["extra", "a/extra", ".p.0123456789abcdef", "zz"]
     for name in names:
         (staged(context) / name).write_bytes(b"?")
@@ -194,7 +194,7 @@ def test_what_changed_since_verify_is_verified_and_mended_before_it_is_published
     context: Context, source: Path, spoils: tuple[Callable[[Path], None], ...]
 ) -> None:
     go(context, upto="verify")
-    target.open_folders(staged(context))
+    clearing.open_folders(staged(context))
     for spoil in spoils:
         spoil(staged(context))
     receipt = publishing.run(context, "data")

@@ -16,7 +16,7 @@ from penstock.config.model import PermissionsConfig
 from penstock.errors import FailedError, LockedError
 from penstock.steps import runbook
 from penstock.steps.arraybook import ArrayBook
-from penstock.storage import target
+from penstock.storage import clearing, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ def test_a_pointer_that_leads_nowhere_is_set_again(
     if pointer == "dangling":
         layout.current.symlink_to("releases/none")
     if state == "removed":
-        target.remove_tree(layout.state)
+        clearing.remove_tree(layout.state)
     assert not go(context, upto="list")["published"]
     assert go(context, after="list")["current"] == release
     assert content(layout.current / "data") == content(source)
@@ -59,7 +59,7 @@ def test_a_release_that_was_deleted_is_published_again(context: Context, source:
     layout = context.layout("data")
     go(context)
     layout.current.unlink()
-    target.remove_tree(layout.releases)
+    clearing.remove_tree(layout.releases)
     assert go(context)["moved"]
     assert content(layout.current / "data") == content(source)
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.layout import DatasetLayout
-from penstock.storage import target
+from penstock.storage import clearing, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=base))
     folder.chmod(0o755)
     yield folder
-    target.remove_tree(folder)
+    clearing.remove_tree(folder)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     made.chmod(0o755)
     yield made
-    target.remove_tree(made)
+    clearing.remove_tree(made)
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def layout() -> Iterator[DatasetLayout]:
     made = DatasetLayout(root, "set")
     target.prepare(made)
     yield made
-    target.remove_tree(root)
+    clearing.remove_tree(root)
 
 
 @pytest.fixture(autouse=True)

@@ -13,7 +13,7 @@ from tests.contracts.storage_contract import StorageContract, make_writer, put
 from tests.storage.conftest import need, need_root
 
 from penstock.errors import NoSpaceError
-from penstock.storage import target
+from penstock.storage import clearing
 from penstock.storage.facts import facts
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class TestMounted(StorageContract):
     def place(self, mounted: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(dir=mounted))
         yield folder
-        target.remove_tree(folder)
+        clearing.remove_tree(folder)
 
     def test_cold_means_cold(self, place: Path) -> None:
         from penstock.storage.cold import ColdReader

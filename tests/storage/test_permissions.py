@@ -12,11 +12,17 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.config.model import PermissionsConfig
 from penstock.errors import FailedError, PreflightError
-from penstock.storage import permissions, target
+from penstock.storage import clearing, permissions, waiting
 from penstock.storage.walk import walk
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+
+@pytest.fixture(params=[waiting.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)
+def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All of it on a file system that answers at once, and on one whose calls count as waiting."""
+    monkeypatch.setattr(waiting, "WAITS", request.param)
 
 
 @pytest.fixture
@@ -125,8 +131,8 @@ def test_read_only_trees_can_be_removed(staging: Path) -> None:
 
     def child() -> None:
         permissions.mend(staging, PermissionsConfig(), None)
-        target.remove_tree(staging)
-        target.remove_tree(staging)
+        clearing.remove_tree(staging)
+        clearing.remove_tree(staging)
 
     forked(child, uid=NOBODY)
     assert not staging.exists()

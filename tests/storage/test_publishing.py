@@ -14,7 +14,7 @@ from tests.support.forked import killed_at_line
 from penstock.config.model import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.errors import FailedError
-from penstock.storage import permissions, publishing, target
+from penstock.storage import clearing, permissions, publishing, target
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -64,7 +64,7 @@ def test_killed_at_every_line_and_done_again(layout: DatasetLayout) -> None:
         assert stat.S_IMODE((layout.release(release) / SEAL).stat().st_mode) == 0o440
         if not killed:
             break
-        target.remove_tree(layout.release(str(before)))
+        clearing.remove_tree(layout.release(str(before)))
     assert not killed
     assert line > 40
 

@@ -14,10 +14,10 @@ from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import FailedError
-from penstock.storage import target, tree
+from penstock.storage import clearing, tree, waiting
 from penstock.storage.walk import walk
 
-CALLS = pytest.mark.parametrize("waits", [tree.WAITS, -1.0], ids=["at once", "waiting"])
+CALLS = pytest.mark.parametrize("waits", [waiting.WAITS, -1.0], ids=["at once", "waiting"])
 """With -1.0 each call counts as one that waits: threads make them."""
 _PARTS = st.lists(
     st.binary(min_size=1, max_size=3).filter(lambda b: not set(b) & {0, 47} and b not in (b".", b".."))
@@ -32,7 +32,7 @@ _PARTS = st.lists(
 @given(paths=st.lists(_PARTS, max_size=12))
 def test_files_come_in_byte_order_of_their_paths(waits: float, paths: list[list[bytes]]) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tree, "WAITS", waits)
+        patch.setattr(waiting, "WAITS", waits)
         made = set()
         for parts in paths:
             path = os.path.join(os.fsencode(folder), *parts)
@@ -69,7 +69,7 @@ def test_kinds_and_figures(folder: Path) -> None:
 
 @CALLS
 def test_deep_trees_need_few_descriptors(folder: Path, waits: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "WAITS", waits)
+    monkeypatch.setattr(waiting, "WAITS", waits)
     fd = os.open(folder, os.O_RDONLY)
     for _ in range(2000):
         os.mkdir("d", dir_fd=fd)
@@ -88,7 +88,7 @@ def test_deep_trees_need_few_descriptors(folder: Path, waits: float, monkeypatch
     assert kinds == ["dir"] * 2000 + ["file"] * 2000
     assert most <= before + tree.DEPTH + 2
     assert len(os.listdir("/proc/self/fd")) == before
-    target.remove_tree(folder / "d")
+    clearing.remove_tree(folder / "d")
     assert [found.path for found in walk(folder)] == ["e"]
 
 
@@ -108,7 +108,7 @@ def test_a_level_that_vanished_while_the_walk_was_deep_below(folder: Path) -> No
 
 
 def test_a_walk_that_is_left_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tree, "WAITS", -1.0)
+    monkeypatch.setattr(waiting, "WAITS", -1.0)
     for number in range(40):
         (folder / f"{number:02d}").mkdir()
     before = len(os.listdir("/proc/self/fd"))
@@ -123,7 +123,7 @@ def test_a_walk_that_is_left_holds_nothing(folder: Path, monkeypatch: pytest.Mon
 @CALLS
 def test_a_folder_that_may_not_be_read(folder: Path, waits: float, monkeypatch: pytest.MonkeyPatch) -> None:
     need_root()
-    monkeypatch.setattr(tree, "WAITS", waits)
+    monkeypatch.setattr(waiting, "WAITS", waits)
     folder.chmod(0o755)
     for number in range(5):
         (folder / f"{number}").mkdir()

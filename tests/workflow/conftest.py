@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support import commands
 
-from penstock.storage import target
+from penstock.storage import clearing
 
 if TYPE_CHECKING:
     import subprocess
@@ -84,4 +84,4 @@ def place(tmp_path: Path) -> Iterator[Place]:
     }
     made.write()
     yield made
-    target.remove_tree(tmp_path)
+    clearing.remove_tree(tmp_path)

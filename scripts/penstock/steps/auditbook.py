@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.choosing import Choice
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
-from penstock.storage import durable, target
+from penstock.storage import clearing, durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -135,12 +135,12 @@ def tidy(layout: DatasetLayout) -> None:
     for number, (audit, end) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
-            target.remove_tree(run.folder)
+            clearing.remove_tree(run.folder)
         elif end is not None or time.time() - _touched(run) >= STALE:
             for name in os.listdir(run.folder):
                 path = run.folder / name
                 if path.is_dir():
-                    target.remove_tree(path)
+                    clearing.remove_tree(path)
                 elif name not in _LASTING:
                     path.unlink()
 

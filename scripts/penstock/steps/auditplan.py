@@ -17,7 +17,7 @@ from penstock.errors import FailedError, FindingsError
 from penstock.formats.manifest import read_columns, read_manifest
 from penstock.formats.shards import ShardWriter
 from penstock.steps import receipts
-from penstock.storage import durable, target
+from penstock.storage import clearing, durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -199,7 +199,7 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     """None, when nothing was chosen."""
     parent = folder.shard(0).parent
     if parent.exists():
-        target.remove_tree(parent)
+        clearing.remove_tree(parent)
     durable.make_dirs(parent)
     made: list[ShardInfo] = []
     waiting: list[Entry] = []

@@ -15,7 +15,7 @@ from penstock.errors import FailedError
 from penstock.steps import receipts, runbook
 from penstock.steps.arrays import run_array
 from penstock.steps.holding import holding
-from penstock.storage import target
+from penstock.storage import clearing, target
 from penstock.storage.permissions import dir_mode, group_id, unseal
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         # between all of this is done again.
         policy = dataset_config(info.config["dataset"]).permissions
         target.open_staging(layout, info.release, dir_mode(policy), group_id(policy))
-        target.open_folders(data)
+        clearing.open_folders(data)
         unseal(data, _giants(folder, set(shards) - set(done_before)))
         receipts.drop(folder.receipt("permissions"))
     run_array(context, dataset, folder, STEP, shards, ok)

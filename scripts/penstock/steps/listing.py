@@ -22,7 +22,7 @@ from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
-from penstock.storage import durable, target
+from penstock.storage import clearing, durable, target
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
@@ -71,7 +71,7 @@ def _list(
     durable.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
         if name.startswith(_NEW):
-            target.remove_tree(layout.runs / name)
+            clearing.remove_tree(layout.runs / name)
     spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
@@ -83,7 +83,7 @@ def _list(
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
     finally:
         if spool.exists():
-            target.remove_tree(spool)
+            clearing.remove_tree(spool)
     folder = layout.run(info.run)
     if runbook.sealed_run(layout, info.release) not in (None, info.run):
         raise FailedError(
@@ -202,7 +202,7 @@ def _meet(
     )
     durable.write_json(spool / "run.json", runs.to_json(info))
     if folder.folder.exists():
-        target.remove_tree(folder.folder)
+        clearing.remove_tree(folder.folder)
     durable.rename(spool, folder.folder)
     return info
 

@@ -16,7 +16,7 @@ from penstock.steps import receipts, runbook
 from penstock.steps.arrays import still_alive
 from penstock.steps.copying import head, published
 from penstock.steps.holding import holding
-from penstock.storage import target
+from penstock.storage import clearing
 from penstock.storage.permissions import group_id, mend
 
 if TYPE_CHECKING:
@@ -57,7 +57,7 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
         )
     staging = context.layout(dataset).staging(info.release)
     policy = dataset_config(info.config["dataset"]).permissions
-    swept = target.sweep_temporaries(staging / DATA)
+    swept = clearing.sweep_temporaries(staging / DATA)
     counts = mend(staging, policy, group_id(policy))
     receipt = {
         **head(info, STEP, started),

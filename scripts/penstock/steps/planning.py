@@ -25,7 +25,7 @@ from penstock.steps.evidence import unprovable
 from penstock.steps.forecast import BLOCK, Totals
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
-from penstock.storage import durable, permissions, target
+from penstock.storage import clearing, durable, permissions, target
 from penstock.storage.failures import printable
 from penstock.views import summary, units
 
@@ -154,7 +154,7 @@ class _Planner:
 
     def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
         if self.folder.shard(0).parent.exists():
-            target.remove_tree(self.folder.shard(0).parent)
+            clearing.remove_tree(self.folder.shard(0).parent)
         cut = Cut(totals.cost, wanted)
         made: list[ShardInfo] = []
         rows: list[Entry] = []
@@ -282,8 +282,8 @@ def _clear_leftovers(layout: DatasetLayout, info: RunInfo) -> None:
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             if release == info.release:
-                target.remove_tree(other)
-    target.remove_tree(layout.staging(info.release))
+                clearing.remove_tree(other)
+    clearing.remove_tree(layout.staging(info.release))
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.config.model import known
 from penstock.core.runs import PlanInfo, RunInfo, plan_info, run_info
 from penstock.errors import FailedError, PreflightError
-from penstock.storage import durable, target
+from penstock.storage import clearing, durable, target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -128,7 +128,7 @@ def drop_derived(folder: RunLayout) -> bool:
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
         if path.is_dir() and not path.is_symlink():
-            target.remove_tree(path)
+            clearing.remove_tree(path)
         else:
             path.unlink()
     durable.fsync_dir(folder.folder)

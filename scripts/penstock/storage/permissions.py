@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
 from penstock.storage.barrier import Barrier
-from penstock.storage.beneath import Folders
+from penstock.storage.beneath import FOLDER, Folders, open_beneath
 from penstock.storage.failures import printable, storage_error
+from penstock.storage.waiting import Calls
 from penstock.storage.walk import walk
 
 if TYPE_CHECKING:
@@ -26,6 +27,10 @@ if TYPE_CHECKING:
 
     from penstock.config.model import PermissionsConfig
     from penstock.storage.walk import Found
+
+TOGETHER = 4096
+"""Files that are changed together."""
+_HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def file_mode(policy: PermissionsConfig) -> int:
@@ -56,7 +61,8 @@ def group_id(policy: PermissionsConfig) -> int | None:
 
 def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str, Any]:
     """Give everything in a staging's `data`, and `data` itself, its final mode and group, the deepest
-    first. Only what differs is touched, and looked at again. Returns counts.
+    folders last but before those that hold them. Only what differs is touched, and looked at again.
+    Returns counts.
 
     Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
     was set, or that is neither a file nor a folder, or a file with further links that would have to be
@@ -65,20 +71,31 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
     data = staging / DATA
     wanted = {"file": file_mode(policy), "dir": dir_mode(policy)}
     counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0}
-    with Barrier(data) as barrier, _opened(data) as folders:
-        above: list[Found] = []
+    files: list[str] = []
+    folders: dict[int, list[str]] = {}
+    with Barrier(data) as barrier, _opened(data) as root, Calls() as calls:
+
+        def change(paths: list[str], kind: str) -> int:
+            mode = wanted[kind]
+            return sum(calls.each(lambda some: [_set(root, path, mode, gid) for path in some], paths))
+
         for found in walk(data):
-            while above and not found.path.startswith(above[-1].path + "/"):
-                counts["changed_folders"] += _mend(data, folders, above.pop(), wanted, gid)
+            differs = _differs(data, found, wanted, gid)
             if found.kind == "dir":
                 counts["folders"] += 1
-                above.append(found)
-            else:
-                counts["files"] += 1
-                counts["changed_files"] += _mend(data, folders, found, wanted, gid)
-        while above:
-            counts["changed_folders"] += _mend(data, folders, above.pop(), wanted, gid)
-        counts["changed_folders"] += _set(folders, "", wanted["dir"], gid)
+                if differs:
+                    folders.setdefault(found.path.count("/"), []).append(found.path)
+                continue
+            counts["files"] += 1
+            if differs:
+                files.append(found.path)
+                if len(files) == TOGETHER:
+                    counts["changed_files"] += change(files, "file")
+                    files = []
+        counts["changed_files"] += change(files, "file")
+        for depth in sorted(folders, reverse=True):
+            counts["changed_folders"] += change(folders[depth], "dir")
+        counts["changed_folders"] += change([""], "dir")
         barrier.wait()
     return {
         **counts,
@@ -91,70 +108,72 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
 def unseal(data: Path, paths: Iterable[str]) -> None:
     """Give these files of a staging their owner's write bit again: giants, of which parts are written
     anew in place. What is no regular file any more is removed; what is missing is made anew anyway."""
-    with _opened(data) as folders:
-        for path in paths:
-            parent, _, name = path.rpartition("/")
-            try:
-                above = folders.get(parent)
-                seen = os.stat(name, dir_fd=above, follow_symlinks=False)
-                if not stat.S_ISREG(seen.st_mode):
-                    os.unlink(name, dir_fd=above)
-                elif not seen.st_mode & stat.S_IWUSR:
-                    _set(folders, path, stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR, None)
-            except FileNotFoundError:
-                continue
-            except OSError as error:
-                raise storage_error(error, "cannot open a file for writing again", str(data / path)) from None
-
-
-def _differs(mode: int, group: int, wanted: int, gid: int | None) -> bool:
-    return mode != wanted or (gid is not None and group != gid)
+    with _opened(data) as root:
+        folders = Folders(root, 64)
+        try:
+            for path in paths:
+                try:
+                    parent, _, name = path.rpartition("/")
+                    above = folders.get(parent)
+                    seen = os.stat(name, dir_fd=above, follow_symlinks=False)
+                    if not stat.S_ISREG(seen.st_mode):
+                        os.unlink(name, dir_fd=above)
+                    elif not seen.st_mode & stat.S_IWUSR:
+                        _set(root, path, stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR, None)
+                except FileNotFoundError:
+                    continue
+                except OSError as error:
+                    what = "cannot open a file for writing again"
+                    raise storage_error(error, what, str(data / path)) from None
+        finally:
+            folders.close()
 
 
 @contextlib.contextmanager
-def _opened(data: Path) -> Iterator[Folders]:
-    root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
-    folders = Folders(root, 64)
+def _opened(data: Path) -> Iterator[int]:
+    root = os.open(data, FOLDER)
     try:
-        yield folders
+        yield root
     finally:
-        folders.close()
         os.close(root)
 
 
-def _mend(data: Path, folders: Folders, found: Found, wanted: dict[str, int], gid: int | None) -> bool:
+def _differs(data: Path, found: Found, wanted: dict[str, int], gid: int | None) -> bool:
+    """Whether it needs another mode or group. Raises FailedError where it must not be changed."""
     mode = wanted.get(found.kind)
-    where = printable(found.path)
     if mode is None:
         raise FailedError(
             "staging holds something that is neither a file nor a folder",
-            where=where,
+            where=printable(found.path),
             why="penstock makes none (a source's links go by the dataset's `links`)",
             hint=f"find out who did, and remove {printable(str(data / found.path))}",
         )
-    if not _differs(found.mode, found.gid, mode, gid):
+    if not _other(found.mode, found.gid, mode, gid):
         return False
     if found.kind == "file" and found.links != 1:
         raise FailedError(
             "a file that is shared with another release has other permissions",
-            where=where,
+            where=printable(found.path),
             why=f"mode {found.mode:04o}, group {found.gid}, {found.links} links",
             hint="stage under another release name with `plan.reuse: false`",
         )
-    return _set(folders, found.path, mode, gid)
+    return True
 
 
-def _set(folders: Folders, path: str, mode: int, gid: int | None) -> bool:
+def _other(mode: int, group: int, wanted: int, gid: int | None) -> bool:
+    return mode != wanted or (gid is not None and group != gid)
+
+
+def _set(root: int, path: str, mode: int, gid: int | None) -> bool:
     """Set what differs, group first (a chown can clear mode bits), and look whether it stays. The thing is
     held by a descriptor that needs no right to read it and follows no link."""
     try:
-        parent, _, name = path.rpartition("/")
-        fd = os.open(name or ".", os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=folders.get(parent))
+        fd = open_beneath(root, path, _HOLD) if path else os.open(".", _HOLD, dir_fd=root)
         try:
             seen = os.fstat(fd)
             if stat.S_ISLNK(seen.st_mode):
                 raise FailedError("a file was replaced by a link", where=printable(path))
-            if not _differs(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
+            if not _other(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
                 return False
             held = f"/proc/self/fd/{fd}"
             if gid is not None and seen.st_gid != gid:
@@ -172,7 +191,7 @@ def _set(folders: Folders, path: str, mode: int, gid: int | None) -> bool:
             why=str(error.strerror),
             hint="only a member of the group can give it; only the owner can set modes",
         ) from None
-    if _differs(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
+    if _other(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
         raise FailedError(
             "a file or folder does not keep the permissions that were set",
             where=printable(path or "."),

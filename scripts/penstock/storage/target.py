@@ -15,13 +15,11 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
-from penstock.storage.beneath import Folders, set_owner_mode
+from penstock.storage.beneath import set_owner_mode
 from penstock.storage.durable import fsync_dir
 from penstock.storage.failures import printable, storage_error
-from penstock.storage.staging import TEMPORARY
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -157,91 +155,6 @@ def leads(layout: DatasetLayout) -> bool:
     """Whether readers reach a release by `current`. Raises FailedError by `current`."""
     named = current(layout)
     return named is not None and layout.release(named).is_dir()
-
-
-def sweep_temporaries(data: Path) -> int:
-    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many.
-
-    Every attempt of copy must be over. Folders that permissions closed already are opened to their owner
-    again."""
-    swept = 0
-    root = _open(data)
-    folders = Folders(root, 64)
-    try:
-        for folder, files, _ in _depth_first(folders, opening=True):
-            for name in files:
-                if TEMPORARY.fullmatch(name):
-                    os.unlink(name, dir_fd=folders.get(folder))
-                    swept += 1
-    except OSError as error:
-        raise storage_error(error, "cannot remove temporary files", str(data)) from None
-    finally:
-        folders.close()
-        os.close(root)
-    return swept
-
-
-def open_folders(data: Path) -> None:
-    """Give the owner the write bit of every folder of a staging's `data` again, so that files can be
-    copied anew after permissions closed it."""
-    root = _open(data)
-    folders = Folders(root, 64)
-    try:
-        for _ in _depth_first(folders, opening=True):
-            pass
-    except OSError as error:
-        raise storage_error(error, "cannot open folders for writing", str(data)) from None
-    finally:
-        folders.close()
-        os.close(root)
-
-
-def remove_tree(path: Path) -> None:
-    """Remove a folder and all below it, by descriptors, never through a link; folders without a write
-    bit are opened to their owner first. A tree that is not there is removed. Durable on return."""
-    try:
-        root = _open(path)
-    except FileNotFoundError:
-        return
-    except OSError as error:
-        raise storage_error(error, "cannot remove", str(path)) from None
-    folders = Folders(root, 64)
-    try:
-        for folder, files, lower in _depth_first(folders, opening=True):
-            fd = folders.get(folder)
-            for name in files:
-                os.unlink(name, dir_fd=fd)
-            for name in lower:
-                os.rmdir(name, dir_fd=fd)
-        os.rmdir(path)
-        fsync_dir(path.parent)
-    except OSError as error:
-        raise storage_error(error, "cannot remove", error.filename or str(path)) from None
-    finally:
-        folders.close()
-        os.close(root)
-
-
-def _depth_first(folders: Folders, *, opening: bool = False) -> Iterator[tuple[str, list[str], list[str]]]:
-    """(folder, names of other things, names of folders), the deepest first; `opening` gives the owner
-    the write bit of each folder on the way down."""
-    stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
-    while stack:
-        folder, files, lower = stack.pop()
-        if files is not None:
-            yield folder, files, lower
-            continue
-        fd = folders.get(folder)
-        if opening:
-            mode = stat.S_IMODE(os.fstat(fd).st_mode)
-            if mode & 0o700 != 0o700:
-                os.fchmod(fd, mode | 0o700)
-        files, lower = [], []
-        with os.scandir(fd) as entries:
-            for entry in entries:
-                (lower if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
-        stack.append((folder, files, lower))
-        stack.extend((f"{folder}/{name}" if folder else name, None, []) for name in lower)
 
 
 def _open(path: Path) -> int:

@@ -1,8 +1,8 @@
 """A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
 
-A call that takes a microsecond is made at once, in this thread. Where calls are seen to wait (a
-network file system), many are made at a time by threads: the files of a folder in groups, and
-the next folders ahead of the walk. What is held ahead is bounded: in folders, and in names.
+Where calls are seen to wait (a network file system; see `waiting`), many are made at a time: the files
+of a folder in groups, and the next folders ahead of the walk. What is held ahead is bounded: in folders,
+and in names.
 Sources are listed by it, and stagings and releases are looked at (`walk`).
 """
 
@@ -10,11 +10,12 @@ from __future__ import annotations
 
 import os
 from collections import deque
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.storage.beneath import FOLDER, open_dir
+from penstock.storage.waiting import GROUP, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -25,16 +26,11 @@ if TYPE_CHECKING:
 FILE, BELOW, LINK, BROKEN = range(4)
 """Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
 missing, since listing the folder ended early."""
-WAITS = 1e-4
-"""Seconds: when the fastest of the last LOOKS calls took longer, calls wait for something."""
-LOOKS = 8
-THREADS = 32
 AHEAD = 32
 """Folders opened ahead in one folder; OPENED in all."""
 OPENED = 128
 NAMES = 200_000
 """Names held ahead, about: judged by the largest folder so far."""
-GROUP = 16
 BLOCK = 512
 DEPTH = 64
 """Levels of which the folders are held open; those above are opened again on the way back."""
@@ -100,27 +96,16 @@ def names_of(fd: int) -> tuple[list[Name], OSError | None]:
     return found, error
 
 
-class Loader:
-    """Decides whether calls wait, and owns the threads that then make them."""
+class Loader(Calls):
+    """Opens folders and looks at their files, by the way that suits."""
 
-    def __init__(self) -> None:
-        self.waits = False
+    def __init__(self, few: int) -> None:
+        super().__init__()
+        self.few = few
+        """Of folders opened ahead with so few files these are looked at too."""
         self.opened = 0
         """Folders that are opened ahead now."""
         self.largest = 1
-        self._recent: deque[float] = deque(maxlen=LOOKS)
-        self._pool: ThreadPoolExecutor | None = None
-
-    def saw(self, seconds: float) -> None:
-        """How long one call took. One fast call of the last few says that calls do not wait."""
-        self._recent.append(seconds)
-        if len(self._recent) == LOOKS and min(self._recent) > WAITS:
-            self.waits = True
-
-    def pool(self) -> ThreadPoolExecutor:
-        if self._pool is None:
-            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="listing")
-        return self._pool
 
     def enter(self, parent: int, name: str) -> Names | OSError:
         """`load`, measured."""
@@ -128,30 +113,6 @@ class Loader:
         loaded = load(parent, name)
         self.saw(perf_counter() - began)
         return loaded
-
-    def look(self, fd: int, names: Sequence[str]) -> list[Found]:
-        """lstat of some of one folder's names, in order, by the way that suits."""
-        if self.waits:
-            pool = self.pool()
-            groups = [pool.submit(look, fd, names[at : at + GROUP]) for at in range(0, len(names), GROUP)]
-            return [found for group in groups for found in group.result()]
-        found: list[Found] = []
-        for name in names[:LOOKS]:
-            began = perf_counter()
-            found += look(fd, (name,))
-            self.saw(perf_counter() - began)
-        rest = names[len(found) :]
-        return found + (self.look(fd, rest) if self.waits and rest else look(fd, rest))
-
-    def close(self) -> None:
-        if self._pool is not None:
-            self._pool.shutdown(wait=True, cancel_futures=True)
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.close()
 
 
 class Level:
@@ -189,7 +150,7 @@ class Level:
             found = self._found[self._looked : self._looked + len(names)]
             self._looked += len(names)
             return found
-        return self._loader.look(self.fd, names)
+        return self._loader.each(partial(look, self.fd), names)
 
     def enter(self, name: str) -> Names | OSError:
         """The next BELOW name's folder."""
@@ -200,7 +161,7 @@ class Level:
         start = self._entered - 1 + len(self._ahead)
         room = min(AHEAD, NAMES // loader.largest, OPENED - loader.opened + len(self._ahead))
         for ahead in self._folders[start : start + max(room - len(self._ahead), not self._ahead)]:
-            self._ahead.append(pool.submit(load, self.fd, ahead, GROUP))
+            self._ahead.append(pool.submit(load, self.fd, ahead, loader.few))
             loader.opened += 1
         loader.opened -= 1
         return self._ahead.popleft().result()
@@ -240,16 +201,16 @@ class Met(NamedTuple):
     """Of a BELOW its fstat, or the OSError why it could not be opened; of BROKEN what went wrong."""
 
 
-def descend(root: int) -> Generator[Met]:
+def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
     """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order
     of the paths, a folder counting as its name with "/" after it, and met before what it holds. Of files
-    the lstat is had by `level.found`, which is to be asked once for each Met of FILE. Links are not
-    followed.
+    the lstat is had by `level.found`, which is to be asked once for each Met of FILE, or never
+    (`names_only`). Links are not followed.
 
     At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
     small ones where calls wait).
     """
-    with Loader() as loader:
+    with Loader(few=0 if names_only else GROUP) as loader:
         inside, failed = names_of(root)
         levels = [Level(loader, Names(root, inside, None, failed, os.fstat(root)), "")]
         try:

@@ -1,0 +1,115 @@
+"""Whole trees of a target that are swept, opened to their owner again, or removed: by descriptors, never
+through a link."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.storage.beneath import FOLDER, Folders
+from penstock.storage.durable import fsync_dir
+from penstock.storage.failures import storage_error
+from penstock.storage.staging import TEMPORARY
+from penstock.storage.tree import FILE, descend
+from penstock.storage.waiting import Calls
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from pathlib import Path
+
+
+def sweep_temporaries(data: Path) -> int:
+    """Remove the temporary files that dead attempts left in a staging's `data`; returns how many.
+
+    Every attempt of copy must be over. A folder that permissions closed already is opened to its owner
+    again where one is to be removed."""
+    swept = 0
+    where = str(data)
+    try:
+        with contextlib.closing(descend(os.open(data, FOLDER), names_only=True)) as met:
+            for kind, level, names, error in met:
+                where = str(data / level.prefix)
+                if isinstance(error, OSError):
+                    raise error
+                left = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else ()
+                for name in left:
+                    _open_to_owner(level.fd)
+                    os.unlink(name, dir_fd=level.fd)
+                    swept += 1
+    except OSError as error:
+        raise storage_error(error, "cannot remove temporary files", where) from None
+    return swept
+
+
+def open_folders(data: Path) -> None:
+    """Give the owner the write bit of every folder of a staging's `data` again, so that files can be
+    copied anew after permissions closed it."""
+    root = os.open(data, FOLDER)
+    folders = Folders(root, 64)
+    try:
+        for _ in _depth_first(folders):
+            pass
+    except OSError as error:
+        raise storage_error(error, "cannot open folders for writing", str(data)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def remove_tree(path: Path) -> None:
+    """Remove a folder and all below it, by descriptors, never through a link; folders without a write
+    bit are opened to their owner first. A tree that is not there is removed. Durable on return."""
+    try:
+        root = os.open(path, FOLDER)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path)) from None
+    folders = Folders(root, 64)
+    try:
+        with Calls() as calls:
+            for folder, files, lower in _depth_first(folders):
+                fd = folders.get(folder)
+                calls.each(partial(_remove, os.unlink, fd), files)
+                calls.each(partial(_remove, os.rmdir, fd), lower)
+        os.rmdir(path)
+        fsync_dir(path.parent)
+    except OSError as error:
+        raise storage_error(error, "cannot remove", error.filename or str(path)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def _open_to_owner(folder: int) -> None:
+    mode = stat.S_IMODE(os.fstat(folder).st_mode)
+    if mode & 0o700 != 0o700:
+        os.fchmod(folder, mode | 0o700)
+
+
+def _remove(call: Callable[..., None], folder: int, names: Sequence[str]) -> list[str]:
+    for name in names:
+        call(name, dir_fd=folder)
+    return list(names)
+
+
+def _depth_first(folders: Folders) -> Iterator[tuple[str, list[str], list[str]]]:
+    """(folder, names of other things, names of folders), the deepest first; each folder is given its
+    owner's write bit on the way down."""
+    stack: list[tuple[str, list[str] | None, list[str]]] = [("", None, [])]
+    while stack:
+        folder, files, lower = stack.pop()
+        if files is not None:
+            yield folder, files, lower
+            continue
+        fd = folders.get(folder)
+        _open_to_owner(fd)
+        files, lower = [], []
+        with os.scandir(fd) as entries:
+            for entry in entries:
+                (lower if entry.is_dir(follow_symlinks=False) else files).append(entry.name)
+        stack.append((folder, files, lower))
+        stack.extend((f"{folder}/{name}" if folder else name, None, []) for name in lower)

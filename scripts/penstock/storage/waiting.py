@@ -1,0 +1,71 @@
+"""Many calls to a file system: one after another where each takes a microsecond, by threads where they wait.
+
+Threads cost more than a call that answers at once, and hide the time of one that a server has to answer.
+Which it is shows in the calls themselves.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from time import perf_counter
+from typing import TYPE_CHECKING, Self, TypeVar
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from concurrent.futures import ThreadPoolExecutor
+
+    Item = TypeVar("Item")
+    Answer = TypeVar("Answer")
+
+WAITS = 1e-4
+"""Seconds: when the fastest of the last LOOKS calls took longer, calls wait for something."""
+LOOKS = 8
+THREADS = 32
+GROUP = 16
+"""Calls that a thread makes at a time."""
+
+
+class Calls:
+    """Decides whether calls wait, and owns the threads that then make them."""
+
+    def __init__(self) -> None:
+        self.waits = False
+        self._recent: deque[float] = deque(maxlen=LOOKS)
+        self._pool: ThreadPoolExecutor | None = None
+
+    def saw(self, seconds: float) -> None:
+        """How long one call took. One fast call of the last few says that calls do not wait."""
+        self._recent.append(seconds)
+        if len(self._recent) == LOOKS and min(self._recent) > WAITS:
+            self.waits = True
+
+    def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
+        """`do` of all items, some at a time; its answers in the items' order. Raises what `do` raises."""
+        if self.waits:
+            pool = self.pool()
+            groups = [pool.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
+            return [answer for group in groups for answer in group.result()]
+        answers: list[Answer] = []
+        for at in range(min(LOOKS, len(items))):
+            began = perf_counter()
+            answers += do(items[at : at + 1])
+            self.saw(perf_counter() - began)
+        rest = items[LOOKS:]
+        return answers + (self.each(do, rest) if self.waits and rest else do(rest))
+
+    def pool(self) -> ThreadPoolExecutor:
+        if self._pool is None:
+            from concurrent.futures import ThreadPoolExecutor
+
+            self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="calls")
+        return self._pool
+
+    def close(self) -> None:
+        if self._pool is not None:
+            self._pool.shutdown(wait=True, cancel_futures=True)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
