@@ -104,6 +104,16 @@ def listing(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any
     return [row | {"keys": work.files, "keys_per_second": work.files / row["wall"]} for row in rows]
 
 
+def step(config: Path, name: str) -> list[str]:
+    return [sys.executable, "-m", "penstock", "--config", str(config), "--progress", "off", name, "bench"]
+
+
+def steps(config: Path) -> list[list[str]]:
+    """All that leads to a verified, published release, without Snakemake."""
+    names = ("list", "plan", "copy", "permissions", "verify", "publish")
+    return [step(config, name) for name in names]
+
+
 def whole(bench: Bench, work: data.Work, server: Server, target: str) -> list[dict[str, Any]]:
     """To the published and verified state, against copying and then comparing by reading all again. On a
     disk the peer's copy is made durable too; it reads again from the page cache, penstock reads cold."""
@@ -116,12 +126,10 @@ def whole(bench: Bench, work: data.Work, server: Server, target: str) -> list[di
     config.write_text(
         CONFIG.format(root=root, bucket=contenders.BUCKET, work=work.name, endpoint=server.endpoint)
     )
-    step = [sys.executable, "-m", "penstock", "--config", str(config), "--progress", "off"]
     run = f'cd "{task.scratch}" && exec "$@"'
-    names = ("list", "plan", "copy", "permissions", "verify", "publish")
     commands: dict[str, Sequence[Sequence[str]]] = {
-        "penstock run (Snakemake, all steps)": [["sh", "-c", run, "sh", *step, "run", "bench"]],
-        "penstock, its steps one by one": [[*step, name, "bench"] for name in names],
+        "penstock run (Snakemake, all steps)": [["sh", "-c", run, "sh", *step(config, "run")]],
+        "penstock, its steps one by one": steps(config),
     }
     if shutil.which("rclone", path=bench.path):
         rclone = ["rclone", "--config", "", "--log-level", "ERROR", "--transfers", "32", "--checkers", "16"]
@@ -180,11 +188,17 @@ def latency(bench: Bench, work: data.Work, microseconds: int) -> list[dict[str, 
     env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
     env |= {"SLOW_MICROSECONDS": str(microseconds), "SLOW_BELOW": str(base)}
     env["LD_PRELOAD"] = str(shim)
+    config = bench.scratch / "latency.yaml"
+    config.write_text(
+        f"target: {{root: {target}}}\nengine: {{workers: 4, streams: 64}}\n"
+        f"datasets: {{bench: {{source: {folder}}}}}\n"
+    )
     commands: dict[str, Sequence[Sequence[str]]] = {
         "penstock, 64 streams": [
             [sys.executable, str(HERE / "penstock_copy.py"), "--target", str(target), "--source", str(folder),
              "--state", str(bench.cache / "state"), "--workers", "4", "--streams", "64"]
         ],
+        "penstock, all steps to the published state": steps(config),
         "rsync -a": [["rsync", "-a", f"{folder}/", f"{target}/"]],
         "cp -a": [["cp", "-a", f"{folder}/.", str(target)]],
     }  # fmt: skip
