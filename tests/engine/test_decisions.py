@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core import wire
 from penstock.core.model import Entry
-from penstock.engine import wire
 from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.keeper import next_pause
 from penstock.engine.pool import Pool

@@ -10,7 +10,7 @@ import marshal
 from itertools import islice
 from typing import TYPE_CHECKING
 
-from penstock.engine import wire
+from penstock.core import wire
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

@@ -10,15 +10,14 @@ from __future__ import annotations
 import os
 import selectors
 import signal
-import socket
 import subprocess
-import sys
 import time
 from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine import wire
+from penstock.core import wire
+from penstock.core.helper import start
 from penstock.engine.shared import SLOTS, Shared
 from penstock.engine.sizing import asked_ahead
 from penstock.errors import FailedError
@@ -35,7 +34,6 @@ GRACE = 8.0
 """Seconds that workers get for what is in flight when the engine stops."""
 TICK = 0.1
 MOST_DEATHS = 3
-_QUIET = {signal.SIGINT, signal.SIGTERM}
 
 
 @dataclass
@@ -74,27 +72,15 @@ class Pool:
             self._spawn()
 
     def _spawn(self) -> Member:
-        ours, theirs = socket.socketpair()
         share = SLOTS // 64
-        start = (len(self.members) % 64) * share
-        # The signals of a terminal or of SLURM go to the parent alone, which decides; a worker
-        # inherits that they are blocked. (SIGKILL to the group ends all.)
-        before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)
+        first = (len(self.members) % 64) * share
         try:
-            process = subprocess.Popen(
-                [sys.executable, "-m", "penstock.engine.worker", str(theirs.fileno()), str(self.shared.fd)],
-                stdin=subprocess.DEVNULL,
-                pass_fds=(theirs.fileno(), self.shared.fd),
-            )
+            process, channel = start("penstock.engine.worker", self.shared.fd)
         except OSError as error:
-            ours.close()
             raise FailedError("cannot start a worker process", why=error.strerror or str(error)) from None
-        finally:
-            theirs.close()
-            signal.pthread_sigmask(signal.SIG_SETMASK, before)
-        member = Member(process, wire.Channel(ours), range(start, start + share))
+        member = Member(process, channel, range(first, first + share))
         self.members.append(member)
-        self.selector.register(ours, selectors.EVENT_READ, member)
+        self.selector.register(channel.connection, selectors.EVENT_READ, member)
         return member
 
     @property

@@ -11,7 +11,7 @@ import mmap
 import random
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.wire import EXPIRED, PRESSURE
+from penstock.core.wire import EXPIRED, PRESSURE
 from penstock.errors import (
     ExpiredCredentialsError,
     IntegrityError,

@@ -16,8 +16,8 @@ from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
+from penstock.core import wire
 from penstock.core.model import Entry
-from penstock.engine import wire
 from penstock.engine.shared import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError

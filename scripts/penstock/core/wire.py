@@ -1,4 +1,4 @@
-"""Frames between the engine's parent and its workers, over one socket pair each.
+"""Frames between a process and those that it starts to help it, over one socket pair each.
 
 A frame is a 4-byte length, a 1-byte kind, a payload. What is frequent is marshal of plain tuples
 (several times cheaper than pickled records); the rest is pickle. Both ends are this program.
@@ -25,6 +25,10 @@ SETUP, BATCH, STREAMS, CREDENTIALS, STOP, END = range(1, 7)
 READY, DONE, PRESSURE, EXPIRED, FATAL, BYE = range(11, 17)
 
 _PICKLED = {SETUP, CREDENTIALS, FATAL}
+
+
+# To a scout and from it.
+LIST, LISTED = range(21, 23)
 
 
 def encode(kind: int, value: Any) -> bytes:
