@@ -31,6 +31,11 @@ def tree(root: Path) -> None:
     (root / "folder" / "inner").write_bytes(b"inner")
 
 
+def saw(links: HardLinks, path: Path) -> None:
+    seen = path.stat()
+    links.saw(path.name, (seen.st_dev, seen.st_ino), seen.st_nlink, seen.st_size)
+
+
 def list_all(source: PosixSource) -> dict[str, Listed]:
     return listing(source)
 
@@ -115,10 +120,10 @@ def test_what_is_remembered_of_hard_links_is_bounded(tmp_path: Path) -> None:
         os.link(tmp_path / name, tmp_path / f"{name}.more")
     links = HardLinks(most=1)
     for name in ("one", "two", "one.more", "two.more"):
-        links.saw(name, os.stat(tmp_path / name))
+        saw(links, tmp_path / name)
     assert links.counts == {"files": 1, "of": 1, "bytes": 1}
     for name in ("two", "two.more"):
-        links.saw(name, os.stat(tmp_path / name))
+        saw(links, tmp_path / name)
     assert links.counts == {"files": 2, "of": 2, "bytes": 3}
 
 
@@ -321,8 +326,9 @@ def test_any_names_in_byte_order(tmp_path: Path, keys: set[bytes]) -> None:
     assert found == sorted(made)
 
 
-def test_calls_that_wait_are_made_by_threads_with_the_same_answer(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(("waits", "large"), [(-1.0, 10**6), (1e-4, 0), (-1.0, 0)])
+def test_threads_and_scouts_give_the_same_answer(
+    tmp_path: Path, waits: float, large: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for name in ("a.b", "a", "a-b", "a/b", "a/b/c", *(f"many/{n:03d}" for n in range(80))):
         (tmp_path / name).mkdir(parents=True)
@@ -331,17 +337,25 @@ def test_calls_that_wait_are_made_by_threads_with_the_same_answer(
     for number in range(700):
         (tmp_path / "a" / f"file{number}").write_bytes(b"y")
     (tmp_path / "a" / "link").symlink_to("file1")
-    alone = [listed for batch in PosixSource(str(tmp_path), links="follow").list() for listed in batch]
+    os.link(tmp_path / "many/001/2", tmp_path / "many/070/twin")
+    os.mkfifo(tmp_path / "many/050/pipe")
+    source = PosixSource(str(tmp_path), links="follow", specials="skip")
+    alone = [listed for batch in source.list() for listed in batch]
+    told = source.hard_links, source.ignored
     open_before = len(os.listdir("/proc/self/fd"))
-    # Every call counts as one that waits.
-    monkeypatch.setattr("penstock.storage.waiting.WAITS", -1.0)
-    many = [listed for batch in PosixSource(str(tmp_path), links="follow").list() for listed in batch]
+    # With -1 every call counts as one that waits, with 0 each tree as a large one.
+    monkeypatch.setattr("penstock.storage.waiting.WAITS", waits)
+    monkeypatch.setattr("penstock.storage.tree.LARGE", large)
+    monkeypatch.setattr("penstock.storage.scouts.spare_cpus", lambda: 2)
+    many = [listed for batch in source.list() for listed in batch]
     assert many == alone
-    assert len(many) == 85 * 3 + 700 + 1
+    assert len(many) == 85 * 3 + 700 + 2
+    assert (source.hard_links, source.ignored) == told
+    assert told == ({"files": 1, "of": 1, "bytes": 2}, {"links": 0, "specials": 1})
     assert [one.key for one in many] == sorted((one.key for one in many), key=os.fsencode)
     # One that is left in the middle closes what it had opened ahead.
     monkeypatch.setattr(posix, "BATCH", 10)
-    begun = PosixSource(str(tmp_path), links="follow").list()
+    begun = source.list()
     next(iter(begun))
     begun.close()  # type: ignore[attr-defined]
     assert len(os.listdir("/proc/self/fd")) == open_before

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import resource
+import signal
 import socket
 import tempfile
 from pathlib import Path
@@ -14,11 +16,30 @@ from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import FailedError
-from penstock.storage import clearing, tree, waiting
+from penstock.storage import clearing, scout, scouts, tree, waiting
 from penstock.storage.walk import walk
 
-CALLS = pytest.mark.parametrize("waits", [waiting.WAITS, -1.0], ids=["at once", "waiting"])
-"""With -1.0 each call counts as one that waits: threads make them."""
+WAYS = pytest.mark.parametrize("way", ["at once", "threads", "scouts", "scouts with threads"])
+
+
+def take(way: str, patch: pytest.MonkeyPatch) -> None:
+    """Have trees walked that way, however small they are and fast the calls."""
+    if "threads" in way:
+        patch.setattr(waiting, "WAITS", -1.0)
+    if "scouts" in way:
+        patch.setattr(tree, "LARGE", 0)
+        patch.setattr(scouts, "MOST", 2)
+        patch.setattr(scouts, "spare_cpus", lambda: 2)
+
+
+def helpers() -> set[int]:
+    """Processes that this one started and did not collect."""
+    found = set()
+    for task in Path("/proc/self/task").iterdir():
+        found |= set(map(int, (task / "children").read_text().split()))
+    return found
+
+
 _PARTS = st.lists(
     st.binary(min_size=1, max_size=3).filter(lambda b: not set(b) & {0, 47} and b not in (b".", b".."))
     | st.sampled_from([b"a", b"a!", b"a.", b"a-", b"a0", b"ab", b"\xff"]),
@@ -27,12 +48,12 @@ _PARTS = st.lists(
 )
 
 
-@CALLS
-@settings(max_examples=60, deadline=None)
+@WAYS
+@settings(max_examples=40, deadline=None)
 @given(paths=st.lists(_PARTS, max_size=12))
-def test_files_come_in_byte_order_of_their_paths(waits: float, paths: list[list[bytes]]) -> None:
+def test_files_come_in_byte_order_of_their_paths(way: str, paths: list[list[bytes]]) -> None:
     with tempfile.TemporaryDirectory(dir="/dev/shm") as folder, pytest.MonkeyPatch.context() as patch:
-        patch.setattr(waiting, "WAITS", waits)
+        take(way, patch)
         made = set()
         for parts in paths:
             path = os.path.join(os.fsencode(folder), *parts)
@@ -67,12 +88,13 @@ def test_kinds_and_figures(folder: Path) -> None:
     )  # fmt: skip
 
 
-@CALLS
-def test_deep_trees_need_few_descriptors(folder: Path, waits: float, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "WAITS", waits)
+@WAYS
+def test_deep_trees_need_few_descriptors(folder: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(way, monkeypatch)
     fd = os.open(folder, os.O_RDONLY)
     for _ in range(2000):
         os.mkdir("d", dir_fd=fd)
+        os.mkdir("c", dir_fd=fd)
         # Beside the way down, so that each level goes on where it was left.
         os.close(os.open("e", os.O_WRONLY | os.O_CREAT, dir_fd=fd))
         lower = os.open("d", os.O_RDONLY, dir_fd=fd)
@@ -85,11 +107,12 @@ def test_deep_trees_need_few_descriptors(folder: Path, waits: float, monkeypatch
         kinds.append(found.kind)
         if number % 100 == 0:
             most = max(most, len(os.listdir("/proc/self/fd")))
-    assert kinds == ["dir"] * 2000 + ["file"] * 2000
-    assert most <= before + tree.DEPTH + 2
+    assert kinds == ["dir"] * 4000 + ["file"] * 2000
+    assert most <= before + tree.DEPTH + 5
     assert len(os.listdir("/proc/self/fd")) == before
     clearing.remove_tree(folder / "d")
-    assert [found.path for found in walk(folder)] == ["e"]
+    assert [found.path for found in walk(folder)] == ["c", "e"]
+    assert not helpers()
 
 
 def test_a_level_that_vanished_while_the_walk_was_deep_below(folder: Path) -> None:
@@ -107,8 +130,9 @@ def test_a_level_that_vanished_while_the_walk_was_deep_below(folder: Path) -> No
     assert caught.value.where.startswith(f"{folder}/d/")
 
 
-def test_a_walk_that_is_left_holds_nothing(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(waiting, "WAITS", -1.0)
+@pytest.mark.parametrize("way", ["threads", "scouts"])
+def test_a_walk_that_is_left_holds_nothing(folder: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    take(way, monkeypatch)
     for number in range(40):
         (folder / f"{number:02d}").mkdir()
     before = len(os.listdir("/proc/self/fd"))
@@ -116,14 +140,68 @@ def test_a_walk_that_is_left_holds_nothing(folder: Path, monkeypatch: pytest.Mon
     next(steps)
     next(steps)
     assert len(os.listdir("/proc/self/fd")) > before
+    assert len(helpers()) == (2 if way == "scouts" else 0)
     steps.close()  # type: ignore[attr-defined]
     assert len(os.listdir("/proc/self/fd")) == before
+    assert not helpers()
 
 
-@CALLS
-def test_a_folder_that_may_not_be_read(folder: Path, waits: float, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("killed", [1, 2])
+def test_what_scouts_that_die_would_have_listed_is_listed_here(
+    folder: Path, killed: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(200):
+        (folder / f"{number:03d}/sub").mkdir(parents=True)
+        for name in ("a", "b"):
+            (folder / f"{number:03d}/sub/{name}").touch()
+    wanted = list(walk(folder))
+    take("scouts", monkeypatch)
+    seen = []
+    for found in walk(folder):
+        seen.append(found)
+        if len(seen) == 100:
+            for pid in sorted(helpers())[:killed]:
+                os.kill(pid, signal.SIGKILL)
+    assert seen == wanted
+    assert not helpers()
+
+
+def test_without_processes_to_be_had_it_is_walked_here(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     need_root()
-    monkeypatch.setattr(waiting, "WAITS", waits)
+    take("scouts", monkeypatch)
+    for number in range(20):
+        (folder / f"{number:02d}/sub").mkdir(parents=True)
+    folder.chmod(0o755)
+
+    def child() -> list[str]:
+        resource.setrlimit(resource.RLIMIT_NPROC, (0, 0))
+        return [found.path for found in walk(folder)]
+
+    assert len(forked(child, uid=NOBODY)) == 40
+
+
+def test_a_folder_too_large_to_be_handed_over(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its names alone are told; its files are looked at here."""
+    for name in ("a", "b"):
+        (folder / name).mkdir()
+        for number in range(scout.MANY if name == "b" else 1):
+            os.close(os.open(folder / name / f"{number:06d}", os.O_CREAT | os.O_WRONLY))
+    take("scouts", monkeypatch)
+    root = os.open(folder, os.O_RDONLY)
+    try:
+        assert scout.answer(root, "a", 1)[2] is not None
+        assert scout.answer(root, "b", 1)[2] is None
+    finally:
+        os.close(root)
+    found = [found for found in walk(folder) if found.kind == "file"]
+    assert len(found) == scout.MANY + 1
+    assert {one.links for one in found} == {1}
+
+
+@WAYS
+def test_a_folder_that_may_not_be_read(folder: Path, way: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    need_root()
+    take(way, monkeypatch)
     folder.chmod(0o755)
     for number in range(5):
         (folder / f"{number}").mkdir()

@@ -12,9 +12,11 @@ from penstock.core.wire import Channel
 _QUIET = {signal.SIGINT, signal.SIGTERM}
 
 
-def start(module: str, *inherited: int) -> tuple[subprocess.Popen[bytes], Channel]:
+def start(
+    module: str, *inherited: int, options: tuple[int, ...] = ()
+) -> tuple[subprocess.Popen[bytes], Channel]:
     """A process that runs `module`: its arguments are the descriptor of its end of a socket pair, then the
-    descriptors `inherited`. It is to end when that socket ends. Raises OSError.
+    descriptors `inherited`, then `options`. It is to end when that socket ends. Raises OSError.
 
     The signals of a terminal or of SLURM go to the parent alone, which decides; a helper inherits that they
     are blocked. (SIGKILL to the group ends all.)
@@ -24,7 +26,9 @@ def start(module: str, *inherited: int) -> tuple[subprocess.Popen[bytes], Channe
     before = signal.pthread_sigmask(signal.SIG_BLOCK, _QUIET)
     try:
         process = subprocess.Popen(
-            [sys.executable, "-m", module, *map(str, passed)], stdin=subprocess.DEVNULL, pass_fds=passed
+            [sys.executable, "-m", module, *map(str, (*passed, *options))],
+            stdin=subprocess.DEVNULL,
+            pass_fds=passed,
         )
     except OSError:
         ours.close()

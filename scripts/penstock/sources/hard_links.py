@@ -9,7 +9,6 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import os
     from collections.abc import Callable, Mapping
 
 MOST = 1_000_000
@@ -24,15 +23,15 @@ class HardLinks:
         self._names: dict[tuple[int, int], tuple[int, int]] = {}
         self._files = self._of = self._bytes = 0
 
-    def saw(self, path: str, found: os.stat_result) -> None:
+    def saw(self, path: str, place: tuple[int, int], names: int, size: int) -> None:
+        """One of the `names` of the file at `place` (device and inode), of `size` bytes."""
         if self._keep is not None and not self._keep(path):
             return
-        place = found.st_dev, found.st_ino
-        left, seen = self._names.pop(place, (found.st_nlink, 0))
+        left, seen = self._names.pop(place, (names, 0))
         if seen:
             self._files += 1
             self._of += seen == 1
-            self._bytes += found.st_size
+            self._bytes += size
         # Forgotten with its last name, so that what is remembered does not grow with the dataset.
         if left > 1 and len(self._names) < self._most:
             self._names[place] = left - 1, seen + 1

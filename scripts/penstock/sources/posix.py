@@ -11,18 +11,21 @@ import errno
 import os
 import stat
 from contextlib import closing
+from functools import partial
+from itertools import repeat
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError
 from penstock.sources.hard_links import HardLinks
-from penstock.sources.posix_reader import PosixReader, beneath, token
+from penstock.sources.posix_reader import PosixReader, beneath, token, tokens
 from penstock.storage.tree import BROKEN, FILE, LINK, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
+    from penstock.storage.looking import Looked
     from penstock.storage.tree import Level
 
 BATCH = 2048
@@ -30,7 +33,7 @@ SHOWN = 100
 """Offenders named in one message; all are counted."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Without the keyword arguments of a named tuple: half the cost of a listed file.
-_listed = tuple.__new__
+_listed: Callable[[tuple[object, ...]], Listed] = partial(tuple.__new__, Listed)
 
 
 class Offenders:
@@ -142,37 +145,49 @@ class PosixSource:
                 "the source folder cannot be opened", where=self.url, why=error.strerror or str(error)
             ) from None
         with closing(descend(root)) as met:
-            for kind, level, names, seen in met:
+            for kind, level, names, _, wrong in met:
                 if kind == FILE:
                     yield self._files(level, names, offenders)
                 elif kind == LINK:
                     found = (self._link(level.prefix + name, offenders) for name in names)
                     yield [listed for listed in found if listed is not None]
-                elif isinstance(seen, OSError):
-                    if kind == BROKEN:
-                        offenders.add(level.prefix or ".", f"folder cannot be listed: {seen.strerror}")
-                    elif seen.errno not in GONE:  # vanished meanwhile: as if it never was
-                        path = f"{level.prefix}{names[0]}/"
-                        offenders.add(path, f"folder cannot be opened: {seen.strerror}")
+                elif kind == BROKEN:
+                    offenders.add(level.prefix or ".", f"folder cannot be listed: {_why(wrong)}")
+                elif wrong is not None and wrong.errno not in GONE:  # vanished: as if it never was
+                    path = f"{level.prefix}{names[0]}/"
+                    offenders.add(path, f"folder cannot be opened: {_why(wrong)}")
 
     def _files(self, level: Level, names: Sequence[str], offenders: Offenders) -> Sequence[Listed]:
         """Of neighbouring names that are no folders and no links: the hot loop of a listing."""
+        seen = level.found(names)
         prefix = level.prefix
-        files: list[Listed] = []
-        add = files.append
-        for name, found in zip(names, level.found(names), strict=True):
-            if isinstance(found, OSError):
-                if found.errno not in GONE:
-                    offenders.add(prefix + name, f"cannot be read: {found.strerror}")
-            elif found.st_mode & 0o170000 == stat.S_IFREG:
-                add(_listed(Listed, (prefix + name, found.st_size, token(found), found.st_mtime_ns, "", "")))
-                if found.st_nlink > 1:
-                    self._hard_links.saw(prefix + name, found)
-            elif self.specials == "skip":
-                self._ignored["specials"] += 1
-            else:
-                offenders.add(prefix + name, "neither a file nor a folder")
+        paths = [prefix + name for name in names]
+        texts = tokens(seen.size, seen.mtime_ns, seen.ctime_ns, seen.inode)
+        files = list(map(_listed, zip(paths, seen.size, texts, seen.mtime_ns, repeat(""), repeat(""))))
+        plain = not seen.errors and all(map(stat.S_ISREG, set(seen.mode)))
+        if not plain:
+            files = [
+                file for index, file in enumerate(files) if self._is_file(seen, index, file.key, offenders)
+            ]
+        if max(seen.links) > 1:
+            for index, path in enumerate(paths):
+                if seen.links[index] > 1 and stat.S_ISREG(seen.mode[index]):
+                    place = seen.device[index], seen.inode[index]
+                    self._hard_links.saw(path, place, seen.links[index], seen.size[index])
         return files
+
+    def _is_file(self, seen: Looked, index: int, path: str, offenders: Offenders) -> bool:
+        if index in seen.errors:
+            if seen.errors[index] not in GONE:
+                offenders.add(path, f"cannot be read: {os.strerror(seen.errors[index])}")
+            return False
+        if stat.S_ISREG(seen.mode[index]):
+            return True
+        if self.specials == "skip":
+            self._ignored["specials"] += 1
+        else:
+            offenders.add(path, "neither a file nor a folder")
+        return False
 
     def _link(self, path: str, offenders: Offenders) -> Listed | None:
         if self.links == "skip":
@@ -206,3 +221,7 @@ class PosixSource:
 
     def renew(self, credentials: object) -> None:
         """Folders need none."""
+
+
+def _why(error: OSError | None) -> str:
+    return error.strerror or str(error) if error else ""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Claim, Entry
 
@@ -35,6 +35,13 @@ EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 def token(found: os.stat_result) -> str:
     """The version token of a file: all four together, or it is another file."""
     return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
+
+
+def tokens(
+    sizes: Iterable[int], mtimes_ns: Iterable[int], ctimes_ns: Iterable[int], inodes: Iterable[int]
+) -> list[str]:
+    """`token` of many files."""
+    return [f"{a}-{b}-{c}-{d}" for a, b, c, d in zip(sizes, mtimes_ns, ctimes_ns, inodes, strict=True)]
 
 
 def beneath(root: str, path: str) -> str | None:

@@ -30,9 +30,9 @@ def sweep_temporaries(data: Path) -> int:
     where = str(data)
     try:
         with contextlib.closing(descend(os.open(data, FOLDER), names_only=True)) as met:
-            for kind, level, names, error in met:
+            for kind, level, names, _, error in met:
                 where = str(data / level.prefix)
-                if isinstance(error, OSError):
+                if error is not None:
                     raise error
                 left = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else ()
                 for name in left:

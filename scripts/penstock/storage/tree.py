@@ -1,9 +1,9 @@
 """A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
 
 Where calls are seen to wait (a network file system; see `waiting`), many are made at a time: the files
-of a folder in groups, and the next folders ahead of the walk. What is held ahead is bounded: in folders,
-and in names.
-Sources are listed by it, and stagings and releases are looked at (`walk`).
+of a folder in groups, and the next folders ahead of the walk. In a large tree scouts list the folders to
+come (see `scouts`). What is held ahead is bounded: in folders, and in names. Sources are listed by it, and
+stagings and releases are looked at (`walk`).
 """
 
 from __future__ import annotations
@@ -12,20 +12,33 @@ import os
 from collections import deque
 from functools import partial
 from time import perf_counter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.storage.beneath import FOLDER, open_dir
+from penstock.storage.looking import (
+    BELOW,
+    BROKEN,
+    FILE,
+    LINK,
+    Looked,
+    columns,
+    failed,
+    look,
+    names_of,
+    part,
+    row,
+)
+from penstock.storage.scouts import Scouts, Ticket
 from penstock.storage.waiting import GROUP, Calls
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from concurrent.futures import Future
 
-    Found = os.stat_result | OSError
+    from penstock.storage.looking import Row
 
-FILE, BELOW, LINK, BROKEN = range(4)
-"""Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
-missing, since listing the folder ended early."""
+__all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Met", "descend"]
+
 AHEAD = 32
 """Folders opened ahead in one folder; OPENED in all."""
 OPENED = 128
@@ -33,36 +46,24 @@ NAMES = 200_000
 """Names held ahead, about: judged by the largest folder so far."""
 BLOCK = 512
 DEPTH = 64
-"""Levels of which the folders are held open; those above are opened again on the way back."""
-
-Name = tuple[bytes, str, int]
-"""Sorts as the bytes of the paths at and below it do; the name; FILE (or special), BELOW, LINK."""
+"""Levels of which the folders are held open; those above are opened again where they are needed."""
+LARGE = 30_000
+"""Names after which scouts are worth their start, a few hundredths of a second; a tenth where calls wait."""
 
 
 class Names(NamedTuple):
-    """One folder, opened and listed."""
+    """One folder, listed."""
 
     fd: int
-    """Of the folder; the caller closes it."""
-    names: list[Name]
-    found: list[Found] | None
-    """Of the FILE names in order, when they were looked at ahead."""
+    """Of the folder; the caller closes it. -1: it was listed by another process."""
+    names: list[str]
+    kinds: bytes
+    looked: Looked | None
+    """Of the FILE names, when they were looked at ahead."""
     error: OSError | None
     """Listing ended early."""
-    seen: os.stat_result
+    row: Row
     """Of the folder itself."""
-
-
-def look(fd: int, names: Sequence[str]) -> list[Found]:
-    """lstat of each name, or its error."""
-    found: list[Found] = []
-    stat, add = os.stat, found.append
-    for name in names:
-        try:
-            add(stat(name, dir_fd=fd, follow_symlinks=False))
-        except OSError as error:
-            add(error)
-    return found
 
 
 def load(parent: int, name: str, few: int = 0) -> Names | OSError:
@@ -71,41 +72,31 @@ def load(parent: int, name: str, few: int = 0) -> Names | OSError:
         fd = os.open(name, FOLDER, dir_fd=parent)
     except OSError as error:
         return error
-    names, failed = names_of(fd)
-    files = [item for _, item, kind in names if kind == FILE] if few else []
-    return Names(fd, names, look(fd, files) if files and len(files) <= few else None, failed, os.fstat(fd))
-
-
-def names_of(fd: int) -> tuple[list[Name], OSError | None]:
-    """A folder's names, sorted; what stopped the listing, if something did."""
-    found: list[Name] = []
-    add = found.append
-    error: OSError | None = None
-    try:
-        with os.scandir(fd) as items:
-            for item in items:
-                name = item.name
-                order = name.encode("utf-8", "surrogateescape")
-                if item.is_dir(follow_symlinks=False):
-                    add((order + b"/", name, BELOW))
-                else:
-                    add((order, name, LINK if item.is_symlink() else FILE))
-    except OSError as failed:
-        error = failed
-    found.sort()
-    return found, error
+    names, kinds, ended = names_of(fd)
+    looked = None
+    if few and kinds.count(FILE) <= few:
+        looked = columns(look(fd, [item for item, kind in zip(names, kinds, strict=True) if kind == FILE]))
+    return Names(fd, names, kinds, looked, ended, row(os.fstat(fd)))
 
 
 class Loader(Calls):
     """Opens folders and looks at their files, by the way that suits."""
 
-    def __init__(self, few: int) -> None:
+    def __init__(self, root: int, *, names_only: bool) -> None:
         super().__init__()
-        self.few = few
+        self.root, self.names_only = root, names_only
+        self.few = 0 if names_only else GROUP
         """Of folders opened ahead with so few files these are looked at too."""
         self.opened = 0
         """Folders that are opened ahead now."""
         self.largest = 1
+        self.names = 0
+        self._scouts: Scouts | None = None
+
+    def came(self, names: int) -> None:
+        """One more folder, with so many names."""
+        self.names += names
+        self.largest = max(self.largest, names)
 
     def enter(self, parent: int, name: str) -> Names | OSError:
         """`load`, measured."""
@@ -114,79 +105,132 @@ class Loader(Calls):
         self.saw(perf_counter() - began)
         return loaded
 
+    def scouts(self) -> Scouts | None:
+        """Once the tree is seen to be large."""
+        large = self.names >= (LARGE // 10 if self.waits else LARGE)
+        if self._scouts is None and large and not self.names_only:
+            self._scouts = Scouts(self.root, waits=self.waits)
+        return self._scouts
+
+    def close(self) -> None:
+        super().close()
+        if self._scouts is not None:
+            self._scouts.close()
+
 
 class Level:
     """One folder on the way down: its names in order, its files' times as they are needed."""
 
     def __init__(self, loader: Loader, loaded: Names, prefix: str) -> None:
-        self.fd, self.prefix = loaded.fd, prefix
+        self.prefix = prefix
         self.error = loaded.error
-        self._names, self._at = loaded.names, 0
+        self._fd = loaded.fd
+        self._names, self._kinds, self._at = loaded.names, loaded.kinds, 0
         self._loader = loader
-        loader.largest = max(loader.largest, len(loaded.names))
-        self._folders = [name for _, name, kind in loaded.names if kind == BELOW]
-        self._found, self._looked = loaded.found, 0
+        loader.came(len(loaded.names))
+        self._folders: Sequence[str] = ()
+        if BELOW in loaded.kinds:
+            self._folders = [n for n, kind in zip(loaded.names, loaded.kinds, strict=True) if kind == BELOW]
+        self._looked, self._given = loaded.looked, 0
         self._entered = 0
-        self._ahead: deque[Future[Names | OSError]] = deque()
+        self._ahead: deque[Future[Names | OSError] | Ticket] = deque()
+
+    @property
+    def fd(self) -> int:
+        """The folder's descriptor, good until the walk goes on. Raises OSError where it has to be opened
+        again and is not there any more."""
+        if self._fd < 0:
+            self._fd = open_dir(self._loader.root, self.prefix[:-1])
+        return self._fd
 
     def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
         """What is left, in order: (kind, names). Files and links come as neighbours, at most BLOCK
         at a time; a folder comes alone."""
-        names, end = self._names, len(self._names)
+        names, kinds, end = self._names, self._kinds, len(self._names)
         while self._at < end:
             start = self._at
-            kind = names[start][2]
+            kind = kinds[start]
             stop = start + 1
             if kind != BELOW:
-                limit = min(end, start + BLOCK)
-                while stop < limit and names[stop][2] == kind:
-                    stop += 1
+                block = kinds[start : start + BLOCK]
+                stop = start + len(block) - len(block.lstrip(bytes((kind,))))
             self._at = stop
-            yield kind, [name for _, name, _ in names[start:stop]]
+            yield kind, names[start:stop]
 
-    def found(self, names: Sequence[str]) -> Sequence[Found]:
+    def found(self, names: Sequence[str]) -> Looked:
         """The lstat, or the error it met, of the next FILE names."""
-        if self._found is not None:
-            found = self._found[self._looked : self._looked + len(names)]
-            self._looked += len(names)
-            return found
-        return self._loader.each(partial(look, self.fd), names)
+        if self._looked is not None:
+            given = self._given
+            self._given += len(names)
+            return part(self._looked, given, self._given)
+        try:
+            return columns(self._loader.each(partial(look, self.fd), names))
+        except OSError as error:
+            return columns([error] * len(names))
 
     def enter(self, name: str) -> Names | OSError:
         """The next BELOW name's folder."""
         self._entered += 1
-        if not self._loader.waits and not self._ahead:
-            return self._loader.enter(self.fd, name)
-        loader, pool = self._loader, self._loader.pool()
-        start = self._entered - 1 + len(self._ahead)
-        room = min(AHEAD, NAMES // loader.largest, OPENED - loader.opened + len(self._ahead))
-        for ahead in self._folders[start : start + max(room - len(self._ahead), not self._ahead)]:
-            self._ahead.append(pool.submit(load, self.fd, ahead, loader.few))
-            loader.opened += 1
-        loader.opened -= 1
-        return self._ahead.popleft().result()
+        loader = self._loader
+        try:
+            self._look_ahead()
+            loaded = self._next() if self._ahead else None
+            return loader.enter(self.fd, name) if loaded is None else loaded
+        except OSError as error:
+            return error
 
-    def drop(self) -> None:
-        """Leave out what is left."""
-        self._at = len(self._names)
+    def _look_ahead(self) -> None:
+        """Have the next folders listed by others, where that is worth it."""
+        loader, ahead = self._loader, self._ahead
+        start = self._entered - 1 + len(ahead)
+        folders = self._folders[start : start + AHEAD - len(ahead)]
+        room = max(NAMES // loader.largest - len(ahead), not ahead)
+        scouts = loader.scouts() if len(folders) + len(ahead) > 1 else None
+        if scouts is not None and scouts.able:
+            for name in folders[: min(room, scouts.room())]:
+                ahead.append(scouts.ask(self.prefix + name))
+        elif loader.waits:
+            room = max(min(room, OPENED - loader.opened), not ahead)
+            for name in folders[:room]:
+                ahead.append(loader.pool().submit(load, self.fd, name, loader.few))
+                loader.opened += 1
+
+    def _next(self) -> Names | OSError | None:
+        """Of the first folder that others were asked to list; None when they could not."""
+        first = self._ahead.popleft()
+        loaded = first.result()
+        if isinstance(loaded, (Names, OSError)):
+            self._loader.opened -= 1
+            return loaded
+        return None if loaded is None else _told(loaded)
 
     def rest(self) -> None:
-        """Give the descriptors back until `wake`."""
-        self._loader.opened -= len(self._ahead)
-        for ahead in self._ahead:
-            if not ahead.cancel():
-                loaded = ahead.result()
+        """Give the descriptors back until they are needed again."""
+        while self._ahead:
+            first = self._ahead.popleft()
+            if not isinstance(first, Ticket):
+                self._loader.opened -= 1
+                loaded = None if first.cancel() else first.result()
                 if isinstance(loaded, Names):
                     os.close(loaded.fd)
-        self._ahead.clear()
-        if self.fd >= 0:
-            os.close(self.fd)
-        self.fd = -1
+        if self._fd >= 0:
+            os.close(self._fd)
+        self._fd = -1
 
-    def wake(self, root: int) -> None:
-        """Open the folder again, below `root`, if it rested. Raises OSError."""
-        if self.fd < 0:
-            self.fd = open_dir(root, self.prefix[:-1])
+
+def _told(answer: tuple[Any, ...]) -> Names | OSError:
+    """What a scout answered."""
+    if len(answer) == 1:
+        return failed(answer[0])
+    names, kinds, looked, ended, folder = answer
+    return Names(
+        -1,
+        names,
+        kinds,
+        None if looked is None else Looked(*looked),
+        failed(ended) if ended else None,
+        folder,
+    )
 
 
 class Met(NamedTuple):
@@ -197,8 +241,10 @@ class Met(NamedTuple):
     """Their folder, with its `prefix` ("" or ending in a slash)."""
     names: Sequence[str]
     """Of a BELOW one: it is entered next, unless it could not be opened. Of BROKEN none."""
-    seen: Found | None = None
-    """Of a BELOW its fstat, or the OSError why it could not be opened; of BROKEN what went wrong."""
+    row: Row | None = None
+    """Of a BELOW its own lstat, unless it could not be opened."""
+    error: OSError | None = None
+    """Why a BELOW could not be opened; of BROKEN what went wrong."""
 
 
 def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
@@ -208,35 +254,30 @@ def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
     (`names_only`). Links are not followed.
 
     At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
-    small ones where calls wait).
+    small ones where calls wait, or the tree is large).
     """
-    with Loader(few=0 if names_only else GROUP) as loader:
-        inside, failed = names_of(root)
-        levels = [Level(loader, Names(root, inside, None, failed, os.fstat(root)), "")]
+    with Loader(root, names_only=names_only) as loader:
+        inside, kinds, ended = names_of(root)
+        levels = [Level(loader, Names(root, inside, kinds, None, ended, row(os.fstat(root))), "")]
         try:
             while levels:
                 level = levels[-1]
-                try:
-                    level.wake(root)
+                if level.error is not None:
                     error, level.error = level.error, None
-                except OSError as gone:
-                    level.drop()
-                    error = gone
-                if error is not None:
-                    yield Met(BROKEN, level, (), error)
+                    yield Met(BROKEN, level, (), None, error)
                 for kind, names in level.runs():
                     if kind != BELOW:
                         yield Met(kind, level, names)
                         continue
                     loaded = level.enter(names[0])
                     if isinstance(loaded, OSError):
-                        yield Met(BELOW, level, names, loaded)
+                        yield Met(BELOW, level, names, None, loaded)
                         continue
                     levels.append(Level(loader, loaded, f"{level.prefix}{names[0]}/"))
                     if len(levels) > DEPTH:
                         # Never the first: the others are found from there.
                         levels[-DEPTH].rest()
-                    yield Met(BELOW, level, names, loaded.seen)
+                    yield Met(BELOW, level, names, loaded.row)
                     break
                 else:
                     levels.pop().rest()

@@ -7,13 +7,15 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import FailedError
-from penstock.storage.failures import printable, storage_error
+from penstock.storage.failures import storage_error
+from penstock.storage.looking import failed, row
 from penstock.storage.tree import BELOW, FILE, LINK, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
+
+    from penstock.storage.looking import Row
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
@@ -56,32 +58,29 @@ def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -
     try:
         root = os.open(data, _FOLDER)
         with contextlib.closing(descend(root)) as met:
-            for kind, level, names, seen in met:
+            for kind, level, names, row_, error in met:
                 prefix = here = level.prefix
                 if kind == FILE:
-                    for name, stated in zip(names, level.found(names), strict=True):
-                        if isinstance(stated, OSError):
+                    *values, errors = level.found(names)
+                    for index, (name, one) in enumerate(zip(names, zip(*values, strict=True), strict=True)):
+                        if errors and index in errors:
                             here = prefix + name
-                            raise stated
-                        found = _found(prefix + name, stated)
-                        if found.kind == "dir":
-                            where = printable(str(data / found.path))
-                            raise FailedError("a folder took a file's place while it was walked", where=where)
-                        yield found
+                            raise failed(errors[index])
+                        yield _found(prefix + name, one)
                 elif kind == LINK:
                     for name in names:
                         here = prefix + name
-                        yield _found(here, _lstat(level.fd, name))
+                        yield _found(here, row(_lstat(level.fd, name)))
                 else:
                     here = prefix + names[0] if kind == BELOW else prefix[:-1]
-                    if isinstance(seen, OSError):
-                        if kind == BELOW:
-                            yield _found(here, _lstat(level.fd, names[0]))
-                        if unreadable is None or not isinstance(seen, PermissionError):
-                            raise seen
-                        unreadable(here, seen)
-                    elif seen is not None:
-                        yield _found(here, seen)
+                    if row_ is not None:
+                        yield _found(here, row_)
+                    elif kind == BELOW:
+                        yield _found(here, row(_lstat(level.fd, names[0])))
+                    if error is not None:
+                        if unreadable is None or not isinstance(error, PermissionError):
+                            raise error
+                        unreadable(here, error)
     except OSError as error:
         raise storage_error(error, "cannot walk", str(data / here)) from None
 
@@ -90,13 +89,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _found(path: str, seen: os.stat_result) -> Found:
-    mode = seen.st_mode
+def _found(path: str, seen: Row) -> Found:
+    mode, size, mtime_ns, ctime_ns, inode, links, uid, gid, _ = seen
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
-    return _new(
-        Found,
-        (
-            path, kind, seen.st_size, seen.st_mtime_ns, seen.st_ctime_ns, mode & _BITS,
-            seen.st_uid, seen.st_gid, seen.st_ino, seen.st_nlink,
-        ),
-    )  # fmt: skip
+    return _new(Found, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))

@@ -1,0 +1,114 @@
+"""What one folder holds: its names in order, and what lstat says of its files, as columns.
+
+Columns, since they are cheap to hand from one process to another, and cheaper to work on than many
+objects. Little is imported here: scouts are started for it.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from operator import attrgetter
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    Found = os.stat_result | OSError
+
+FILE, BELOW, LINK, BROKEN = range(4)
+"""Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
+missing, since listing the folder ended early."""
+
+Row = tuple[int, int, int, int, int, int, int, int, int]
+"""Of one lstat, in the order of the columns of `Looked`."""
+row = attrgetter(
+    "st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_nlink", "st_uid", "st_gid", "st_dev"
+)
+_NOTHING = os.stat_result((0,) * 19)
+
+
+class Looked(NamedTuple):
+    """lstat of some names of a folder, in their order."""
+
+    mode: list[int]
+    size: list[int]
+    mtime_ns: list[int]
+    ctime_ns: list[int]
+    inode: list[int]
+    links: list[int]
+    uid: list[int]
+    gid: list[int]
+    device: list[int]
+    errors: dict[int, int]
+    """Index to errno of those that could not be looked at; their columns hold zeros."""
+
+
+def look(fd: int, names: Sequence[str]) -> list[Found]:
+    """lstat of each name of a folder, or its error."""
+    found: list[Found] = []
+    stat, add = os.stat, found.append
+    for name in names:
+        try:
+            add(stat(name, dir_fd=fd, follow_symlinks=False))
+        except OSError as error:
+            add(error)
+    return found
+
+
+def columns(found: Sequence[Found]) -> Looked:
+    """What `look` found, column by column."""
+    errors: dict[int, int] = {}
+    seen: list[os.stat_result] = []
+    for index, one in enumerate(found):
+        if isinstance(one, OSError):
+            errors[index] = one.errno or errno.EIO
+            seen.append(_NOTHING)
+        else:
+            seen.append(one)
+    return Looked(
+        [one.st_mode for one in seen],
+        [one.st_size for one in seen],
+        [one.st_mtime_ns for one in seen],
+        [one.st_ctime_ns for one in seen],
+        [one.st_ino for one in seen],
+        [one.st_nlink for one in seen],
+        [one.st_uid for one in seen],
+        [one.st_gid for one in seen],
+        [one.st_dev for one in seen],
+        errors,
+    )
+
+
+def part(looked: Looked, start: int, stop: int) -> Looked:
+    """Of some of the names only."""
+    errors = {index - start: number for index, number in looked.errors.items() if start <= index < stop}
+    mode, size, mtime, ctime, inode, links, uid, gid, device = (column[start:stop] for column in looked[:9])
+    return Looked(mode, size, mtime, ctime, inode, links, uid, gid, device, errors)
+
+
+def failed(number: int) -> OSError:
+    return OSError(number, os.strerror(number))
+
+
+def names_of(fd: int) -> tuple[list[str], bytes, OSError | None]:
+    """A folder's names in canonical order, the kind of each, and what stopped the listing, if something did.
+    The order is that of the bytes of the paths at and below a name: a folder's has a slash after it."""
+    found: list[tuple[str, str, int]] = []
+    add = found.append
+    error: OSError | None = None
+    plain = True
+    try:
+        with os.scandir(fd) as items:
+            for item in items:
+                name = item.name
+                plain = plain and name.isascii()
+                if item.is_dir(follow_symlinks=False):
+                    add((name + "/", name, BELOW))
+                else:
+                    add((name, name, LINK if item.is_symlink() else FILE))
+    except OSError as ended:
+        error = ended
+    # Where a character is a byte, both have the same order.
+    found.sort(key=None if plain else lambda item: os.fsencode(item[0]))
+    return [name for _, name, _ in found], bytes([kind for _, _, kind in found]), error
