@@ -7,7 +7,6 @@ journal is written and the data made durable by the mode that is printed.
 from __future__ import annotations
 
 import argparse
-import gc
 import json
 import os
 import time
@@ -16,8 +15,8 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli.main import YOUNG
 from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
+from penstock.core import collector
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Entry
 from penstock.sources.opening import open_source
@@ -33,7 +32,7 @@ _entry: Callable[[tuple[object, ...]], Entry] = partial(tuple.__new__, Entry)
 
 
 def main() -> int:
-    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+    collector.rarely()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--source", required=True)
     parser.add_argument("--endpoint", default="")

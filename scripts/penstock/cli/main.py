@@ -5,13 +5,13 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import gc
 import logging
 import os
 import signal
 import sys
 from typing import TYPE_CHECKING
 
+from penstock.core import collector
 from penstock.errors import NoSpaceError, PenstockError
 
 if TYPE_CHECKING:
@@ -22,16 +22,11 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 
-YOUNG = 50_000
-"""New objects before the collector looks for cycles: at Python's 700 it looks again and again through
-batches of rows, which have none, an eighth of what planning and publishing a million files cost."""
-
-
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     from penstock.cli import parser as parsers
 
-    gc.set_threshold(YOUNG, *gc.get_threshold()[1:])
+    collector.rarely()
     parser = parsers.build()
     try:
         parsed = parser.parse_args(arguments)

@@ -16,7 +16,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import wire
+from penstock.core import collector, wire
 from penstock.core.model import Entry
 from penstock.engine.shared import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
@@ -219,6 +219,7 @@ def _ignore(_: Any) -> None:
 
 
 def main() -> None:
+    collector.rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(channel, Shared(int(sys.argv[2])))
 
