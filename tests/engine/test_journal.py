@@ -81,6 +81,21 @@ def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
         journal.replay(tmp_path, SHARD)
 
 
+def test_whose_a_journal_is_comes_before_what_is_wrong_with_it(tmp_path: Path) -> None:
+    path = written(tmp_path, range(5))
+    raw = bytearray(path.read_bytes())
+    raw[raw.index(b"\n") + 12] ^= 1
+    path.write_bytes(raw)
+    with pytest.raises(FailedError, match="another shard"):
+        journal.replay(tmp_path, "sha256:other")
+
+
+@pytest.mark.parametrize("rows", [1022, 1023, 1024, 2048, 3000])
+def test_long_journals_are_read_whole(tmp_path: Path, rows: int) -> None:
+    written(tmp_path, range(rows))
+    assert sorted(journal.replay(tmp_path, SHARD)) == list(range(rows))
+
+
 def test_another_shards_journal_is_refused(tmp_path: Path) -> None:
     written(tmp_path, range(2))
     with pytest.raises(FailedError, match="another shard"):

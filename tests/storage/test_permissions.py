@@ -97,6 +97,45 @@ def test_a_mode_that_is_not_kept(staging: Path) -> None:
     assert "mode 0550 and group 4242 again; set were 2550" in caught.value.why
 
 
+def test_many_folders_are_closed_in_parts_the_deepest_first(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(permissions, "TOGETHER", 5)
+    order: list[str] = []
+    real = permissions._set
+
+    def noted(root: int, path: str, mode: int, gid: int | None) -> bool:
+        order.append(path)
+        return real(root, path, mode, gid)
+
+    monkeypatch.setattr(permissions, "_set", noted)
+    for number in range(30):
+        (folder / f"s/data/{number % 7}/{number}/x").mkdir(parents=True)
+        (folder / f"s/data/{number % 7}/{number}/f").touch(0o600)
+    counts = permissions.mend(folder / "s", PermissionsConfig(), None)
+    assert counts["changed_folders"] == 7 + 30 + 30 + 1
+    assert counts["changed_files"] == 30
+    folders = [path for path in order if not path.endswith("/f")]
+    assert len(folders) == len(set(folders)) == 68
+    place = {path: number for number, path in enumerate(folders)}
+    assert all(place[path] < place[path.rpartition("/")[0]] for path in folders if path)
+    assert {found.mode for found in walk(folder / "s/data") if found.kind == "dir"} == {0o2550}
+
+
+def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path) -> None:
+    need_root()
+    (staging / "data/d/e/.p.0123456789abcdef").touch()
+    for found in walk(staging / "data"):
+        os.chown(staging / "data" / found.path, NOBODY, NOBODY)
+    os.chown(staging / "data", NOBODY, NOBODY)
+    (staging / "data/d").chmod(0o640)
+    for above in (staging, staging.parent):
+        above.chmod(0o755)
+    assert forked(lambda: clearing.sweep_temporaries(staging / "data"), uid=NOBODY) == 1
+    forked(lambda: permissions.mend(staging, PermissionsConfig(), None), uid=NOBODY)
+    assert {found.mode for found in walk(staging / "data") if found.kind == "dir"} == {0o2550}
+
+
 def test_links_and_specials_are_refused(staging: Path) -> None:
     (staging / "data/d/link").symlink_to("g")
     with pytest.raises(FailedError, match="neither a file nor a folder") as caught:

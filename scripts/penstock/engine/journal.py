@@ -171,7 +171,8 @@ def _values(path: Path) -> Iterator[Any]:
                     hint="remove this file: what it recorded is copied again",
                 )
             bodies.append(body)
-            if len(bodies) == TOGETHER:
+            # The first one says whose the others are.
+            if len(bodies) == TOGETHER or number == 1:
                 yield from _parsed(bodies)
                 bodies = []
     yield from _parsed(bodies)

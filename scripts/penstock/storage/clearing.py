@@ -26,22 +26,32 @@ def sweep_temporaries(data: Path) -> int:
 
     Every attempt of copy must be over. A folder that permissions closed already is opened to its owner
     again where one is to be removed."""
-    swept = 0
-    where = str(data)
+    swept: list[str] = []
     try:
-        with contextlib.closing(descend(os.open(data, FOLDER), names_only=True)) as met:
-            for kind, level, names, _, error in met:
-                where = str(data / level.prefix)
-                if error is not None:
-                    raise error
-                left = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else ()
-                for name in left:
+        try:
+            _sweep(data, swept)
+        except PermissionError:
+            # A folder that its owner may not enter: somebody else's mode.
+            open_folders(data)
+            _sweep(data, swept)
+    except OSError as error:
+        where = error.filename if isinstance(error.filename, str) else str(data)
+        raise storage_error(error, "cannot remove temporary files", where) from None
+    return len(swept)
+
+
+def _sweep(data: Path, swept: list[str]) -> None:
+    """Adds to `swept` what it removes. Raises OSError with the path."""
+    with contextlib.closing(descend(os.open(data, FOLDER), names_only=True)) as met:
+        for kind, level, names, _, error in met:
+            if error is not None:
+                error.filename = str(data / level.prefix / (names[0] if names else ""))
+                raise error
+            for name in names if kind == FILE else ():
+                if TEMPORARY.fullmatch(name):
                     _open_to_owner(level.fd)
                     os.unlink(name, dir_fd=level.fd)
-                    swept += 1
-    except OSError as error:
-        raise storage_error(error, "cannot remove temporary files", where) from None
-    return swept
+                    swept.append(level.prefix + name)
 
 
 def open_folders(data: Path) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import grp
 import os
 import stat
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.layout import DATA
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.storage.walk import Found
 
 TOGETHER = 4096
-"""Files that are changed together."""
+"""Files or folders that are changed together."""
 _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
@@ -72,29 +73,41 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
     wanted = {"file": file_mode(policy), "dir": dir_mode(policy)}
     counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0}
     files: list[str] = []
-    folders: dict[int, list[str]] = {}
+    above: list[tuple[str, bool]] = []
+    left: list[str] = []
     with Barrier(data) as barrier, _opened(data) as root, Calls() as calls:
 
         def change(paths: list[str], kind: str) -> int:
             mode = wanted[kind]
             return sum(calls.each(lambda some: [_set(root, path, mode, gid) for path in some], paths))
 
+        def close_left(most: int) -> None:
+            """Folders that the walk has left, so all that they hold was left before."""
+            if len(left) > most:
+                for _, together in groupby(sorted(left, key=_depth, reverse=True), _depth):
+                    counts["changed_folders"] += change(list(together), "dir")
+                left.clear()
+
         for found in walk(data):
             differs = _differs(data, found, wanted, gid)
+            while above and not found.path.startswith(above[-1][0] + "/"):
+                path, changes = above.pop()
+                if changes:
+                    left.append(path)
+            close_left(TOGETHER)
             if found.kind == "dir":
                 counts["folders"] += 1
-                if differs:
-                    folders.setdefault(found.path.count("/"), []).append(found.path)
+                above.append((found.path, differs))
                 continue
             counts["files"] += 1
             if differs:
                 files.append(found.path)
                 if len(files) == TOGETHER:
                     counts["changed_files"] += change(files, "file")
-                    files = []
+                    files.clear()
         counts["changed_files"] += change(files, "file")
-        for depth in sorted(folders, reverse=True):
-            counts["changed_folders"] += change(folders[depth], "dir")
+        left += [path for path, changes in above if changes]
+        close_left(0)
         counts["changed_folders"] += change([""], "dir")
         barrier.wait()
     return {
@@ -158,6 +171,10 @@ def _differs(data: Path, found: Found, wanted: dict[str, int], gid: int | None) 
             hint="stage under another release name with `plan.reuse: false`",
         )
     return True
+
+
+def _depth(path: str) -> int:
+    return path.count("/")
 
 
 def _other(mode: int, group: int, wanted: int, gid: int | None) -> bool:

@@ -6,6 +6,7 @@ files, and answers in the order in which it was asked. It changes nothing, and e
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import sys
@@ -34,13 +35,16 @@ def answer(root: int, path: str, threads: int) -> tuple[Any, ...]:
     except OSError as error:
         return (error.errno,)
     try:
+        own = row(os.fstat(fd))
         names, kinds, error_of_listing = names_of(fd)
         files = [name for name, kind in zip(names, kinds, strict=True) if kind == FILE]
         looked = None
         if len(files) < MANY:
             looked = tuple(columns(look(fd, files) if threads == 1 else _together(fd, files, threads)))
         number = error_of_listing.errno if error_of_listing else 0
-        return names, kinds, looked, number, row(os.fstat(fd))
+        return names, kinds, looked, number, own
+    except OSError as error:
+        return (error.errno,)
     finally:
         os.close(fd)
 
@@ -55,9 +59,13 @@ def _together(fd: int, names: Sequence[str], threads: int) -> list[Found]:
         for number in left:
             found[number] = look(fd, groups[number])
 
-    helpers = [Thread(target=work) for _ in range(min(threads, len(groups)) - 1)]
-    for helper in helpers:
-        helper.start()
+    helpers: list[Thread] = []
+    # No more threads for this account: those that are there do all of it.
+    with contextlib.suppress(RuntimeError):
+        while len(helpers) < min(threads, len(groups)) - 1:
+            helper = Thread(target=work)
+            helper.start()
+            helpers.append(helper)
     work()
     for helper in helpers:
         helper.join()

@@ -24,6 +24,7 @@ THREADS = 8
 """Of each, where calls wait."""
 ROOM = 16
 """Folders that one scout has been asked for, at most."""
+LONGEST = 4096
 
 
 def spare_cpus() -> int:
@@ -111,15 +112,18 @@ class Scouts:
         """Whether any is there."""
         return not all(one.gone for one in self._scouts)
 
-    def room(self) -> int:
-        """Folders that may be asked for now."""
+    def takes(self, path: str) -> bool:
+        """Whether that folder may be asked for now. A question that fills the socket while its scout waits
+        to be heard would be the last one: few at a time, and none of a path longer than the kernel's."""
+        if len(os.fsencode(path)) >= LONGEST:
+            return False
         for one in self._scouts:
             if len(one.asked) == ROOM and not one.gone and one.answered():
                 one.hear()
-        return sum(ROOM - len(one.asked) for one in self._scouts if not one.gone)
+        return any(len(one.asked) < ROOM for one in self._scouts if not one.gone)
 
     def ask(self, path: str) -> Ticket:
-        """Of the scout with the least to do; only while there is `room`."""
+        """Of the scout with the least to do; only where `takes` said so."""
         able = [one for one in self._scouts if not one.gone]
         return min(able, key=lambda one: len(one.asked)).ask(path)
 

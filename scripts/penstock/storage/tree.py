@@ -8,6 +8,7 @@ stagings and releases are looked at (`walk`).
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections import deque
 from functools import partial
@@ -40,15 +41,19 @@ if TYPE_CHECKING:
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Met", "descend"]
 
 AHEAD = 32
-"""Folders opened ahead in one folder; OPENED in all."""
+"""Folders listed ahead in one folder; OPENED in all."""
 OPENED = 128
 NAMES = 200_000
-"""Names held ahead, about: judged by the largest folder so far."""
+"""Names held ahead in one folder, about: judged by the largest so far."""
 BLOCK = 512
 DEPTH = 64
 """Levels of which the folders are held open; those above are opened again where they are needed."""
 LARGE = 30_000
 """Names after which scouts are worth their start, a few hundredths of a second; a tenth where calls wait."""
+
+
+_NOBODY: Row = (0,) * 9
+"""Of the first folder, which nobody meets."""
 
 
 class Names(NamedTuple):
@@ -72,11 +77,16 @@ def load(parent: int, name: str, few: int = 0) -> Names | OSError:
         fd = os.open(name, FOLDER, dir_fd=parent)
     except OSError as error:
         return error
+    try:
+        own = row(os.fstat(fd))
+    except OSError as error:
+        os.close(fd)
+        return error
     names, kinds, ended = names_of(fd)
     looked = None
     if few and kinds.count(FILE) <= few:
         looked = columns(look(fd, [item for item, kind in zip(names, kinds, strict=True) if kind == FILE]))
-    return Names(fd, names, kinds, looked, ended, row(os.fstat(fd)))
+    return Names(fd, names, kinds, looked, ended, own)
 
 
 class Loader(Calls):
@@ -88,7 +98,7 @@ class Loader(Calls):
         self.few = 0 if names_only else GROUP
         """Of folders opened ahead with so few files these are looked at too."""
         self.opened = 0
-        """Folders that are opened ahead now."""
+        """Folders that are listed ahead now."""
         self.largest = 1
         self.names = 0
         self._scouts: Scouts | None = None
@@ -171,11 +181,12 @@ class Level:
     def enter(self, name: str) -> Names | OSError:
         """The next BELOW name's folder."""
         self._entered += 1
-        loader = self._loader
-        try:
+        # Whatever keeps others from looking ahead is no news of this folder.
+        with contextlib.suppress(OSError):
             self._look_ahead()
+        try:
             loaded = self._next() if self._ahead else None
-            return loader.enter(self.fd, name) if loaded is None else loaded
+            return self._loader.enter(self.fd, name) if loaded is None else loaded
         except OSError as error:
             return error
 
@@ -184,33 +195,32 @@ class Level:
         loader, ahead = self._loader, self._ahead
         start = self._entered - 1 + len(ahead)
         folders = self._folders[start : start + AHEAD - len(ahead)]
-        room = max(NAMES // loader.largest - len(ahead), not ahead)
+        room = min(NAMES // loader.largest - len(ahead), OPENED - loader.opened)
         scouts = loader.scouts() if len(folders) + len(ahead) > 1 else None
-        if scouts is not None and scouts.able:
-            for name in folders[: min(room, scouts.room())]:
-                ahead.append(scouts.ask(self.prefix + name))
-        elif loader.waits:
-            room = max(min(room, OPENED - loader.opened), not ahead)
-            for name in folders[:room]:
-                ahead.append(loader.pool().submit(load, self.fd, name, loader.few))
-                loader.opened += 1
+        for name in folders[: max(room, not ahead)]:
+            if scouts is not None and scouts.able:
+                if not scouts.takes(path := self.prefix + name):
+                    break
+                ahead.append(scouts.ask(path))
+            elif loader.waits:
+                ahead.append(loader.submit(load, self.fd, name, loader.few))
+            else:
+                break
+            loader.opened += 1
 
     def _next(self) -> Names | OSError | None:
         """Of the first folder that others were asked to list; None when they could not."""
-        first = self._ahead.popleft()
-        loaded = first.result()
-        if isinstance(loaded, (Names, OSError)):
-            self._loader.opened -= 1
-            return loaded
-        return None if loaded is None else _told(loaded)
+        self._loader.opened -= 1
+        loaded = self._ahead.popleft().result()
+        return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _told(loaded)
 
     def rest(self) -> None:
         """Give the descriptors back until they are needed again."""
         while self._ahead:
+            self._loader.opened -= 1
             first = self._ahead.popleft()
-            if not isinstance(first, Ticket):
-                self._loader.opened -= 1
-                loaded = None if first.cancel() else first.result()
+            if not isinstance(first, Ticket) and not first.cancel():
+                loaded = first.result()
                 if isinstance(loaded, Names):
                     os.close(loaded.fd)
         if self._fd >= 0:
@@ -258,7 +268,7 @@ def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
     """
     with Loader(root, names_only=names_only) as loader:
         inside, kinds, ended = names_of(root)
-        levels = [Level(loader, Names(root, inside, kinds, None, ended, row(os.fstat(root))), "")]
+        levels = [Level(loader, Names(root, inside, kinds, None, ended, _NOBODY), "")]
         try:
             while levels:
                 level = levels[-1]

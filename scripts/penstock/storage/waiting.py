@@ -6,13 +6,15 @@ Which it is shows in the calls themselves.
 
 from __future__ import annotations
 
+import errno
+import os
 from collections import deque
 from time import perf_counter
-from typing import TYPE_CHECKING, Self, TypeVar
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
-    from concurrent.futures import ThreadPoolExecutor
+    from concurrent.futures import Future, ThreadPoolExecutor
 
     Item = TypeVar("Item")
     Answer = TypeVar("Answer")
@@ -42,8 +44,7 @@ class Calls:
     def each(self, do: Callable[[Sequence[Item]], list[Answer]], items: Sequence[Item]) -> list[Answer]:
         """`do` of all items, some at a time; its answers in the items' order. Raises what `do` raises."""
         if self.waits:
-            pool = self.pool()
-            groups = [pool.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
+            groups = [self.submit(do, items[at : at + GROUP]) for at in range(0, len(items), GROUP)]
             return [answer for group in groups for answer in group.result()]
         answers: list[Answer] = []
         for at in range(min(LOOKS, len(items))):
@@ -53,12 +54,16 @@ class Calls:
         rest = items[LOOKS:]
         return answers + (self.each(do, rest) if self.waits and rest else do(rest))
 
-    def pool(self) -> ThreadPoolExecutor:
+    def submit(self, do: Callable[..., Answer], *arguments: Any) -> Future[Answer]:
+        """To be done by one of the threads. Raises OSError when there can be none."""
         if self._pool is None:
             from concurrent.futures import ThreadPoolExecutor
 
             self._pool = ThreadPoolExecutor(THREADS, thread_name_prefix="calls")
-        return self._pool
+        try:
+            return self._pool.submit(do, *arguments)
+        except RuntimeError as error:
+            raise OSError(errno.EAGAIN, f"{os.strerror(errno.EAGAIN)} ({error})") from None
 
     def close(self) -> None:
         if self._pool is not None:
