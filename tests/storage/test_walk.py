@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import resource
 import signal
@@ -40,7 +41,9 @@ def helpers() -> set[int]:
     """Processes that this one started and did not collect."""
     found = set()
     for task in Path("/proc/self/task").iterdir():
-        found |= set(map(int, (task / "children").read_text().split()))
+        # A thread of the walk may end between its name and its children, of which it has none.
+        with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+            found |= set(map(int, (task / "children").read_text().split()))
     return found
 
 
