@@ -11,7 +11,6 @@ import json
 import os
 import time
 from dataclasses import asdict
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,13 +21,9 @@ from penstock.core.model import Entry
 from penstock.sources.opening import open_source
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
     from penstock.sources.port import Source
-
-
-# As the plan makes its rows.
-_entry: Callable[[tuple[object, ...]], Entry] = partial(tuple.__new__, Entry)
 
 
 def main() -> int:
@@ -73,9 +68,16 @@ def _list(source: Source, path: Path) -> int:
 
 
 def _entries(source: Source) -> Iterator[Entry]:
+    from penstock.formats.tables import tuples
+
     for batch in source.list():
-        for key, size, token, modified_ns, version, checksum in batch:
-            yield _entry((key, key, size, token, modified_ns, 0, version, checksum, -1, 0, size, ""))
+        yield from tuples(
+            Entry,
+            (
+                (key, key, size, token, modified_ns, 0, version, checksum, -1, 0, size, "")
+                for key, size, token, modified_ns, version, checksum in batch
+            ),
+        )
 
 
 def _copy(

@@ -72,20 +72,21 @@ def test_a_tail_of_zeros_is_a_torn_end(tmp_path: Path) -> None:
     assert sorted(journal.replay(tmp_path, SHARD)) == list(range(5))
 
 
-def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
-    path = written(tmp_path, range(5))
+def damaged_behind_its_header(folder: Path) -> None:
+    path = written(folder, range(5))
     raw = bytearray(path.read_bytes())
     raw[raw.index(b"\n") + 12] ^= 1
     path.write_bytes(raw)
+
+
+def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
+    damaged_behind_its_header(tmp_path)
     with pytest.raises(FailedError, match="damaged"):
         journal.replay(tmp_path, SHARD)
 
 
 def test_whose_a_journal_is_comes_before_what_is_wrong_with_it(tmp_path: Path) -> None:
-    path = written(tmp_path, range(5))
-    raw = bytearray(path.read_bytes())
-    raw[raw.index(b"\n") + 12] ^= 1
-    path.write_bytes(raw)
+    damaged_behind_its_header(tmp_path)
     with pytest.raises(FailedError, match="another shard"):
         journal.replay(tmp_path, "sha256:other")
 

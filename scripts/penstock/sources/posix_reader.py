@@ -13,6 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.storage.beneath import FOLDER
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -20,7 +21,6 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry
 
 ROOT = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 # O_NONBLOCK: a FIFO that took a file's name meanwhile must not hang the open.
 FILE = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOCTTY
 FOLDERS_KEPT = 128

@@ -15,7 +15,7 @@ from collections import OrderedDict
 
 from penstock.storage import libc
 
-_PATH_MAX = 4096
+PATH_MAX = 4096
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _openat2_works = True
@@ -26,7 +26,7 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
     an empty, `.` or `..` component is EINVAL. Raises OSError."""
     global _openat2_works
     parts = _parts(path)
-    if _openat2_works and len(os.fsencode(path)) < _PATH_MAX:
+    if _openat2_works and len(os.fsencode(path)) < PATH_MAX:
         while True:
             try:
                 return libc.openat2(root_fd, path, flags | os.O_NOFOLLOW, mode)

@@ -61,9 +61,8 @@ def group_id(policy: PermissionsConfig) -> int | None:
 
 
 def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str, Any]:
-    """Give everything in a staging's `data`, and `data` itself, its final mode and group, the deepest
-    folders last but before those that hold them. Only what differs is touched, and looked at again.
-    Returns counts.
+    """Give everything in a staging's `data`, and `data` itself, its final mode and group, each
+    folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
 
     Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
     was set, or that is neither a file nor a folder, or a file with further links that would have to be

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import wire
 from penstock.core.helper import start
+from penstock.storage.beneath import PATH_MAX
 
 if TYPE_CHECKING:
     import subprocess
@@ -24,7 +25,6 @@ THREADS = 8
 """Of each, where calls wait."""
 ROOM = 16
 """Folders that one scout has been asked for, at most."""
-LONGEST = 4096
 
 
 def spare_cpus() -> int:
@@ -46,6 +46,10 @@ class Ticket:
         while not self.settled:
             self._scout.hear()
         return self.answer
+
+    def cancel(self) -> bool:
+        """Nobody asks for the result any more: an answer that comes holds nothing open."""
+        return True
 
 
 class Scout:
@@ -115,7 +119,7 @@ class Scouts:
     def takes(self, path: str) -> bool:
         """Whether that folder may be asked for now. A question that fills the socket while its scout waits
         to be heard would be the last one: few at a time, and none of a path longer than the kernel's."""
-        if len(os.fsencode(path)) >= LONGEST:
+        if len(os.fsencode(path)) >= PATH_MAX:
             return False
         for one in self._scouts:
             if len(one.asked) == ROOM and not one.gone and one.answered():

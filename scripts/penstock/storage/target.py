@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
-from penstock.storage.beneath import set_owner_mode
+from penstock.storage.beneath import FOLDER, set_owner_mode
 from penstock.storage.durable import fsync_dir
 from penstock.storage.failures import printable, storage_error
 
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
 
-_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _POINTER = re.compile(r"releases/([^/]+)")
 
 
@@ -158,7 +157,7 @@ def leads(layout: DatasetLayout) -> bool:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, _FOLDER)
+    return os.open(path, FOLDER)
 
 
 def _make(path: Path, mode: int) -> None:

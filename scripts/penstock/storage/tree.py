@@ -29,7 +29,6 @@ from penstock.storage.looking import (
     part,
     row,
 )
-from penstock.storage.scouts import Scouts, Ticket
 from penstock.storage.waiting import GROUP, Calls
 
 if TYPE_CHECKING:
@@ -37,6 +36,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.storage.looking import Row
+    from penstock.storage.scouts import Scouts, Ticket
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Met", "descend"]
 
@@ -119,6 +119,9 @@ class Loader(Calls):
         """Once the tree is seen to be large."""
         large = self.names >= (LARGE // 10 if self.waits else LARGE)
         if self._scouts is None and large and not self.names_only:
+            # Not loaded by workers, which know of trees by their source.
+            from penstock.storage.scouts import Scouts
+
             self._scouts = Scouts(self.root, waits=self.waits)
         return self._scouts
 
@@ -219,7 +222,7 @@ class Level:
         while self._ahead:
             self._loader.opened -= 1
             first = self._ahead.popleft()
-            if not isinstance(first, Ticket) and not first.cancel():
+            if not first.cancel():
                 loaded = first.result()
                 if isinstance(loaded, Names):
                     os.close(loaded.fd)
