@@ -37,7 +37,11 @@ def load(size: int, rows: int) -> Load:
         (load(0, 20_000_000), 4, 1000, 40, "shard_files"),
         (load(100 * TIB, 100_000), 4, 10, 10, "array of the cluster"),
         (load(100 * TIB, 7), 4, 1000, 7, "one for each row"),
-        (Load(0, 0, 0), 0, 0, 1, "less work"),
+        (load(0, 400_000), 4, 1000, 3, "one for each 32 GiB"),
+        (load(TIB, 100_000), 1, 1000, 1, "one element runs at a time"),
+        (load(5 * TIB, 100_000), 1, 1000, 5, "shard_bytes"),
+        (load(TIB, 1_000_001), 1, 1000, 3, "shard_files"),
+        (Load(0, 0, 0), 0, 0, 1, "one element"),
     ],
 )
 def test_the_number_of_shards(given_load: Load, slots: int, max_array: int, shards: int, why: str) -> None:

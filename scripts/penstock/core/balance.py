@@ -16,12 +16,13 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
 
-MIB = 1 << 20
+KIB = 1 << 10
 GIB = 1 << 30
 
-FILE_COST = MIB
+FILE_COST = 256 * KIB
 """What opening, creating, syncing, renaming and reading back a file costs, in bytes moved in the
-same time: a node that moves 1 to 2 GB/s makes one to two thousand files a second."""
+same time. Measured: a node of two cores moves 1 to 2 GB/s, and makes five to six thousand small
+files a second where each metadata call waits for half a millisecond (docs/design.md)."""
 REUSED_SHARE = 2
 """A linked file is not copied but read back all the same: half of the work of its bytes."""
 ELEMENT_COST = 32 * GIB
@@ -69,6 +70,7 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
 
     | the rows                          | shards                                        |
     |-----------------------------------|-----------------------------------------------|
+    | whatever they are, with one slot  | 1: a further one would only begin later       |
     | less than two elements are worth  | 1                                             |
     | enough for every slot             | PER_SLOT for each slot                        |
     | in between                        | one for each ELEMENT_COST, full rounds        |
@@ -77,8 +79,10 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
     """
     slots, max_array = max(1, slots), max(1, max_array)
     worth = load.cost // ELEMENT_COST
-    wanted = max(1, min(worth, slots * PER_SLOT))
-    if wanted == 1:
+    wanted = max(1, min(worth, slots * PER_SLOT)) if slots > 1 else 1
+    if slots == 1:
+        why = "one element runs at a time"
+    elif wanted == 1:
         why = f"less work than two elements are worth ({_gib(2 * ELEMENT_COST)} of bytes and file costs)"
     elif wanted < slots * PER_SLOT:
         why = f"one for each {_gib(ELEMENT_COST)} of bytes and file costs"
