@@ -11,6 +11,7 @@ from tests.support.published import damage, data_of, flip, writable
 
 from penstock.core.findings import from_json
 from penstock.errors import FindingsError
+from penstock.formats.columns import Files
 from penstock.formats.manifest import ManifestWriter, read_manifest
 from penstock.steps import auditing, auditplan, repairing
 from penstock.storage import durable
@@ -172,7 +173,7 @@ def test_a_forged_record_is_noticed(staged: Context) -> None:
     records = [r for batch in read_manifest(release / "manifest.parquet") for r in batch]
     records[1] = records[1]._replace(digest="xxh3_128:" + "0" * 32)
     with writable(release), ManifestWriter(release / "manifest.parquet") as writer:
-        writer.add(records)
+        writer.add(Files.of(records))
         digest = writer.finish()
     # Its digest alone says it.
     assert auditing.run(staged, "data")["counts"] == {"manifest": 1}

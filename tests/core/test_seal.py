@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Record
-from penstock.core.seal import SEALED_FIELDS, Tree, canonical, included, leaf, proof
+from penstock.core.seal import SEALED_FIELDS, Tree, canonical, included, leaf, leaves, proof
 
 RECORD = Record(
     "a/b", 10, "xxh3_128:00", 7, "a/b", "token", "", 0, "full", "crc64nvme:full:00", "cold", "direct",
@@ -29,11 +29,14 @@ def naive(leaves: list[bytes]) -> bytes:
 
 
 @settings(deadline=None, max_examples=60)
-@given(st.lists(st.binary(max_size=6), max_size=70))
-def test_the_streamed_root_is_that_of_the_rfc(records: list[bytes]) -> None:
+@given(st.lists(st.binary(max_size=6), max_size=70), st.lists(st.integers(0, 40), max_size=5))
+def test_the_streamed_root_is_that_of_the_rfc(records: list[bytes], sizes: list[int]) -> None:
     tree = Tree()
-    for record in records:
-        tree.add(record)
+    at = 0
+    for size in sizes:
+        tree.extend([leaf(record) for record in records[at : at + size]])
+        at += size
+    tree.extend([leaf(record) for record in records[at:]])
     assert tree.root() == f"sha256:{naive(records).hex()}"
     assert tree.count == len(records)
 
@@ -43,8 +46,7 @@ def test_the_streamed_root_is_that_of_the_rfc(records: list[bytes]) -> None:
 def test_every_record_is_proven_and_no_other(records: list[bytes], data: st.DataObject) -> None:
     index = data.draw(st.integers(0, len(records) - 1))
     tree = Tree()
-    for record in records:
-        tree.add(record)
+    tree.extend([leaf(record) for record in records])
     way = proof([leaf(r) for r in records], index)
     assert included(records[index], index, len(records), way, tree.root())
     assert not included(records[index] + b"x", index, len(records), way, tree.root())
@@ -73,18 +75,19 @@ _NAMES = frozenset({"path", "key", "token", "version"})
 _NUMBER = st.integers(-(2**63), 2**63)
 
 
-@settings(deadline=None, max_examples=300)
-@given(
-    st.builds(
-        Record,
-        *[
-            _NUMBER if isinstance(value, int) else _NAME if name in _NAMES else _TEXT
-            for name, value in zip(Record._fields[:17], RECORD, strict=False)
-        ],
-        parts=st.binary(max_size=3),
-        digests=_TEXT,
-    )
+RECORDS = st.builds(
+    Record,
+    *[
+        _NUMBER if isinstance(value, int) else _NAME if name in _NAMES else _TEXT
+        for name, value in zip(Record._fields[:17], RECORD, strict=False)
+    ],
+    parts=st.binary(max_size=3),
+    digests=_TEXT,
 )
+
+
+@settings(deadline=None, max_examples=300)
+@given(RECORDS)
 def test_canonical_bytes_are_the_netstrings_of_the_fields(record: Record) -> None:
     values = [getattr(record, name) for name in SEALED_FIELDS]
     raw = [
@@ -92,6 +95,27 @@ def test_canonical_bytes_are_the_netstrings_of_the_fields(record: Record) -> Non
         for value in values
     ]
     assert canonical(record) == b"".join(b"%d:%b," % (len(value), value) for value in raw)
+
+
+def _changed(fields: dict[str, Any]) -> Record:
+    return RECORD._replace(**fields)
+
+
+LIKE = st.fixed_dictionaries(
+    {
+        "path": st.text("a%\xe9\udcff", max_size=3),
+        "size": st.integers(0, 9),
+        "method": st.text("%d", max_size=2),
+    },
+    optional={"parts": st.just(b"p"), "version": st.text("%", max_size=2), "modified_ns": _NUMBER},
+)
+
+
+@settings(deadline=None, max_examples=200)
+@given(st.lists(RECORDS, max_size=4) | st.lists(LIKE.map(_changed), max_size=9))
+def test_leaves_by_columns_are_those_of_each_record(records: list[Record]) -> None:
+    columns = {name: [getattr(record, name) for record in records] for name in Record._fields}
+    assert leaves(columns) == [leaf(canonical(record)) for record in records]
 
 
 def test_fields_cannot_run_into_each_other() -> None:

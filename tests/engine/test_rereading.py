@@ -6,13 +6,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.engine_runs import ShardRun, make_tree, rewrite, shard_run
+from tests.support.records import rows_of
 
 from penstock.config.model import VerifyConfig
 from penstock.engine import journal
 from penstock.engine.checks import tree_digest
 from penstock.engine.rereading import storage_grade, to_be_read
 from penstock.errors import InterruptedRunError
-from penstock.formats.records import read_records
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -29,7 +29,7 @@ def run(tmp_path: Path) -> ShardRun:
 
 
 def records(run: ShardRun) -> list[SeenRow]:
-    return [one for batch in read_records(run.folder / "records.parquet") for one in batch]
+    return rows_of(run.folder / "records.parquet")
 
 
 def damage(path: Path, at: int = 10) -> None:

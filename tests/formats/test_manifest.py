@@ -11,7 +11,8 @@ import xxhash
 
 from penstock.core.model import Record
 from penstock.errors import FailedError
-from penstock.formats import tables
+from penstock.formats import manifest
+from penstock.formats.columns import Files
 from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
 
 if TYPE_CHECKING:
@@ -42,11 +43,11 @@ def record(path: str, size: int = 1) -> Record:
 
 
 def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "GROUP", 10)
+    monkeypatch.setattr(manifest, "GROUP", 10)
     records = [record(f"p{i:03d}") for i in range(57)] + [record("odd\n\udcff", 1 << 60)]
     with ManifestWriter(tmp_path / "m") as writer:
         for at in range(0, len(records), 7):
-            writer.add(records[at : at + 7])
+            writer.add(Files.of(records[at : at + 7]))
         assert not (tmp_path / "m").exists()
         digest = writer.finish()
     assert [r for batch in read_manifest(tmp_path / "m", rows=5) for r in batch] == records
@@ -56,9 +57,9 @@ def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.Monk
 
 def test_nothing_is_left_of_one_that_was_not_closed(tmp_path: Path) -> None:
     with ManifestWriter(tmp_path / "m") as writer:
-        writer.add([record("a")])
+        writer.add(Files.of([record("a")]))
     with ChecksumFile(tmp_path / "s", algorithm="sha256") as sums:
-        sums.add("00", "a")
+        sums.add(["00"], ["a"])
     assert os.listdir(tmp_path) == []
 
 
@@ -72,12 +73,18 @@ def made(tmp_path: Path, names: list[str], algorithm: str) -> tuple[Path, Checks
     data = tmp_path / "data"
     data.mkdir()
     path = tmp_path / f"manifest.{algorithm}"
+    digests = []
+    for name in names:
+        content = os.fsencode(name)
+        (data / name).write_bytes(content)
+        hexadecimal = xxhash.xxh3_128_hexdigest(content) if algorithm == "xxh3_128" else ""
+        digests.append(hexadecimal or sha256(content).hexdigest())
     with ChecksumFile(path, algorithm=algorithm) as sums:
-        for name in names:
-            content = os.fsencode(name)
-            (data / name).write_bytes(content)
-            hexadecimal = xxhash.xxh3_128_hexdigest(content) if algorithm == "xxh3_128" else ""
-            sums.add(hexadecimal or sha256(content).hexdigest(), name)
+        # Together, and one by one.
+        half = len(names) // 2
+        sums.add(digests[:half], names[:half])
+        for digest, name in zip(digests[half:], names[half:], strict=True):
+            sums.add([digest], [name])
         sums.close()
     return path, sums
 

@@ -3,9 +3,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.records import rows_of
 
 from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
+from penstock.formats.columns import Files
 from penstock.formats.records import RecordWriter, SeenRow, extend_shard, read_records, write_records
 from penstock.formats.shards import write_shard
 
@@ -44,14 +46,13 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     rows = [row(0, odd), *(row(i, part=i % 3 - 1) for i in range(1, 20_000))]
     path = tmp_path / "r.parquet"
     assert write_records(path, rows).startswith("sha256:")
-    batches = list(read_records(path))
-    assert max(map(len, batches)) <= 8192
-    assert [one for batch in batches for one in batch] == rows
+    assert max(map(len, read_records(path))) <= 8192
+    assert rows_of(path) == rows
 
 
 def test_no_rows_are_a_file_too(tmp_path: Path) -> None:
     write_records(tmp_path / "r.parquet", [])
-    assert [one for batch in read_records(tmp_path / "r.parquet") for one in batch] == []
+    assert rows_of(tmp_path / "r.parquet") == []
 
 
 def test_the_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -70,6 +71,23 @@ def test_the_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
     assert not path.exists()
     writer.finish()
     assert path.exists()
+
+
+def test_whole_files_come_together_and_parts_apart(tmp_path: Path) -> None:
+    path = tmp_path / "r.parquet"
+    write_records(path, [row(i, part=max(-1, i - 5)) for i in range(8)])
+    whole, parts = read_records(path)
+    assert isinstance(whole, Files)
+    assert whole["size"] == [0, 10, 20, 30, 40]
+    assert isinstance(parts, list)
+    assert [one.part for one in parts] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("order", [[1], [0, 2], [0, 1, 1], [0, 2, 1]])
+def test_rows_that_do_not_run_on_are_refused(tmp_path: Path, order: list[int]) -> None:
+    write_records(tmp_path / "r.parquet", [row(i) for i in order])
+    with pytest.raises(FailedError, match="not in order"):
+        list(read_records(tmp_path / "r.parquet"))
 
 
 def test_something_else_is_refused(tmp_path: Path) -> None:
@@ -95,4 +113,4 @@ def test_a_shard_is_extended_as_if_row_by_row(tmp_path: Path) -> None:
         return dict(zip(names, map(list, values), strict=True))
 
     extend_shard(tmp_path / "r.parquet", tmp_path / "s.parquet", columns)
-    assert [one for batch in read_records(tmp_path / "r.parquet") for one in batch] == rows
+    assert rows_of(tmp_path / "r.parquet") == rows

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import os
+from itertools import groupby
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -8,14 +9,17 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
 from penstock.config.model import VerifyConfig
-from penstock.core.model import Claim, Entry, Record
+from penstock.core.model import Claim, Entry, Listed, Record
 from penstock.core.runs import PlanInfo
 from penstock.engine.checks import combine
 from penstock.errors import FailedError
+from penstock.formats.columns import Files
+from penstock.formats.listing import ListingWriter, read_columns
 from penstock.formats.records import SeenRow
 from penstock.steps import permissions, publishing, receipts, runbook, verifying
-from penstock.steps.closing import Deviations, close
+from penstock.steps.closing import close
 from penstock.steps.evidence import beyond, required, unprovable
+from penstock.steps.standing import Deviations
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -46,8 +50,20 @@ def closed(
     size = sum(e.size for e in entries)
     plan = PlanInfo("run", "release", None, len(entries), size, 0, 0, 0, (), PART, 0)
     deviations = Deviations()
-    wholes = list(close(plan, [entries], iter(rows), data, lambda _: claims, deviations))
-    return [w.record for w in wholes], deviations
+    listing = data.parent / "listing.parquet"
+    with ListingWriter(listing) as writer:
+        listed = [Listed(e.key, e.size, e.token, e.modified_ns, e.version, e.checksum) for e in entries]
+        writer.add(listed, paths=[e.path for e in entries])
+        writer.close()
+    some = close(plan, read_columns(listing), together(rows), data, lambda _: claims, deviations)
+    return [record for files, _ in some for record in files.records()], deviations
+
+
+def together(rows: Sequence[tuple[int, SeenRow]]) -> Iterator[tuple[int, Files | list[SeenRow]]]:
+    """As they are read of the shards' files."""
+    for (shard, whole), run in groupby(rows, lambda one: (one[0], one[1].part < 0)):
+        some = [row for _, row in run]
+        yield shard, Files.of([row.record for row in some]) if whole else some
 
 
 @pytest.fixture
@@ -248,11 +264,14 @@ def test_files_that_can_never_be_proven(
 
 def test_evidence_counts_by_grade_and_tells_the_weakest(data: Path) -> None:
     evidence = required(VerifyConfig(source_checksum="require"), direct=True)
-    assert evidence.add(seen(data, "a-b", source_grade="full")) == ""
-    assert evidence.add(seen(data, "a/x", source_grade="etag-md5")) == ""
-    assert "no checksum of its source" in evidence.add(seen(data, "a/x", source_grade="size"))
-    assert "required is cold" in evidence.add(seen(data, "q/r", storage_grade="reread", source_grade="full"))
-    assert evidence.add(seen(data, "z", storage_grade="written")) == "", "an empty file proves itself"
+    strong = [seen(data, "a-b", source_grade="full"), seen(data, "a/x", source_grade="etag-md5")]
+    assert evidence.add(Files.of(strong)) == []
+    empty = seen(data, "z", storage_grade="written")  # it proves itself
+    weak = [seen(data, "a/x"), seen(data, "q/r", storage_grade="reread", source_grade="full"), empty]
+    assert evidence.add(Files.of(weak)) == [
+        ("a/x", "no checksum of its source proved it"),
+        ("q/r", "reread (direct), required is cold"),
+    ]
     told = evidence.to_json()
     assert told["source"]["full"] == {"files": 2, "bytes": 13}
     assert told["weakest_storage"] == {"grade": "written", "files": 1, "bytes": 0}

@@ -11,6 +11,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 from penstock.config.model import PermissionsConfig, PlanConfig
 from penstock.core.model import Entry, Record
 from penstock.errors import NoSpaceError, PreflightError
+from penstock.formats.columns import Files
 from penstock.formats.listing import read_listing
 from penstock.formats.manifest import ManifestWriter
 from penstock.formats.shards import read_shard
@@ -137,15 +138,14 @@ def publish(context: Context, release: str, run: str) -> None:
     folder.mkdir()
     entries = [entry for batch in read_listing(layout.run(run).listing) for entry in batch]
     writer = ManifestWriter(folder / "manifest.parquet")
-    writer.add(
-        [
-            Record(
-                e.path, e.size, f"xxh3_128:{n:032x}", e.modified_ns, e.key, e.token, e.version, e.source,
-                "size", "", "cold", "direct", "h", "h", "a", 1, 1,
-            )
-            for n, e in enumerate(entries)
-        ]
-    )  # fmt: skip
+    records = [
+        Record(
+            e.path, e.size, f"xxh3_128:{n:032x}", e.modified_ns, e.key, e.token, e.version, e.source,
+            "size", "", "cold", "direct", "h", "h", "a", 1, 1,
+        )
+        for n, e in enumerate(entries)
+    ]  # fmt: skip
+    writer.add(Files.of(records))
     writer.finish()
     (folder / "release.json").write_text(json.dumps({"run": run}))
     layout.current.unlink(missing_ok=True)

@@ -13,7 +13,7 @@ from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, content, go, staging
 
 from penstock.config.model import VerifyConfig
-from penstock.core.seal import Tree, canonical
+from penstock.core.seal import Tree, canonical, leaf
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.steps import publishing, receipts, reporting, runbook, status, verifying
@@ -69,8 +69,7 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
     records = [r for batch in read_manifest(release / "manifest.parquet") for r in batch]
     assert [os.fsencode(r.path) for r in records] == sorted(map(os.fsencode, FILES))
     sums = Tree()
-    for record in records:
-        sums.add(canonical(record))
+    sums.extend([leaf(canonical(record)) for record in records])
     assert seal["records"]["root"] == sums.root()
     assert (seal["files"], seal["bytes"]) == (len(FILES), sum(map(len, FILES.values())))
     assert seal["giants"] == 1

@@ -98,15 +98,25 @@ def _canonical(column: pa.Array, rows: int, *, number: bool) -> Iterator[memoryv
 
 def read_listing(path: Path) -> Iterator[list[Entry]]:
     """The listing as whole entries, in order, in batches of at most 8,192. Raises FailedError."""
-    hint = f"if it is damaged, remove {path.parent}: the same command makes it anew"
-    for batch in read_batches(path, KIND, hint=hint):
-        paths, keys, sizes, tokens, modified, sources, versions, checksums = (
-            column.to_pylist() if name in _NUMBERS else strings(column)
-            for name, column in zip(COLUMNS, batch.columns, strict=True)
-        )
-        n = len(paths)
-        columns = (
-            paths, keys, sizes, tokens, modified, sources, versions, checksums,
-            [-1] * n, [0] * n, sizes, [""] * n,
-        )  # fmt: skip
-        yield tuples(Entry, zip(*columns, strict=True))
+    return map(entries, read_columns(path))
+
+
+def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
+    """The same, as it is stored: the columns `COLUMNS`."""
+    return read_batches(
+        path, KIND, hint=f"if it is damaged, remove {path.parent}: the same command makes it anew"
+    )
+
+
+def entries(batch: pa.RecordBatch) -> list[Entry]:
+    """Rows of a listing."""
+    paths, keys, sizes, tokens, modified, sources, versions, checksums = (
+        column.to_pylist() if name in _NUMBERS else strings(column)
+        for name, column in zip(COLUMNS, batch.columns, strict=True)
+    )
+    n = len(paths)
+    columns = (
+        paths, keys, sizes, tokens, modified, sources, versions, checksums,
+        [-1] * n, [0] * n, sizes, [""] * n,
+    )  # fmt: skip
+    return tuples(Entry, zip(*columns, strict=True))

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from penstock.core.model import Record
-from penstock.formats.tables import BATCH, RowWriter, TableWriter, read_batches, strings, texts, tuples
+from penstock.formats.columns import Files
+from penstock.formats.tables import BATCH, GROUP, OnTable, TableWriter, read_batches, strings
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -36,32 +37,60 @@ SCHEMA = pa.schema(
 )
 
 
-class ManifestWriter(RowWriter[Record]):
+class ManifestWriter(OnTable):
     """Writes `manifest.parquet`; `finish` makes it durable and gives it its name."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
-        super().__init__(
-            TableWriter(
-                path,
-                SCHEMA,
-                KIND,
-                mode=mode,
-                use_dictionary=["source_grade", "storage_grade", "method", "written_host", "verified_host"],
-                column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-            )
+        self._table = TableWriter(
+            path,
+            SCHEMA,
+            KIND,
+            mode=mode,
+            use_dictionary=["source_grade", "storage_grade", "method", "written_host", "verified_host"],
+            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
         )
+        self._waiting: list[pa.RecordBatch] = []
+        self._rows = 0
 
-    def _columns(self, rows: Sequence[Record]) -> list[pa.Array]:
-        return [
-            texts(column) if field.name in _NAMES else pa.array(column, field.type)
-            for field, column in zip(SCHEMA, zip(*rows, strict=True), strict=True)
-        ]
+    def add(self, files: Files) -> None:
+        """Records in the file's order. Raises NoSpaceError, FailedError."""
+        columns = [_stored(field, files) for field in SCHEMA]
+        self._waiting.append(pa.record_batch(columns, schema=SCHEMA))
+        self._rows += len(files)
+        while self._rows >= GROUP:
+            self._group(GROUP)
+
+    def finish(self) -> str:
+        """The file is whole and durable under its name; returns its `sha256:<hex>`."""
+        if self._rows:
+            self._group(self._rows)
+        return self._table.close()
+
+    def _group(self, rows: int) -> None:
+        waiting = pa.Table.from_batches(self._waiting)
+        self._table.write([column.combine_chunks() for column in waiting.slice(0, rows).columns])
+        self._waiting = waiting.slice(rows).to_batches()
+        self._rows -= rows
+
+
+def _stored(field: pa.Field, files: Files) -> pa.Array:
+    stored = files.stored(field.name)
+    if field.type == stored.type:
+        return stored
+    # Text is seen as such, not cast: a cast loads pyarrow.compute.
+    if pa.types.is_string(field.type):
+        return stored.view(field.type)
+    return pa.array(files[field.name], field.type)
 
 
 def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
     """The records of a manifest in batches. Raises FailedError for a missing or damaged file."""
-    for batch in read_columns(path, Record._fields, rows=rows):
-        yield tuples(Record, batch)
+    return (files.records() for files in read_files(path, rows=rows))
+
+
+def read_files(path: Path, *, rows: int = BATCH) -> Iterator[Files]:
+    """The same, field by field."""
+    return map(Files, read_batches(path, KIND, batch=rows))
 
 
 def read_columns(
@@ -86,11 +115,24 @@ class ChecksumFile:
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:
         self._file = _Growing(path, mode)
+        self.algorithm = algorithm
         self._always = algorithm != "xxh3_128"
         self.lines = 0
         self.escaped = 0
 
-    def add(self, hexadecimal: str, path: str) -> None:
+    def add(self, hexadecimals: Sequence[str], paths: Sequence[str]) -> None:
+        """A line for each path, with its digest."""
+        pairs = list(zip(hexadecimals, paths, strict=True))
+        lines = os.fsencode("".join([f"{hexadecimal}  data/{path}\n" for hexadecimal, path in pairs]))
+        plain = not self._always or not (b"\\" in lines or b"\r" in lines)
+        if plain and lines.count(b"\n") == len(pairs):
+            self._file.stream.write(lines)
+            self.lines += len(pairs)
+            return
+        for hexadecimal, path in pairs:
+            self._add(hexadecimal, path)
+
+    def _add(self, hexadecimal: str, path: str) -> None:
         name = b"data/" + os.fsencode(path)
         marker = b""
         special = b"\n" in name or (self._always and (b"\\" in name or b"\r" in name))

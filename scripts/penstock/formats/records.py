@@ -6,14 +6,16 @@ their own here; publish joins them into the manifest's records.
 
 from __future__ import annotations
 
-from itertools import islice
+from itertools import groupby, islice
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
 
 from penstock.core.model import Entry, Record
+from penstock.errors import FailedError
+from penstock.formats.columns import RECORD, Files, column
 from penstock.formats.shards import KIND as SHARD
-from penstock.formats.tables import GROUP, RowWriter, TableWriter, read_batches, strings, texts, tuples
+from penstock.formats.tables import GROUP, RowWriter, TableWriter, read_batches, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,8 +23,6 @@ if TYPE_CHECKING:
 
 KIND = "records 1"
 _PLACE = ("row", "part", "offset", "length")
-_NUMBERS = frozenset({"size", "modified_ns", "source", "mtime_ns", "ctime_ns", *_PLACE})
-_RAW = frozenset({"parts"})
 # Few different values: a dictionary makes them almost free.
 _REPEATED = [
     "version",
@@ -38,9 +38,7 @@ _REPEATED = [
     "part",
 ]
 _NAMES = (*_PLACE, *Record._fields)
-_SCHEMA = pa.schema(
-    [pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False) for name in _NAMES]
-)
+_SCHEMA = pa.schema([*(pa.field(name, pa.int64(), nullable=False) for name in _PLACE), *RECORD])
 
 
 class SeenRow(NamedTuple):
@@ -69,8 +67,10 @@ class RecordWriter(RowWriter[SeenRow]):
         )
 
     def _columns(self, rows: Sequence[SeenRow]) -> list[pa.Array]:
-        columns = zip(*((*row[:4], *row[4]) for row in rows), strict=True)
-        return [_column(name, values) for name, values in zip(_NAMES, columns, strict=True)]
+        *places, records = zip(*rows, strict=True)
+        files = Files.of(records)
+        stored = [pa.array(values, pa.int64()) for values in places]
+        return [*stored, *(files.stored(name) for name in Record._fields)]
 
     def add_table(self, columns: Sequence[pa.Array]) -> None:
         """One row group, column by column in the file's order; not to be mixed with `add`."""
@@ -104,7 +104,7 @@ def extend_shard(
                     if name == "row"
                     else have[name]
                     if name in have
-                    else _column(name, more[name])
+                    else column(name, more[name])
                     for name in _NAMES
                 ]
             )
@@ -112,19 +112,26 @@ def extend_shard(
         writer.finish()
 
 
-def _column(name: str, values: Sequence[object]) -> pa.Array:
-    if name in _NUMBERS:
-        return pa.array(values, pa.int64())
-    return pa.array(values, pa.binary()) if name in _RAW else texts(values)  # type: ignore[arg-type]
-
-
-def read_records(path: Path) -> Iterator[list[SeenRow]]:
-    """The rows in order, in batches of at most 8,192. Raises FailedError."""
+def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
+    """The rows in order, at most 8,192 at a time: neighbours that are whole files, or parts of giants.
+    Raises FailedError, also where their numbers do not run on from 0."""
+    count = 0
     for batch in read_batches(path, KIND):
-        columns = [
-            column.to_pylist() if name in _NUMBERS or name in _RAW else strings(column)
-            for name, column in zip(_NAMES, batch.columns, strict=True)
-        ]
-        place = len(_PLACE)
-        records = tuples(Record, zip(*columns[place:], strict=True))
-        yield tuples(SeenRow, zip(*columns[:place], records, strict=True))
+        if batch["row"].to_pylist() != list(range(count, count + batch.num_rows)):
+            raise FailedError("a shard's records are not in order", where=str(path))
+        count += batch.num_rows
+        parts = batch["part"].to_pylist()
+        if parts.count(-1) == len(parts):
+            yield Files(batch)
+            continue
+        start = 0
+        for whole, run in groupby(parts, (-1).__eq__):
+            length = len(list(run))
+            some = batch.slice(start, length)
+            yield Files(some) if whole else _rows(some)
+            start += length
+
+
+def _rows(batch: pa.RecordBatch) -> list[SeenRow]:
+    places = (batch[name].to_pylist() for name in _PLACE)
+    return tuples(SeenRow, zip(*places, Files(batch).records(), strict=True))

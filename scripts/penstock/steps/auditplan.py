@@ -12,9 +12,9 @@ from penstock.core import runs
 from penstock.core.balance import Cut, Load, decide
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry
-from penstock.core.seal import Tree, canonical
+from penstock.core.seal import Tree, leaves
 from penstock.errors import FailedError, FindingsError
-from penstock.formats.manifest import read_columns, read_manifest
+from penstock.formats.manifest import read_columns, read_files
 from penstock.formats.shards import ShardWriter
 from penstock.steps import receipts
 from penstock.storage import clearing, durable
@@ -103,9 +103,8 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
         return why
     tree = Tree()
     try:
-        for batch in read_manifest(folder / MANIFEST):
-            for record in batch:
-                tree.add(canonical(record))
+        for files in read_files(folder / MANIFEST):
+            tree.extend(leaves(files))
     except FailedError as error:
         return [*why, f"{MANIFEST}: {error.why or error.what}"]
     sealed = seal.get("records", {})

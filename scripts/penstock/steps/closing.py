@@ -1,162 +1,170 @@
 """The closing walk: listing = records = tree, in one pass over three streams in the same order.
 
-Nothing is gathered in memory but what deviates. A giant's parts become one record here.
+Nothing is gathered in memory but what deviates. A giant's parts become one record here. Whole files are
+compared column by column, since nearly all are as they should be; one by one only where they are not.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from operator import lt
 from os import fsencode
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.core.model import STORAGE_GRADES, Claim, Record
 from penstock.engine.checks import combine, compose, judge_giant, listed, tree_digest
 from penstock.errors import FailedError, IntegrityError
-from penstock.storage.walk import walk
+from penstock.formats.columns import Files
+from penstock.formats.listing import entries
+from penstock.steps.standing import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
+
+    import pyarrow as pa
 
     from penstock.core.model import Entry
     from penstock.core.runs import PlanInfo
     from penstock.formats.records import SeenRow
-    from penstock.storage.walk import Found
+    from penstock.steps.standing import Deviations
 
-SHOWN = 20
-
-
-class Whole(NamedTuple):
-    """One file's record, and the shards that hold its rows."""
-
-    record: Record
-    shards: tuple[int, ...]
-
-
-@dataclass
-class Deviations:
-    """What the closing walk found, `SHOWN` of each kind by name."""
-
-    extra: list[str] = field(default_factory=list)
-    missing: list[str] = field(default_factory=list)
-    touched: list[str] = field(default_factory=list)
-    """Size, kind or times are not those that verify saw."""
-    contradicted: list[str] = field(default_factory=list)
-    """Giants whose parts contradict the source's own checksum."""
-    wrong: dict[str, tuple[int, ...]] = field(default_factory=dict)
-    """Their paths, and the shards that hold their parts: to be copied again."""
-    weak: list[str] = field(default_factory=list)
-    """Read back, but with less evidence than this file system can give: a page stayed in a cache."""
-    shards: set[int] = field(default_factory=set)
-    """Shards of what is missing, touched, contradicted or weak."""
-    counts: dict[str, int] = field(default_factory=dict)
-
-    def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
-        self.counts[kind] = self.counts.get(kind, 0) + 1
-        named: list[str] = getattr(self, kind)
-        if len(named) < SHOWN:
-            named.append(text)
-        self.shards.update(shards)
-
-    def __bool__(self) -> bool:
-        return bool(self.counts)
-
-    def lines(self) -> list[str]:
-        out = []
-        for kind, count in sorted(self.counts.items()):
-            named: list[str] = getattr(self, kind)
-            out += [f"{kind}: {text}" for text in named]
-            if count > len(named):
-                out.append(f"{kind}: and {count - len(named)} more")
-        return out
+    Joined = tuple[Files, tuple[int, ...]]
+    """Files, and the shards that hold their rows."""
 
 
 def close(
     plan: PlanInfo,
-    listing: Iterable[Sequence[Entry]],
-    rows: Iterator[tuple[int, SeenRow]],
+    listing: Iterator[pa.RecordBatch],
+    rows: Iterator[tuple[int, Files | list[SeenRow]]],
     data: Path,
     ask: Callable[[Entry], Sequence[Claim]],
     deviations: Deviations,
-) -> Iterator[Whole]:
+) -> Iterator[Joined]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError when the records are not those of the listing. What deviates on the target
     is added to `deviations`; the records go on, and are good only if nothing was added.
     """
-    tree = walk(data)
-    found = next(tree, None)
-    before, seen_files, seen_bytes = b"", 0, 0
-    entries = (entry for batch in listing for entry in batch)
-    for whole, entry in _paired(plan, rows, entries, ask, deviations):
-        record = whole.record
-        name = fsencode(record.path)
-        if seen_files and name <= before:
-            raise FailedError("the records are not in order", where=repr(record.path))
-        before = name
-        seen_files += 1
-        seen_bytes += record.size
-        if (record.key, record.size, record.token) != (entry.key, entry.size, entry.token):
-            raise FailedError("a record is not that of the listing", where=repr(record.path))
-        # The usual case first: order matters only where the two differ.
-        if found is None or found.path != record.path or found.kind == "dir":
-            while found is not None and _order(found) < name:
-                if found.kind != "dir" or not name.startswith(_order(found)):
-                    deviations.add("extra", _named(found))
-                found = next(tree, None)
-        if found is None or found.path != record.path or found.kind == "dir":
-            deviations.add("missing", repr(record.path), whole.shards)
-        else:
-            why = _touched(found, record)
-            if why:
-                deviations.add("touched", f"{record.path!r}: {why}", whole.shards)
-            found = next(tree, None)
-        yield whole
-    while found is not None:
-        deviations.add("extra", _named(found))
-        found = next(tree, None)
-    if (seen_files, seen_bytes) != (plan.files, plan.bytes):
+    planned, standing = _Listed(listing), Standing(data, deviations)
+    before, files, size = "", 0, 0
+    for some, shards in _joined(plan, rows, planned, ask, deviations):
+        before = _in_order(before, some["path"])
+        files += len(some)
+        size += sum(some["size"])
+        standing.compare(some, shards)
+        yield some, shards
+    planned.end()
+    standing.end()
+    if (files, size) != (plan.files, plan.bytes):
         raise FailedError(
             "the records are not those of the plan",
-            why=f"{seen_files} files of {seen_bytes} bytes; planned: {plan.files} of {plan.bytes}",
+            why=f"{files} files of {size} bytes; planned: {plan.files} of {plan.bytes}",
         )
 
 
-def _paired(
+def _in_order(before: str, paths: Sequence[str]) -> str:
+    """The last path; raises FailedError where they do not ascend, by bytes."""
+    row = [before, *paths]
+    if not all(map(str.isascii, row)):
+        raw = list(map(fsencode, row))
+        ascend = list(map(lt, raw, raw[1:]))
+    else:
+        ascend = list(map(lt, row, row[1:]))
+    if not all(ascend):
+        raise FailedError("the records are not in order", where=repr(paths[ascend.index(False)]))
+    return row[-1]
+
+
+class _Listed:
+    """The listing, in order, as far as it was compared."""
+
+    SAME = ("path", "key", "size", "token")
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._left: pa.RecordBatch | None = next(batches, None)
+
+    def compare(self, files: Files) -> None:
+        """Raises FailedError unless these are the next ones."""
+        start = 0
+        while start < len(files):
+            here = self._next(len(files) - start, files["path"][start])
+            count = here.num_rows
+            if not all(here[name].equals(files.stored(name).slice(start, count)) for name in self.SAME):
+                raise _unlike(entries(here), files.records()[start : start + count])
+            start += count
+
+    def entry(self, record: Record) -> Entry:
+        """The next one, which is this record's. Raises FailedError."""
+        (entry,) = entries(self._next(1, record.path))
+        if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
+            raise _unlike([entry], [record])
+        return entry
+
+    def _next(self, most: int, path: str) -> pa.RecordBatch:
+        """Up to so many rows; `path` is the record that waits for the first of them."""
+        while self._left is not None and not self._left.num_rows:
+            self._left = next(self._batches, None)
+        if self._left is None:
+            raise FailedError("listing and records differ", where=repr(path), why="listed is nothing")
+        here = self._left.slice(0, most)
+        self._left = self._left.slice(here.num_rows)
+        return here
+
+    def end(self) -> None:
+        """Raises FailedError when something is left."""
+        for batch in (*([self._left] if self._left is not None else []), *self._batches):
+            for entry in entries(batch.slice(0, 1)):
+                raise FailedError("a listed object has no record", where=repr(entry.path))
+
+
+def _stated(one: Entry | Record) -> tuple[str, int, str]:
+    return one.key, one.size, one.token
+
+
+def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
+    """What to say of the first that is not the same in both."""
+    for entry, record in zip(planned, records, strict=True):
+        if entry.path != record.path:
+            why = f"listed is {entry.path!r}"
+            return FailedError("listing and records differ", where=repr(record.path), why=why)
+        if _stated(entry) != _stated(record):
+            return FailedError("a record is not that of the listing", where=repr(record.path))
+    return FailedError("listing and records differ", where=repr(records[0].path))
+
+
+def _joined(
     plan: PlanInfo,
-    rows: Iterator[tuple[int, SeenRow]],
-    entries: Iterator[Entry],
+    rows: Iterator[tuple[int, Files | list[SeenRow]]],
+    planned: _Listed,
     ask: Callable[[Entry], Sequence[Claim]],
     deviations: Deviations,
-) -> Iterator[tuple[Whole, Entry]]:
+) -> Iterator[Joined]:
+    """Whole files as they come, and giants, each when all its parts came."""
     parts: list[tuple[int, SeenRow]] = []
-    for shard, row in rows:
-        if parts and (row.part < 0 or row.record.path != parts[0][1].record.path):
-            raise FailedError("a giant's parts are not complete", where=repr(parts[0][1].record.path))
-        if row.part < 0:
-            yield Whole(row.record, (shard,)), _next(entries, row.record)
+    for shard, some in rows:
+        if isinstance(some, Files):
+            _complete(parts)
+            planned.compare(some)
+            yield some, (shard,)
             continue
-        if row.part != len(parts) or row.offset != sum(p.length for _, p in parts):
-            raise FailedError("a giant's parts are not in order", where=repr(row.record.path))
-        parts.append((shard, row))
-        if row.offset + row.length == row.record.size:
-            entry = _next(entries, row.record)
-            shards = tuple(sorted({shard for shard, _ in parts}))
-            yield Whole(_giant(plan, entry, parts, ask, deviations, shards), shards), entry
-            parts = []
+        for row in some:
+            if parts and row.record.path != parts[0][1].record.path:
+                _complete(parts)
+            if row.part != len(parts) or row.offset != sum(p.length for _, p in parts):
+                raise FailedError("a giant's parts are not in order", where=repr(row.record.path))
+            parts.append((shard, row))
+            if row.offset + row.length == row.record.size:
+                entry = planned.entry(row.record)
+                shards = tuple(sorted({shard for shard, _ in parts}))
+                yield Files.of([_giant(plan, entry, parts, ask, deviations, shards)]), shards
+                parts = []
+    _complete(parts)
+
+
+def _complete(parts: Sequence[tuple[int, SeenRow]]) -> None:
     if parts:
         raise FailedError("a giant's parts are not complete", where=repr(parts[0][1].record.path))
-    left = next(entries, None)
-    if left is not None:
-        raise FailedError("a listed object has no record", where=repr(left.path))
-
-
-def _next(entries: Iterator[Entry], record: Record) -> Entry:
-    entry = next(entries, None)
-    if entry is None or entry.path != record.path:
-        missing = repr(entry.path) if entry else "nothing"
-        raise FailedError("listing and records differ", where=repr(record.path), why=f"listed is {missing}")
-    return entry
 
 
 def _giant(
@@ -221,22 +229,3 @@ def _whole_digests(
     if digests and tree not in told.split():
         deviations.add("touched", f"{entry.path!r}: read as a whole it is not what its parts are", shards)
     return " ".join(digests)
-
-
-def _order(found: Found) -> bytes:
-    name = fsencode(found.path)
-    return name + b"/" if found.kind == "dir" else name
-
-
-def _named(found: Found) -> str:
-    return f"{found.path!r} ({found.kind})"
-
-
-def _touched(found: Found, record: Record) -> str:
-    if found.kind != "file":
-        return f"it is a {found.kind} now"
-    if found.size != record.size:
-        return f"it has {found.size} bytes, not {record.size}"
-    if (found.mtime_ns, found.ctime_ns) != (record.mtime_ns, record.ctime_ns):
-        return "it was changed or touched after verify"
-    return ""

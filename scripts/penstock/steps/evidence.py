@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.config.model import VerifyConfig
-    from penstock.core.model import Entry, Record
+    from penstock.core.model import Entry
+    from penstock.formats.columns import Files
 
 Amounts = dict[str, dict[str, int]]
 """Grade to {"files", "bytes"}."""
@@ -44,13 +45,28 @@ class Evidence:
     _seen: dict[tuple[str, str, str], _Amount] = field(default_factory=dict)
     """By source grade, storage grade and method: few."""
 
-    def add(self, record: Record) -> str:
-        """Count it; returns why it is too little, or ""."""
-        kind = record.source_grade, record.storage_grade, record.method
-        amount = self._seen.get(kind) or self._new(kind)
-        amount.files += 1
-        amount.bytes += record.size
-        return f"{record.path!r}: {amount.lacks}" if amount.lacks and record.size else ""
+    def add(self, files: Files) -> list[tuple[str, str]]:
+        """Count them; returns the paths of those that are too little, and why."""
+        kinds = list(zip(files["source_grade"], files["storage_grade"], files["method"], strict=True))
+        sizes = files["size"]
+        weak = False
+        for kind in set(kinds):
+            amount = self._seen.get(kind) or self._new(kind)
+            count = kinds.count(kind)
+            amount.files += count
+            amount.bytes += (
+                sum(sizes)
+                if count == len(sizes)
+                else sum(size for size, own in zip(sizes, kinds, strict=True) if own == kind)
+            )
+            weak = weak or bool(amount.lacks)
+        if not weak:
+            return []
+        return [
+            (path, self._seen[kind].lacks)
+            for path, size, kind in zip(files["path"], sizes, kinds, strict=True)
+            if size and self._seen[kind].lacks
+        ]
 
     def _new(self, kind: tuple[str, str, str]) -> _Amount:
         source, stored, method = kind

@@ -10,14 +10,15 @@ from typing import TYPE_CHECKING, Any
 import penstock
 from penstock.config.model import VerifyConfig, dataset_config, known, verify_config
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.seal import SEALED_FIELDS, Tree, canonical
+from penstock.core.seal import SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError, ObjectError, SourceChangedError, TransientError
-from penstock.formats.listing import read_listing
+from penstock.formats.listing import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
 from penstock.steps import receipts
-from penstock.steps.closing import Deviations, close
+from penstock.steps.closing import close
 from penstock.steps.evidence import required
+from penstock.steps.standing import Deviations
 from penstock.storage import durable, target
 from penstock.storage.facts import facts
 from penstock.storage.failures import storage_error
@@ -28,8 +29,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.core.model import Claim, Entry, Record
+    from penstock.core.model import Claim, Entry
     from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.formats.columns import Files
     from penstock.formats.records import SeenRow
     from penstock.steps.context import Context
 
@@ -65,43 +67,42 @@ def _seal(
     verify = verify_config(known(VerifyConfig, info.config["verify"]))
     evidence = required(verify, direct=facts(staging / DATA).direct)
     deviations, tree = Deviations(), Tree()
-    giants = left_out = 0
+    giants = shown = 0
     with contextlib.ExitStack() as stack:
         parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
-        xxh = stack.enter_context(ChecksumFile(staging / MANIFEST_XXH, algorithm="xxh3_128"))
-        sha = None
+        sums = [(MANIFEST_XXH, "xxh3_128")]
         if "sha256" in verify.digests:
-            sha = stack.enter_context(ChecksumFile(staging / MANIFEST_SHA256, algorithm="sha256"))
+            sums.append((MANIFEST_SHA256, "sha256"))
+        texts = {
+            name: stack.enter_context(ChecksumFile(staging / name, algorithm=algorithm))
+            for name, algorithm in sums
+        }
         rows = _rows(folder, plan)
         ask = _asking(context, dataset)
-        waiting: list[Record] = []
-        for whole in close(plan, read_listing(folder.listing), rows, staging / DATA, ask, deviations):
-            record = whole.record
-            weak = evidence.add(record)
-            if weak and record.path not in deviations.wrong:
-                deviations.add("weak", weak, whole.shards)
-            tree.add(canonical(record))
-            giants += bool(record.parts)
-            left_out += not _list(record, xxh, sha)
-            waiting.append(record)
-            if len(waiting) >= SHOWN_EVERY:
-                context.stop.check()
-                parquet.add(waiting)
-                waiting = []
+        for files, shards in close(plan, read_columns(folder.listing), rows, staging / DATA, ask, deviations):
+            context.stop.check()
+            for path, why in evidence.add(files):
+                if path not in deviations.wrong:
+                    deviations.add("weak", f"{path!r}: {why}", shards)
+            tree.extend(leaves(files))
+            giants += len(files) - files["parts"].count(b"")
+            for text in texts.values():
+                text.add(*_sums(files, text.algorithm))
+            parquet.add(files)
+            if tree.count - shown >= SHOWN_EVERY:
+                shown = tree.count
                 context.emit("progress", dataset, "publish", files=tree.count)
         if deviations:
             return deviations
-        parquet.add(waiting)
         manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
-        for name, sums in ((MANIFEST_XXH, xxh), (MANIFEST_SHA256, sha)):
-            if sums is not None:
-                sums.close()
-                manifests[name] = {
-                    "sha256": receipts.file_digest(staging / name),
-                    "lines": sums.lines,
-                    "escaped": sums.escaped,
-                    "left_out": tree.count - sums.lines,
-                }
+        for name, text in texts.items():
+            text.close()
+            manifests[name] = {
+                "sha256": receipts.file_digest(staging / name),
+                "lines": text.lines,
+                "escaped": text.escaped,
+                "left_out": tree.count - text.lines,
+            }
     config = dataset_config(info.config["dataset"])
     seal = {
         "format": FORMAT,
@@ -140,20 +141,22 @@ def _seal(
     return deviations
 
 
-def _list(record: Record, xxh: ChecksumFile, sha: ChecksumFile | None) -> bool:
-    """One line in each checksum file that can carry this record; False when one was left out."""
-    algorithm, _, value = record.digest.partition(":")
-    known_digests = {algorithm: value}
-    for item in record.digests.split():
-        algorithm, _, value = item.partition(":")
-        known_digests.setdefault(algorithm, value)
-    for sums, name in ((xxh, "xxh3_128"), (sha, "sha256")):
-        if sums is not None and name in known_digests:
-            sums.add(known_digests[name], record.path)
-    return "xxh3_128" in known_digests
+def _sums(files: Files, algorithm: str) -> tuple[Sequence[str], Sequence[str]]:
+    """(digests in hexadecimal, paths) of those files that have one of this kind over all their bytes."""
+    mark = f"{algorithm}:"
+    own, paths = files["digest"], files["path"]
+    if all(one.startswith(mark) for one in own):
+        return [one[len(mark) :] for one in own], paths
+    found = [
+        (one[len(mark) :], path)
+        for path, digest, further in zip(paths, own, files["digests"], strict=True)
+        for one in (digest, *further.split())
+        if one.startswith(mark)
+    ]
+    return [one for one, _ in found], [path for _, path in found]
 
 
-def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, SeenRow]]:
+def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list[SeenRow]]]:
     """All rows of all shards in order, with their shard: whole, and as verify wrote them."""
     for shard in plan.shards:
         path = folder.records(shard.index)
@@ -166,12 +169,9 @@ def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, SeenRow]]:
                 hint="the same command verifies this shard again",
             )
         count = 0
-        for batch in read_records(path):
-            for row in batch:
-                if row.row != count:
-                    raise FailedError("a shard's records are not in order", where=str(path))
-                count += 1
-                yield shard.index, row
+        for some in read_records(path):
+            count += len(some)
+            yield shard.index, some
         if count != shard.rows:
             raise FailedError(
                 "a shard's records are not complete", where=str(path), why=f"{count} of {shard.rows} rows"

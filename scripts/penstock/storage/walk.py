@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.storage.looking import Row
+    from penstock.storage.looking import Looked, Row
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777
@@ -48,12 +48,30 @@ def kind_of(mode: int) -> str:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
+class Neighbours(NamedTuple):
+    """Some things of one folder that follow one another, none a folder and none a link, by lstat."""
+
+    paths: list[str]
+    looked: Looked
+
+
 def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> Iterator[Found]:
     """Everything below `data`, once, in ascending byte order of the paths, a folder counting as its name
     with "/" after it (so the files alone are in the byte order of their paths), each folder before what
     it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error.
     A folder that this account may not read is told to `unreadable`, and left out, where it is given.
     Raises by `failures.storage_error`."""
+    for one in walk_together(data, unreadable):
+        if isinstance(one, Found):
+            yield one
+        else:
+            yield from map(found, one.paths, zip(*one.looked[:9], strict=True))
+
+
+def walk_together(
+    data: Path, unreadable: Callable[[str, OSError], None] | None = None
+) -> Iterator[Found | Neighbours]:
+    """The same as `walk`, files many at a time."""
     here = ""
     try:
         root = os.open(data, _FOLDER)
@@ -61,22 +79,21 @@ def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -
             for kind, level, names, row_, error in met:
                 prefix = here = level.prefix
                 if kind == FILE:
-                    *values, errors = level.found(names)
-                    for index, (name, one) in enumerate(zip(names, zip(*values, strict=True), strict=True)):
-                        if errors and index in errors:
-                            here = prefix + name
-                            raise failed(errors[index])
-                        yield _found(prefix + name, one)
+                    looked = level.found(names)
+                    for index, number in looked.errors.items():
+                        here = prefix + names[index]
+                        raise failed(number)
+                    yield Neighbours([prefix + name for name in names], looked)
                 elif kind == LINK:
                     for name in names:
                         here = prefix + name
-                        yield _found(here, row(_lstat(level.fd, name)))
+                        yield found(here, row(_lstat(level.fd, name)))
                 else:
                     here = prefix + names[0] if kind == BELOW else prefix[:-1]
                     if row_ is not None:
-                        yield _found(here, row_)
+                        yield found(here, row_)
                     elif kind == BELOW:
-                        yield _found(here, row(_lstat(level.fd, names[0])))
+                        yield found(here, row(_lstat(level.fd, names[0])))
                     if error is not None:
                         if unreadable is None or not isinstance(error, PermissionError):
                             raise error
@@ -89,7 +106,8 @@ def _lstat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def _found(path: str, seen: Row) -> Found:
+def found(path: str, seen: Row) -> Found:
+    """A path, and its lstat by `looking.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid, _ = seen
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     return _new(Found, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
