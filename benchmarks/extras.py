@@ -52,7 +52,7 @@ def alternate(
         for name in names[shift:] + names[:shift]:
             scratch = bench.scratch / "run"
             for folder in (scratch, bench.cache / "state"):
-                shutil.rmtree(folder, ignore_errors=True)
+                measure.set_aside(folder, bench.aside)
             (scratch / "target").mkdir(parents=True)
             if memory:
                 shutil.rmtree(memory[0], ignore_errors=True)

@@ -9,6 +9,7 @@ all have done the same for the disk.
 from __future__ import annotations
 
 import argparse
+import atexit
 import json
 import os
 import platform
@@ -40,6 +41,7 @@ class Bench:
         self.root = self.cache / options.size
         self.growth = self.cache / "growth"
         self.scratch = self.cache / "scratch"
+        self.aside = self.cache / "aside"
         for folder in (self.root, self.scratch, self.growth):
             folder.mkdir(parents=True, exist_ok=True)
         self.path = peers.path(self.cache)
@@ -80,7 +82,7 @@ class Bench:
         files, size = data.make(root, work)
         folder = self._target(target)
         scratch = self.scratch / "run"
-        shutil.rmtree(scratch, ignore_errors=True)
+        measure.set_aside(scratch, self.aside)
         scratch.mkdir(parents=True)
         task = contenders.Task(
             work.name,
@@ -111,7 +113,7 @@ class Bench:
             )
         told = json.loads(cost.output.splitlines()[-1]) if one.name == "penstock" else {}
         engine = float(told.get("seconds", 0.0))
-        shutil.rmtree(folder, ignore_errors=True)
+        self._clear(folder, target)
         line = {
             "wall": cost.wall,
             "cpu": cost.cpu,
@@ -125,11 +127,17 @@ class Bench:
     def _target(self, kind: str) -> Path:
         base = Path("/dev/shm") if kind == "tmpfs" else self.cache
         folder = base / f"penstock-bench-{os.getpid()}"
-        shutil.rmtree(folder, ignore_errors=True)
+        self._clear(folder, kind)
         folder.mkdir(mode=0o700)
         if kind == "disk":
             subprocess.run(["sync", "-f", str(folder)], check=True)
         return folder
+
+    def _clear(self, folder: Path, kind: str) -> None:
+        if kind == "disk":
+            measure.set_aside(folder, self.aside)
+        else:
+            shutil.rmtree(folder, ignore_errors=True)
 
     def _row(
         self, one: contenders.Contender, work: data.Work, source: str, target: str,
@@ -215,6 +223,8 @@ def main() -> int:
     if not options.no_install:
         peers.install(options.cache.absolute())
     bench = Bench(options)
+    # Not between the runs: see `measure.set_aside`.
+    atexit.register(shutil.rmtree, bench.aside, ignore_errors=True)
     if bench.missing:
         print(f"not found, so not measured: {', '.join(bench.missing)}")
     works = {work.name: work for work in data.SIZES[options.size]}

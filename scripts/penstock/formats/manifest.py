@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
 from penstock.core.model import Record
 from penstock.formats.columns import Files
-from penstock.formats.tables import BATCH, GROUP, OnTable, TableWriter, read_batches, strings
+from penstock.formats.tables import BATCH, GROUP, OnTable, TableWriter, read_batches
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -88,21 +88,10 @@ def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
     return (files.records() for files in read_files(path, rows=rows))
 
 
-def read_files(path: Path, *, rows: int = BATCH) -> Iterator[Files]:
-    """The same, field by field."""
-    return map(Files, read_batches(path, KIND, batch=rows))
-
-
-def read_columns(
-    path: Path, names: Sequence[str], *, rows: int = BATCH
-) -> Iterator[Iterator[tuple[Any, ...]]]:
-    """The same, but of each record only the fields `names`, in this order: what is not asked for is not
-    read from the file."""
-    for batch in read_batches(path, KIND, batch=rows, columns=names):
-        yield zip(
-            *(strings(batch[name]) if name in _NAMES else batch[name].to_pylist() for name in names),
-            strict=True,
-        )
+def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
+    """The same, field by field; of the fields `columns` alone: what is not asked for is not read from the
+    file."""
+    return map(Files, read_batches(path, KIND, batch=rows, columns=columns))
 
 
 class ChecksumFile:

@@ -14,7 +14,7 @@ from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry
 from penstock.core.seal import Tree, leaves
 from penstock.errors import FailedError, FindingsError
-from penstock.formats.manifest import read_columns, read_files
+from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
 from penstock.steps import receipts
 from penstock.storage import clearing, durable
@@ -211,9 +211,9 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
         made.append(replace(writer.close(), files=files))
 
     try:
-        for batch in read_columns(manifest, _COLUMNS):
+        for chosen in read_files(manifest, columns=_COLUMNS):
             context.stop.check()
-            for record in batch:
+            for record in zip(*(chosen[name] for name in _COLUMNS), strict=True):
                 first = True
                 for row in rows(choice, *record):
                     place = cut.place(READ_COST + row.length)

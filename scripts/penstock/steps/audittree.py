@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.findings import Finding
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.formats.manifest import read_columns
+from penstock.formats.manifest import read_files
 from penstock.storage.beneath import open_beneath
-from penstock.storage.walk import kind_of, walk
+from penstock.storage.walk import Cursor, kind_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.layout import DatasetLayout
+    from penstock.storage.looking import Looked
     from penstock.storage.walk import Found
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -34,14 +35,6 @@ class Policy:
         self.dir_mode: int | None = told.get("dir_mode")
         self.gid: int | None = told.get("gid")
         self.uid: int | None = told.get("uid")
-
-    def kept(self, found: Found) -> bool:
-        """Whether a file is as it was published."""
-        return (
-            (self.file_mode is None or found.mode == self.file_mode)
-            and (self.uid is None or found.uid == self.uid)
-            and (self.gid is None or found.gid == self.gid)
-        )
 
     def deviates(self, kind: str, mode: int, uid: int, gid: int) -> str:
         """In words; "" when it is as published."""
@@ -90,30 +83,46 @@ class _Shape:
             yield Finding("mode", ".", why)
 
     def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
-        tree = walk(self._folder / DATA, unreadable=self._unreadable)
-        found = next(tree, None)
-        for batch in read_columns(self._folder / MANIFEST, ("path", "size")):
+        tree = Cursor(self._folder / DATA, unreadable=self._unreadable)
+        for files in read_files(self._folder / MANIFEST, columns=("path", "size")):
             stop()
-            for path, size in batch:
-                # The usual case first: order matters only where the two differ.
-                if found is None or found.path != path or found.kind == "dir":
-                    name = os.fsencode(path)
-                    while found is not None and _order(found) < name:
-                        yield from self._beside(found, name)
-                        found = next(tree, None)
-                        if self._dark:
-                            yield self._dark.pop()
-                if found is not None and found.path == path and found.kind != "dir":
-                    if not self._as_published(found, size):
-                        yield from self._same(found, size)
-                    found = next(tree, None)
+            paths, sizes, start = files["path"], files["size"], 0
+            while start < len(paths):
+                for beside in tree.before(paths[start]):
+                    yield from self._beside(beside, paths[start])
+                    yield from self._newly_dark()
+                some = tree.together(paths, start)
+                if some is not None and self._kept(some, sizes[start : start + len(some.mode)]):
+                    count = len(some.mode)
+                    tree.go_on(count)
                 else:
-                    yield from self._absent(path)
-        while found is not None:
-            yield from self._beside(found, b"")
-            found = next(tree, None)
-            if self._dark:
-                yield self._dark.pop()
+                    count = 1
+                    yield from self._one(tree, paths[start], sizes[start])
+                yield from self._newly_dark()
+                start += count
+        for beside in tree.rest():
+            yield from self._beside(beside, "")
+            yield from self._newly_dark()
+
+    def _kept(self, looked: Looked, sizes: Sequence[int]) -> bool:
+        """Whether all of these are files as they were published."""
+        kinds = set(zip(looked.mode, looked.uid, looked.gid, strict=True))
+        return looked.size == sizes and all(
+            stat.S_ISREG(mode) and not self._policy.deviates("file", stat.S_IMODE(mode), uid, gid)
+            for mode, uid, gid in kinds
+        )
+
+    def _one(self, tree: Cursor, path: str, size: int) -> Iterator[Finding]:
+        found = tree.here()
+        if found is None or found.path != path or found.kind == "dir":
+            yield from self._absent(path)
+        else:
+            tree.go_on()
+            yield from self._same(found, size)
+
+    def _newly_dark(self) -> Iterator[Finding]:
+        while self._dark:
+            yield self._dark.pop(0)
 
     def _unreadable(self, folder: str, error: OSError) -> None:
         self._told.add(folder)
@@ -140,19 +149,16 @@ class _Shape:
         elif not any(path.startswith(f"{folder}/") for folder in self._told):
             yield Finding("missing", path, "it was not there when its folder was read")
 
-    def _beside(self, found: Found, upto: bytes) -> Iterator[Finding]:
+    def _beside(self, found: Found, path: str) -> Iterator[Finding]:
         """Something that no record names: good only as a folder on the way to the next record."""
         if found.kind != "dir":
             yield Finding("extra", found.path, f"a {found.kind} that was not published")
-        elif upto.startswith(_order(found)):
+        elif found.holds(path):
             why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
             if why:
                 yield Finding("mode", found.path, why)
         elif found.path not in self._told:
             yield Finding("extra", found.path, "a folder that was not published")
-
-    def _as_published(self, found: Found, size: int) -> bool:
-        return found.kind == "file" and found.size == size and self._policy.kept(found)
 
     def _same(self, found: Found, size: int) -> Iterator[Finding]:
         if found.kind != "file":
@@ -163,8 +169,3 @@ class _Shape:
         why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
         if why:
             yield Finding("mode", found.path, why)
-
-
-def _order(found: Found) -> bytes:
-    name = os.fsencode(found.path)
-    return name + b"/" if found.kind == "dir" else name

@@ -8,11 +8,11 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.storage.failures import storage_error
-from penstock.storage.looking import failed, row
+from penstock.storage.looking import failed, part, row
 from penstock.storage.tree import BELOW, FILE, LINK, descend
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.storage.looking import Looked, Row
@@ -38,6 +38,10 @@ class Found(NamedTuple):
     gid: int
     inode: int
     links: int
+
+    def holds(self, path: str) -> bool:
+        """Whether it is a folder above this path."""
+        return self.kind == "dir" and path.startswith(f"{self.path}/")
 
 
 def kind_of(mode: int) -> str:
@@ -111,3 +115,58 @@ def found(path: str, seen: Row) -> Found:
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid, _ = seen
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     return _new(Found, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
+
+
+class Cursor:
+    """A walk, met with the paths of files that should be there, which come in the same order."""
+
+    def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
+        """Raises what `walk` raises, as all that goes on does."""
+        self._walk = walk_together(data, unreadable)
+        self._run: Found | Neighbours | None = None
+        self._at = self._size = 0
+        self.go_on(0)
+
+    def here(self) -> Found | None:
+        """What comes next, or None at the end."""
+        run, at = self._run, self._at
+        if not isinstance(run, Neighbours):
+            return run
+        return found(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:9], strict=True)))
+
+    def go_on(self, count: int = 1) -> None:
+        """So many were dealt with."""
+        self._at += count
+        if self._at >= self._size:
+            self._run, self._at = next(self._walk, None), 0
+            self._size = len(self._run.paths) if isinstance(self._run, Neighbours) else 1
+
+    def before(self, path: str) -> Iterator[Found]:
+        """What stands before this file in the order: beside it, or a folder that leads to it."""
+        if isinstance(self._run, Neighbours) and self._run.paths[self._at] == path:
+            return
+        name = os.fsencode(path)
+        while (here := self.here()) is not None and _order(here) < name:
+            self.go_on()
+            yield here
+
+    def rest(self) -> Iterator[Found]:
+        """All that is left."""
+        while (here := self.here()) is not None:
+            self.go_on()
+            yield here
+
+    def together(self, paths: Sequence[str], start: int) -> Looked | None:
+        """The lstat of the next ones, neither folders nor links, when they stand here under the names that
+        come next: as many as have been looked at and as there are names. None: look at `here`."""
+        run, at = self._run, self._at
+        if not isinstance(run, Neighbours):
+            return None
+        count = min(len(paths) - start, self._size - at)
+        same = run.paths[at : at + count] == paths[start : start + count]
+        return part(run.looked, at, at + count) if same else None
+
+
+def _order(found: Found) -> bytes:
+    name = os.fsencode(found.path)
+    return name + b"/" if found.kind == "dir" else name
