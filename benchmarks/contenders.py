@@ -125,8 +125,13 @@ ALL = (
         "bare", FOLDER, lambda t: [sys.executable, str(HERE / "bare.py"), str(t.folder), str(t.target)],
         checks="nothing: the limit of a read-and-write loop",
     ),
+    Contender(
+        "named", FOLDER,
+        lambda t: [sys.executable, str(HERE / "bare.py"), str(t.folder), str(t.target), "--named"],
+        checks="nothing: the same loop with a temporary name, the time and a rename",
+    ),
 )  # fmt: skip
-PROGRAMS = {"awscli": "aws", "boto3": "peer-python", "penstock": "", "bare": ""}
+PROGRAMS = {"awscli": "aws", "boto3": "peer-python", "penstock": "", "bare": "", "named": ""}
 
 
 def present(path: str) -> tuple[list[Contender], list[str]]:
