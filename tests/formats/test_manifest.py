@@ -6,13 +6,14 @@ import subprocess
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
 import pytest
 import xxhash
 
 from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats import manifest
-from penstock.formats.columns import Files
+from penstock.formats.columns import RECORD, Files, column
 from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
 
 if TYPE_CHECKING:
@@ -53,6 +54,31 @@ def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.Monk
     assert [r for batch in read_manifest(tmp_path / "m", rows=5) for r in batch] == records
     assert digest == f"sha256:{sha256((tmp_path / 'm').read_bytes()).hexdigest()}"
     assert os.listdir(tmp_path) == ["m"]
+
+
+def test_rows_cut_from_large_batches_keep_nothing_else_alive(tmp_path: Path) -> None:
+    before = pa.total_allocated_bytes()
+    with ManifestWriter(tmp_path / "m") as writer:
+        for number in range(100):
+            batch = pa.record_batch(
+                [
+                    column(name, [value] * 8192)
+                    for name, value in zip(Record._fields, record("a"), strict=True)
+                ],
+                schema=pa.schema(RECORD),
+            )
+            writer.add(Files(batch.slice(number, 1)))
+        assert pa.total_allocated_bytes() - before < 30 << 20
+        writer.finish()
+    assert sum(map(len, read_manifest(tmp_path / "m"))) == 100
+
+
+def test_text_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
+    with (
+        ManifestWriter(tmp_path / "m") as writer,
+        pytest.raises(FailedError, match="no text.*written_host"),
+    ):
+        writer.add(Files.of([record("a")._replace(written_host="n\udcff")]))
 
 
 def test_nothing_is_left_of_one_that_was_not_closed(tmp_path: Path) -> None:

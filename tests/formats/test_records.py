@@ -2,13 +2,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from tests.support.records import rows_of
+from tests.support.records import rows_of, write_rows
 
 from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
 from penstock.formats.columns import Files
-from penstock.formats.records import RecordWriter, SeenRow, extend_shard, read_records, write_records
+from penstock.formats.records import SeenRow, extend_shard, read_records
 from penstock.formats.shards import write_shard
 
 if TYPE_CHECKING:
@@ -45,37 +47,31 @@ def test_records_come_back_as_they_were(tmp_path: Path) -> None:
     odd = b"\xff\xfe \n'".decode("utf-8", "surrogateescape")
     rows = [row(0, odd), *(row(i, part=i % 3 - 1) for i in range(1, 20_000))]
     path = tmp_path / "r.parquet"
-    assert write_records(path, rows).startswith("sha256:")
+    write_rows(path, rows)
     assert max(map(len, read_records(path))) <= 8192
     assert rows_of(path) == rows
 
 
 def test_no_rows_are_a_file_too(tmp_path: Path) -> None:
-    write_records(tmp_path / "r.parquet", [])
+    write_rows(tmp_path / "r.parquet", [])
     assert rows_of(tmp_path / "r.parquet") == []
 
 
 def test_the_file_appears_whole_or_not_at_all(tmp_path: Path) -> None:
-    path = tmp_path / "r.parquet"
+    shard, path = tmp_path / "s.parquet", tmp_path / "r.parquet"
+    write_shard(shard, 0, [Entry("a", "a", 1, "t", 0)])
 
-    def leave() -> None:
-        with RecordWriter(path) as writer:
-            writer.add([row(1)])
-            raise ValueError
+    def fail(start: int, count: int) -> Mapping[str, Sequence[object]]:
+        raise KeyError(start, count)
 
-    with pytest.raises(ValueError):
-        leave()
-    assert list(tmp_path.iterdir()) == []
-    writer = RecordWriter(path)
-    writer.add([row(1)])
-    assert not path.exists()
-    writer.finish()
-    assert path.exists()
+    with pytest.raises(KeyError):
+        extend_shard(path, shard, fail)
+    assert list(tmp_path.iterdir()) == [shard]
 
 
 def test_whole_files_come_together_and_parts_apart(tmp_path: Path) -> None:
     path = tmp_path / "r.parquet"
-    write_records(path, [row(i, part=max(-1, i - 5)) for i in range(8)])
+    write_rows(path, [row(i, part=max(-1, i - 5)) for i in range(8)])
     whole, parts = read_records(path)
     assert isinstance(whole, Files)
     assert whole["size"] == [0, 10, 20, 30, 40]
@@ -85,9 +81,12 @@ def test_whole_files_come_together_and_parts_apart(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("order", [[1], [0, 2], [0, 1, 1], [0, 2, 1]])
 def test_rows_that_do_not_run_on_are_refused(tmp_path: Path, order: list[int]) -> None:
-    write_records(tmp_path / "r.parquet", [row(i) for i in order])
+    path = tmp_path / "r.parquet"
+    write_rows(path, [row(i) for i in range(len(order))])
+    table = pq.read_table(path)
+    pq.write_table(table.set_column(0, table.schema.field("row"), pa.array(order, pa.int64())), path)
     with pytest.raises(FailedError, match="not in order"):
-        list(read_records(tmp_path / "r.parquet"))
+        list(read_records(path))
 
 
 def test_something_else_is_refused(tmp_path: Path) -> None:
@@ -98,19 +97,7 @@ def test_something_else_is_refused(tmp_path: Path) -> None:
         list(read_records(tmp_path / "none"))
 
 
-def test_a_shard_is_extended_as_if_row_by_row(tmp_path: Path) -> None:
+def test_a_shard_is_extended_group_by_group(tmp_path: Path) -> None:
     rows = [row(i, part=-1 if i % 5 else 2) for i in range(70_000)]
-    entries = [
-        Entry(r.path, r.key, r.size, r.token, r.modified_ns, part=s.part, offset=s.offset, length=s.length)
-        for s in rows
-        for r in [s.record]
-    ]
-    write_shard(tmp_path / "s.parquet", 0, entries)
-    names = Record._fields
-
-    def columns(start: int, count: int) -> Mapping[str, Sequence[object]]:
-        values = zip(*(s.record for s in rows[start : start + count]), strict=True)
-        return dict(zip(names, map(list, values), strict=True))
-
-    extend_shard(tmp_path / "r.parquet", tmp_path / "s.parquet", columns)
+    write_rows(tmp_path / "r.parquet", rows)
     assert rows_of(tmp_path / "r.parquet") == rows

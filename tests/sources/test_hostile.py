@@ -9,8 +9,10 @@ import pytest
 from tests.contracts.source_contract import content, entry_of, listing, read
 from tests.sources.conftest import dataset
 from tests.support.hostile import Hostile
+from tests.support.s3server import make_certificates
 
 from penstock.config.model import SourceConfig
+from penstock.core.model import Entry
 from penstock.errors import (
     ExpiredCredentialsError,
     FailedError,
@@ -26,6 +28,8 @@ from penstock.sources.s3_credentials import S3Credentials
 from penstock.sources.sigv4 import Keys
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.sources.port import Source
 
 DATA = content("x", 100_000)
@@ -110,6 +114,31 @@ def test_a_redirect_within_the_store_is_followed() -> None:
         reader = source.reader()
         assert read(reader, entry) == DATA
         reader.close()
+
+
+@pytest.mark.parametrize(
+    ("scheme", "error", "what"),
+    [("s3", FailedError, "somewhere else"), ("https", ObjectError, "from https to http")],
+)
+def test_a_redirect_from_https_to_http_is_not_followed(
+    tmp_path: Path, scheme: str, error: type[PenstockError], what: str
+) -> None:
+    *certificate, authority = make_certificates(tmp_path)
+    with Hostile({"x": DATA}, {"x": "redirect"}, certificate=(certificate[0], certificate[1])) as server:
+        options = {"ca_bundle": str(authority)}
+        entry = Entry("x", "x", len(DATA), "", 0, length=len(DATA))
+        if scheme == "s3":
+            options["endpoint_url"] = server.endpoint
+            config = SourceConfig(f"s3://{server.bucket}/", storage_options=options)
+            source: Source = S3Source(config, S3Credentials(None, "us-east-1", server.endpoint))
+        else:
+            config = SourceConfig(server.url("x"), storage_options=options)
+            source = open_source(config, dataset(config.url))
+        reader = source.reader()
+        with pytest.raises(error, match=what):
+            read(reader, entry)
+        reader.close()
+        assert len(server.asked) == 1
 
 
 @pytest.mark.parametrize("mode", ["flip", "flipcrc", "falsecrc", "composite"])

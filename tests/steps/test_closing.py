@@ -174,6 +174,17 @@ def test_a_giants_parts_become_one_record_proven_by_their_combined_crc(data: Pat
     assert unproven[2].source_grade == "size"
 
 
+@pytest.mark.parametrize("part", [0, 1, 2])
+@pytest.mark.parametrize("change", [{"key": "other"}, {"token": "other"}, {"size": 10**6}])
+def test_each_part_is_one_of_the_listed_object(data: Path, part: int, change: dict[str, Any]) -> None:
+    before, after = others(data)
+    rows = giant_rows(data, PROOFS)
+    shard, row = rows[part]
+    rows[part] = shard, row._replace(record=row.record._replace(**change))
+    with pytest.raises(FailedError, match="not that of the listing|parts are not"):
+        closed(data, [*before, *rows, *after], [entry_of(seen(data, p)) for p in PATHS])
+
+
 def test_parts_that_contradict_the_source_are_named_with_their_shards(data: Path) -> None:
     before, after = others(data)
     entries = [entry_of(seen(data, p)) for p in PATHS]

@@ -22,7 +22,7 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | rangeignored | 200 and the whole object, whatever range was asked for |
 | wrongrange | 206 with another range's bytes and Content-Range |
 | errhtml200 | 200 and a login page |
-| redirect | 307 to the same path at the same host and port |
+| redirect | 307 to the same path at the same host and port, without TLS |
 | redirectother | 307 to the same port by another host name |
 | drip | one byte each half second |
 | silent | the headers, then nothing |
@@ -48,6 +48,7 @@ import base64
 import gzip
 import hashlib
 import socket
+import ssl
 import struct
 import threading
 import zlib
@@ -57,6 +58,7 @@ from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
 LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
 EXTRA = 64
@@ -90,7 +92,13 @@ class Hostile:
         listing: str = "honest",
         page: int = 1000,
         bucket: str = "bucket",
+        certificate: tuple[Path, Path] | None = None,
     ) -> None:
+        """`certificate`, with its key: speaks TLS."""
+        self._tls: ssl.SSLContext | None = None
+        if certificate:
+            self._tls = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+            self._tls.load_cert_chain(*certificate)
         self.objects = dict(objects)
         self.modes = dict(modes or {})
         self.listing, self.page, self.bucket = listing, page, bucket
@@ -105,7 +113,7 @@ class Hostile:
     def __enter__(self) -> Self:
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port = int(self._listener.getsockname()[1])
-        self.endpoint = f"http://127.0.0.1:{self.port}"
+        self.endpoint = f"http{'s' if self._tls else ''}://127.0.0.1:{self.port}"
         self._accepting = threading.Thread(target=self._accept)
         self._accepting.start()
         return self
@@ -148,6 +156,9 @@ class Hostile:
         while True:
             try:
                 sock, _ = self._listener.accept()
+                if self._tls:
+                    # Hands are shaken with the first bytes, in the connection's own thread.
+                    sock = self._tls.wrap_socket(sock, server_side=True, do_handshake_on_connect=False)
             except OSError:
                 return
             thread = threading.Thread(target=self._serve, args=(sock,))

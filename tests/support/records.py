@@ -1,14 +1,37 @@
-"""What verify saw, row by row."""
+"""What verify saw, row by row: written as verify writes it, and read."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.model import Entry, Record
 from penstock.formats.columns import Files
-from penstock.formats.records import SeenRow, read_records
+from penstock.formats.records import SeenRow, extend_shard, read_records
+from penstock.formats.shards import write_shard
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
+
+
+def write_rows(path: Path, rows: Sequence[SeenRow]) -> None:
+    """The records of a shard that has just these rows."""
+    shard = path.with_name(f"{path.name}.shard")
+    entries = [
+        Entry(
+            r.path, r.key, r.size, r.token, r.modified_ns, r.source, r.version, "", s.part, s.offset, s.length
+        )
+        for s in rows
+        for r in [s.record]
+    ]
+    write_shard(shard, 0, entries)
+
+    def columns(start: int, count: int) -> Mapping[str, Sequence[object]]:
+        some = [row.record for row in rows[start : start + count]]
+        return {name: [getattr(record, name) for record in some] for name in Record._fields}
+
+    extend_shard(path, shard, columns)
+    shard.unlink()
 
 
 def rows_of(path: Path) -> list[SeenRow]:

@@ -25,7 +25,8 @@ out: they are facts of one file system, not of the data."""
 
 
 def canonical(record: Record) -> bytes:
-    """The record's fields as netstrings (`<length>:<bytes>,`): no two records share them."""
+    """The record's fields as netstrings (`<length>:<bytes>,`): no two records share them. What `leaves`
+    hashes of many records at once is defined here."""
     return _netstrings([getattr(record, name) for name in SEALED_FIELDS])
 
 
@@ -47,27 +48,35 @@ def leaves(columns: Columns) -> list[bytes]:
     """`leaf(canonical(record))` of each record: a fraction of the work where most fields are the same in
     all of them and a character is a byte."""
     fields = [columns[name] for name in SEALED_FIELDS]
-    return _of_text(fields) or [leaf(_netstrings(values)) for values in zip(*fields, strict=True)]
+    if not fields[0]:
+        return []
+    return [
+        sha256(text.encode()).digest() if text.isascii() and not parts else leaf(_netstrings(values))
+        for text, parts, values in zip(
+            _texts(fields), columns["parts"], zip(*fields, strict=True), strict=True
+        )
+    ]
 
 
-def _of_text(fields: Sequence[Sequence[str | int | bytes]]) -> list[bytes] | None:
-    """The same, or None where characters are not bytes."""
+def _texts(fields: Sequence[Sequence[str | int | bytes]]) -> Iterable[str]:
+    """What a leaf hashes of each record, where all characters are bytes and there are no bytes beside."""
     template = "\0"
     changing: list[Iterable[object]] = []
     for values in fields:
-        if not values or (isinstance(values[0], bytes) and any(values)):
-            return None
-        first = "" if isinstance(values[0], bytes) else str(values[0])
-        if values.count(values[0]) == len(values):
-            template += f"{len(first)}:{first},".replace("%", "%%")
+        texts: Sequence[str]
+        if isinstance(values[0], bytes):
+            texts = [""] * len(values)
         else:
             texts = list(map(str, values))
+        first = texts[0]
+        if texts.count(first) == len(texts):
+            template += f"{len(first)}:{first},".replace("%", "%%")
+        else:
             template += "%d:%s,"
             changing += [map(len, texts), texts]
-    records = list(map(template.__mod__, zip(*changing, strict=True)))
-    return (
-        [sha256(record.encode()).digest() for record in records] if all(map(str.isascii, records)) else None
-    )
+    if not changing:
+        return [template % ()] * len(fields[0])
+    return map(template.__mod__, zip(*changing, strict=True))
 
 
 def leaf(record: bytes) -> bytes:

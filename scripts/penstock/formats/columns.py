@@ -1,6 +1,4 @@
-"""Records of whole files as columns: publish handles every file of a release, alone, so little may be
-done to each of them.
-"""
+"""Records as columns: publish handles every file of a release, alone, so little may be done to each."""
 
 from __future__ import annotations
 
@@ -9,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from penstock.core.model import Record
-from penstock.formats.tables import strings, texts, tuples
+from penstock.formats.tables import texts, tuples, values
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,31 +20,26 @@ RECORD = [
 _SCHEMA = pa.schema(RECORD)
 
 
-def column(name: str, values: Sequence[Any]) -> pa.Array:
+def column(name: str, given: Sequence[Any]) -> pa.Array:
     """A field of many records as it is stored."""
     if name in _NUMBERS:
-        return pa.array(values, pa.int64())
-    return pa.array(values, pa.binary()) if name in _RAW else texts(values)
-
-
-def values(name: str, stored: pa.Array) -> list[Any]:
-    """The inverse of `column`."""
-    found: list[Any] = stored.to_pylist() if name in _NUMBERS or name in _RAW else strings(stored)
-    return found
+        return pa.array(given, pa.int64())
+    return pa.array(given, pa.binary()) if name in _RAW else texts(given)
 
 
 class Files:
-    """Some records, field by field."""
+    """Some records of whole files, field by field."""
 
     def __init__(self, batch: pa.RecordBatch) -> None:
-        """Of a batch with the columns of `RECORD`, and perhaps others."""
+        """Of rows of a file of records or of a manifest, which may have been read in part: what is not
+        there is not to be asked for."""
         self._batch = batch
         self._values: dict[str, list[Any]] = {}
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
-        columns = zip(*records, strict=True) if records else [()] * len(Record._fields)
-        arrays = [column(name, values) for name, values in zip(Record._fields, columns, strict=True)]
+        fields = zip(*records, strict=True) if records else [()] * len(Record._fields)
+        arrays = [column(name, field) for name, field in zip(Record._fields, fields, strict=True)]
         return cls(pa.record_batch(arrays, schema=_SCHEMA))
 
     def __len__(self) -> int:
@@ -56,11 +49,12 @@ class Files:
     def __getitem__(self, name: str) -> list[Any]:
         """A field of all records, in their order; not to be changed."""
         if name not in self._values:
-            self._values[name] = values(name, self._batch[name])
+            stored = self._batch[name]
+            self._values[name] = stored.to_pylist() if name in _RAW else values(stored)
         return self._values[name]
 
     def stored(self, name: str) -> pa.Array:
-        """The same as it is stored."""
+        """The same as it is stored there."""
         return self._batch[name]
 
     def record(self, index: int) -> Record:

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.formats.tables import GROUP, OnTable, TableWriter, read_batches, strings, texts, tuples
+from penstock.formats.tables import GROUP, OnTable, TableWriter, read_batches, texts, tuples, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,10 +110,7 @@ def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
 
 def entries(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a listing."""
-    paths, keys, sizes, tokens, modified, sources, versions, checksums = (
-        column.to_pylist() if name in _NUMBERS else strings(column)
-        for name, column in zip(COLUMNS, batch.columns, strict=True)
-    )
+    paths, keys, sizes, tokens, modified, sources, versions, checksums = map(values, batch.columns)
     n = len(paths)
     columns = (
         paths, keys, sizes, tokens, modified, sources, versions, checksums,

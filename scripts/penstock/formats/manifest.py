@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Self
 import pyarrow as pa
 
 from penstock.core.model import Record
+from penstock.errors import FailedError
 from penstock.formats.columns import Files
 from penstock.formats.tables import BATCH, GROUP, OnTable, TableWriter, read_batches
 from penstock.storage import durable
@@ -54,8 +55,13 @@ class ManifestWriter(OnTable):
 
     def add(self, files: Files) -> None:
         """Records in the file's order. Raises NoSpaceError, FailedError."""
-        columns = [_stored(field, files) for field in SCHEMA]
-        self._waiting.append(pa.record_batch(columns, schema=SCHEMA))
+        if not len(files):
+            return
+        batch = pa.record_batch([_stored(field, files) for field in SCHEMA], schema=SCHEMA)
+        # Copied into one as a binary number counts: few wait, and few keep alive what they were cut from.
+        while self._waiting and self._waiting[-1].num_rows <= batch.num_rows:
+            (batch,) = pa.Table.from_batches([self._waiting.pop(), batch]).combine_chunks().to_batches()
+        self._waiting.append(batch)
         self._rows += len(files)
         while self._rows >= GROUP:
             self._group(GROUP)
@@ -79,7 +85,12 @@ def _stored(field: pa.Field, files: Files) -> pa.Array:
         return stored
     # Text is seen as such, not cast: a cast loads pyarrow.compute.
     if pa.types.is_string(field.type):
-        return stored.view(field.type)
+        text = stored.view(field.type)
+        try:
+            text.validate(full=True)
+        except pa.ArrowInvalid as error:
+            raise FailedError("a record is no text", where=field.name, why=str(error)) from None
+        return text
     return pa.array(files[field.name], field.type)
 
 

@@ -6,7 +6,7 @@ their own here; publish joins them into the manifest's records.
 
 from __future__ import annotations
 
-from itertools import groupby, islice
+from itertools import groupby
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -15,10 +15,10 @@ from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
 from penstock.formats.columns import RECORD, Files, column
 from penstock.formats.shards import KIND as SHARD
-from penstock.formats.tables import GROUP, RowWriter, TableWriter, read_batches, tuples
+from penstock.formats.tables import GROUP, TableWriter, read_batches, tuples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 KIND = "records 1"
@@ -52,53 +52,24 @@ class SeenRow(NamedTuple):
     record: Record
 
 
-class RecordWriter(RowWriter[SeenRow]):
-    """Takes rows in the shard's order; `finish` makes the file appear."""
-
-    def __init__(self, path: Path) -> None:
-        super().__init__(
-            TableWriter(
-                path,
-                _SCHEMA,
-                KIND,
-                use_dictionary=_REPEATED,
-                column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-            )
-        )
-
-    def _columns(self, rows: Sequence[SeenRow]) -> list[pa.Array]:
-        *places, records = zip(*rows, strict=True)
-        files = Files.of(records)
-        stored = [pa.array(values, pa.int64()) for values in places]
-        return [*stored, *(files.stored(name) for name in Record._fields)]
-
-    def add_table(self, columns: Sequence[pa.Array]) -> None:
-        """One row group, column by column in the file's order; not to be mixed with `add`."""
-        self._table.write(columns)
-        self.rows += len(columns[0])
-
-
-def write_records(path: Path, rows: Iterable[SeenRow]) -> str:
-    """Write a file of records whole; returns its `sha256:<hex>`."""
-    left = iter(rows)
-    with RecordWriter(path) as writer:
-        while batch := list(islice(left, 8192)):
-            writer.add(batch)
-        return writer.finish()
-
-
 def extend_shard(
     path: Path, shard: Path, columns: Callable[[int, int], Mapping[str, Sequence[object]]]
 ) -> None:
     """Write the records of a whole shard without touching its rows one by one: what an `Entry`
     has comes from the shard's file as it is, the rest from `columns(start, count)`, by name."""
     row = 0
-    with RecordWriter(path) as writer:
+    with TableWriter(
+        path,
+        _SCHEMA,
+        KIND,
+        use_dictionary=_REPEATED,
+        column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
+    ) as writer:
         for batch in read_batches(shard, SHARD, batch=GROUP):
             count = batch.num_rows
             have = dict(zip(Entry._fields, batch.columns, strict=True))
             more = columns(row, count)
-            writer.add_table(
+            writer.write(
                 [
                     pa.array(range(row, row + count), pa.int64())
                     if name == "row"
@@ -109,7 +80,7 @@ def extend_shard(
                 ]
             )
             row += count
-        writer.finish()
+        writer.close()
 
 
 def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:

@@ -13,7 +13,15 @@ import pyarrow as pa
 
 from penstock.core.model import Entry
 from penstock.core.runs import ShardInfo
-from penstock.formats.tables import RowWriter, TableWriter, read_batches, strings, texts, tuples
+from penstock.formats.tables import (
+    GROUP,
+    OnTable,
+    TableWriter,
+    read_batches,
+    texts,
+    tuples,
+    values,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -29,26 +37,39 @@ _SCHEMA = pa.schema(
 )
 
 
-class ShardWriter(RowWriter[Entry]):
+class ShardWriter(OnTable):
     """Takes rows in order; the file appears whole when it is closed."""
 
     def __init__(self, path: Path, index: int) -> None:
-        super().__init__(
-            TableWriter(
-                path,
-                _SCHEMA,
-                KIND,
-                use_dictionary=["source", "version", "checksum", "part"],
-                column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-            )
+        self._table = TableWriter(
+            path,
+            _SCHEMA,
+            KIND,
+            use_dictionary=["source", "version", "checksum", "part"],
+            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
         )
         self._index = index
-        self._files = self._bytes = self._reused = 0
+        self._waiting: list[Entry] = []
+        self._rows = self._files = self._bytes = self._reused = 0
+
+    def add(self, rows: Iterable[Entry]) -> None:
+        """Rows in the file's order. Raises NoSpaceError, FailedError."""
+        self._waiting.extend(rows)
+        while len(self._waiting) >= GROUP:
+            self._group(GROUP)
 
     def close(self) -> ShardInfo:
         """The file is whole and durable."""
-        digest = self.finish()
-        return ShardInfo(self._index, self.rows, self._files, self._bytes, self._reused, digest)
+        if self._waiting:
+            self._group(len(self._waiting))
+        digest = self._table.close()
+        return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
+
+    def _group(self, count: int) -> None:
+        batch = self._waiting[:count]
+        del self._waiting[:count]
+        self._rows += count
+        self._table.write(self._columns(batch))
 
     def _columns(self, rows: Sequence[Entry]) -> list[pa.Array]:
         columns = list(zip(*rows, strict=True))
@@ -80,8 +101,4 @@ def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     for batch in read_batches(path, KIND):
-        columns = (
-            column.to_pylist() if name in _NUMBERS else strings(column)
-            for name, column in zip(Entry._fields, batch.columns, strict=True)
-        )
-        yield tuples(Entry, zip(*columns, strict=True))
+        yield tuples(Entry, zip(*map(values, batch.columns), strict=True))

@@ -11,7 +11,7 @@ import hashlib
 import os
 import secrets
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Generic, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-Row = TypeVar("Row")
 Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
 
 BATCH = 8192
@@ -166,39 +165,6 @@ class OnTable:
         self.abandon()
 
 
-class RowWriter(OnTable, Generic[Row]):
-    """Gathers rows into row groups of a table. Used as a context manager, an error on the way
-    leaves nothing behind."""
-
-    def __init__(self, table: TableWriter) -> None:
-        self._table = table
-        self._waiting: list[Row] = []
-        self.rows = 0
-        """Written so far."""
-
-    def add(self, rows: Iterable[Row]) -> None:
-        """Rows in the file's order. Raises NoSpaceError, FailedError."""
-        self._waiting.extend(rows)
-        while len(self._waiting) >= GROUP:
-            self._group(GROUP)
-
-    def finish(self) -> str:
-        """The file is whole and durable under its name; returns its `sha256:<hex>`."""
-        if self._waiting:
-            self._group(len(self._waiting))
-        return self._table.close()
-
-    def _columns(self, rows: Sequence[Row]) -> Sequence[pa.Array]:
-        """One row group of these rows, column by column."""
-        raise NotImplementedError
-
-    def _group(self, count: int) -> None:
-        batch = self._waiting[:count]
-        del self._waiting[:count]
-        self.rows += count
-        self._table.write(self._columns(batch))
-
-
 def read_batches(
     path: Path, kind: str, *, batch: int = BATCH, hint: str = "", columns: Sequence[str] | None = None
 ) -> Iterator[pa.RecordBatch]:
@@ -241,5 +207,11 @@ def strings(column: pa.Array) -> list[str]:
         # Seen as text, not cast: a cast loads pyarrow.compute, 50 ms in every process that reads.
         decoded: list[str] = column.view(pa.string()).to_pylist()
     except UnicodeDecodeError:
-        decoded = [os.fsdecode(value) for value in column.to_pylist()]
+        decoded = [os.fsdecode(value) for value in column.view(pa.binary()).to_pylist()]
     return decoded
+
+
+def values(column: pa.Array) -> list[Any]:
+    """A column of numbers, or of text by `strings`."""
+    found: list[Any] = column.to_pylist() if pa.types.is_integer(column.type) else strings(column)
+    return found

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import stat
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.findings import Finding
@@ -86,39 +87,27 @@ class _Shape:
         tree = Cursor(self._folder / DATA, unreadable=self._unreadable)
         for files in read_files(self._folder / MANIFEST, columns=("path", "size")):
             stop()
-            paths, sizes, start = files["path"], files["size"], 0
-            while start < len(paths):
-                for beside in tree.before(paths[start]):
-                    yield from self._beside(beside, paths[start])
-                    yield from self._newly_dark()
-                some = tree.together(paths, start)
-                if some is not None and self._kept(some, sizes[start : start + len(some.mode)]):
-                    count = len(some.mode)
-                    tree.go_on(count)
-                else:
-                    count = 1
-                    yield from self._one(tree, paths[start], sizes[start])
+            paths, sizes = files["path"], files["size"]
+            for index, found, own in tree.against(paths, partial(self._kept, sizes)):
                 yield from self._newly_dark()
-                start += count
-        for beside in tree.rest():
-            yield from self._beside(beside, "")
+                if not own and found is not None:
+                    yield from self._beside(found, paths[index])
+                elif found is not None:
+                    yield from self._same(found, sizes[index])
+                else:
+                    yield from self._absent(paths[index])
+        for found in tree.rest():
             yield from self._newly_dark()
+            yield from self._beside(found, "")
+        yield from self._newly_dark()
 
-    def _kept(self, looked: Looked, sizes: Sequence[int]) -> bool:
+    def _kept(self, sizes: Sequence[int], looked: Looked, start: int) -> bool:
         """Whether all of these are files as they were published."""
         kinds = set(zip(looked.mode, looked.uid, looked.gid, strict=True))
-        return looked.size == sizes and all(
+        return looked.size == sizes[start : start + len(looked.size)] and all(
             stat.S_ISREG(mode) and not self._policy.deviates("file", stat.S_IMODE(mode), uid, gid)
             for mode, uid, gid in kinds
         )
-
-    def _one(self, tree: Cursor, path: str, size: int) -> Iterator[Finding]:
-        found = tree.here()
-        if found is None or found.path != path or found.kind == "dir":
-            yield from self._absent(path)
-        else:
-            tree.go_on()
-            yield from self._same(found, size)
 
     def _newly_dark(self) -> Iterator[Finding]:
         while self._dark:

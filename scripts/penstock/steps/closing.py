@@ -94,11 +94,12 @@ class _Listed:
                 raise _unlike(entries(here), files.records()[start : start + count])
             start += count
 
-    def entry(self, record: Record) -> Entry:
-        """The next one, which is this record's. Raises FailedError."""
-        (entry,) = entries(self._next(1, record.path))
-        if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
-            raise _unlike([entry], [record])
+    def entry(self, records: Sequence[Record]) -> Entry:
+        """The next one, which is that of all these parts. Raises FailedError."""
+        (entry,) = entries(self._next(1, records[0].path))
+        for record in records:
+            if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
+                raise _unlike([entry], [record])
         return entry
 
     def _next(self, most: int, path: str) -> pa.RecordBatch:
@@ -155,7 +156,7 @@ def _joined(
                 raise FailedError("a giant's parts are not in order", where=repr(row.record.path))
             parts.append((shard, row))
             if row.offset + row.length == row.record.size:
-                entry = planned.entry(row.record)
+                entry = planned.entry([one.record for _, one in parts])
                 shards = tuple(sorted({shard for shard, _ in parts}))
                 yield Files.of([_giant(plan, entry, parts, ask, deviations, shards)]), shards
                 parts = []

@@ -47,26 +47,15 @@ class Evidence:
 
     def add(self, files: Files) -> list[tuple[str, str]]:
         """Count them; returns the paths of those that are too little, and why."""
-        kinds = list(zip(files["source_grade"], files["storage_grade"], files["method"], strict=True))
-        sizes = files["size"]
-        weak = False
-        for kind in set(kinds):
+        kinds = zip(files["source_grade"], files["storage_grade"], files["method"], strict=True)
+        weak = []
+        for kind, path, size in zip(kinds, files["path"], files["size"], strict=True):
             amount = self._seen.get(kind) or self._new(kind)
-            count = kinds.count(kind)
-            amount.files += count
-            amount.bytes += (
-                sum(sizes)
-                if count == len(sizes)
-                else sum(size for size, own in zip(sizes, kinds, strict=True) if own == kind)
-            )
-            weak = weak or bool(amount.lacks)
-        if not weak:
-            return []
-        return [
-            (path, self._seen[kind].lacks)
-            for path, size, kind in zip(files["path"], sizes, kinds, strict=True)
-            if size and self._seen[kind].lacks
-        ]
+            amount.files += 1
+            amount.bytes += size
+            if amount.lacks and size:
+                weak.append((path, amount.lacks))
+        return weak
 
     def _new(self, kind: tuple[str, str, str]) -> _Amount:
         source, stored, method = kind

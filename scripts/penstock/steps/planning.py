@@ -233,11 +233,13 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         totals = planner.count()
     enough = forecast.room(layout, totals, context.config.target.keep_free)
     slots = context.cluster.slots("copy")
+    # Verify takes the same shards.
+    most = max(slots, context.cluster.slots("verify"))
     decision = decide(
         Load(totals.cost, totals.to_copy[1], totals.rows),
         shard_bytes=planner.plan.shard_bytes,
         shard_files=planner.plan.shard_files,
-        slots=slots,
+        slots=most,
         max_array=context.cluster.max_array(),
     )
     if links := _links_sentence(info):

@@ -147,12 +147,11 @@ def _sums(files: Files, algorithm: str) -> tuple[Sequence[str], Sequence[str]]:
     own, paths = files["digest"], files["path"]
     if all(one.startswith(mark) for one in own):
         return [one[len(mark) :] for one in own], paths
-    found = [
-        (one[len(mark) :], path)
-        for path, digest, further in zip(paths, own, files["digests"], strict=True)
-        for one in (digest, *further.split())
-        if one.startswith(mark)
-    ]
+    found = []
+    for path, digest, further in zip(paths, own, files["digests"], strict=True):
+        told = next((one for one in (digest, *further.split()) if one.startswith(mark)), None)
+        if told is not None:
+            found.append((told[len(mark) :], path))
     return [one for one, _ in found], [path for _, path in found]
 
 

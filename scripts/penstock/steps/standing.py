@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
@@ -66,29 +67,18 @@ class Standing:
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
         """Whatever is not as verify saw it becomes a deviation."""
-        tree, paths, start = self._tree, files["path"], 0
-        while start < len(paths):
-            for beside in tree.before(paths[start]):
-                if not beside.holds(paths[start]):
-                    self._extra(beside)
-            some = tree.together(paths, start)
-            if some is not None and _as_seen(some, files, start):
-                count = len(some.mode)
-                tree.go_on(count)
-            else:
-                count = 1
-                self._one(files.record(start), shards)
-            start += count
+        paths = files["path"]
+        for index, found, own in self._tree.against(paths, partial(_as_seen, files)):
+            if own:
+                self._one(found, files.record(index), shards)
+            elif found is not None and not found.holds(paths[index]):
+                self._extra(found)
 
-    def _one(self, record: Record, shards: tuple[int, ...]) -> None:
-        here = self._tree.here()
-        if here is None or here.path != record.path or here.kind == "dir":
+    def _one(self, found: Found | None, record: Record, shards: tuple[int, ...]) -> None:
+        if found is None:
             self._deviations.add("missing", repr(record.path), shards)
-            return
-        why = _touched(here, record)
-        if why:
+        elif why := _touched(found, record):
             self._deviations.add("touched", f"{record.path!r}: {why}", shards)
-        self._tree.go_on()
 
     def end(self) -> None:
         """What is left was never listed."""
@@ -99,7 +89,7 @@ class Standing:
         self._deviations.add("extra", f"{beside.path!r} ({beside.kind})")
 
 
-def _as_seen(looked: Looked, files: Files, start: int) -> bool:
+def _as_seen(files: Files, looked: Looked, start: int) -> bool:
     stop = start + len(looked.mode)
     return (
         looked.size == files["size"][start:stop]

@@ -52,7 +52,7 @@ def kind_of(mode: int) -> str:
     return "link" if stat.S_ISLNK(mode) else "other"
 
 
-class Neighbours(NamedTuple):
+class _Neighbours(NamedTuple):
     """Some things of one folder that follow one another, none a folder and none a link, by lstat."""
 
     paths: list[str]
@@ -65,16 +65,16 @@ def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -
     it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error.
     A folder that this account may not read is told to `unreadable`, and left out, where it is given.
     Raises by `failures.storage_error`."""
-    for one in walk_together(data, unreadable):
+    for one in _walk(data, unreadable):
         if isinstance(one, Found):
             yield one
         else:
-            yield from map(found, one.paths, zip(*one.looked[:9], strict=True))
+            yield from map(_found, one.paths, zip(*one.looked[:9], strict=True))
 
 
-def walk_together(
+def _walk(
     data: Path, unreadable: Callable[[str, OSError], None] | None = None
-) -> Iterator[Found | Neighbours]:
+) -> Iterator[Found | _Neighbours]:
     """The same as `walk`, files many at a time."""
     here = ""
     try:
@@ -87,17 +87,17 @@ def walk_together(
                     for index, number in looked.errors.items():
                         here = prefix + names[index]
                         raise failed(number)
-                    yield Neighbours([prefix + name for name in names], looked)
+                    yield _Neighbours([prefix + name for name in names], looked)
                 elif kind == LINK:
                     for name in names:
                         here = prefix + name
-                        yield found(here, row(_lstat(level.fd, name)))
+                        yield _found(here, row(_lstat(level.fd, name)))
                 else:
                     here = prefix + names[0] if kind == BELOW else prefix[:-1]
                     if row_ is not None:
-                        yield found(here, row_)
+                        yield _found(here, row_)
                     elif kind == BELOW:
-                        yield found(here, row(_lstat(level.fd, names[0])))
+                        yield _found(here, row(_lstat(level.fd, names[0])))
                     if error is not None:
                         if unreadable is None or not isinstance(error, PermissionError):
                             raise error
@@ -110,7 +110,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
     return os.stat(name, dir_fd=folder, follow_symlinks=False)
 
 
-def found(path: str, seen: Row) -> Found:
+def _found(path: str, seen: Row) -> Found:
     """A path, and its lstat by `looking.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid, _ = seen
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
@@ -121,50 +121,63 @@ class Cursor:
     """A walk, met with the paths of files that should be there, which come in the same order."""
 
     def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
-        """Raises what `walk` raises, as all that goes on does."""
-        self._walk = walk_together(data, unreadable)
-        self._run: Found | Neighbours | None = None
+        """Raises what `walk` raises, as its methods do."""
+        self._walk = _walk(data, unreadable)
+        self._run: Found | _Neighbours | None = None
         self._at = self._size = 0
-        self.go_on(0)
+        self._go_on(0)
 
-    def here(self) -> Found | None:
-        """What comes next, or None at the end."""
-        run, at = self._run, self._at
-        if not isinstance(run, Neighbours):
-            return run
-        return found(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:9], strict=True)))
-
-    def go_on(self, count: int = 1) -> None:
-        """So many were dealt with."""
-        self._at += count
-        if self._at >= self._size:
-            self._run, self._at = next(self._walk, None), 0
-            self._size = len(self._run.paths) if isinstance(self._run, Neighbours) else 1
-
-    def before(self, path: str) -> Iterator[Found]:
-        """What stands before this file in the order: beside it, or a folder that leads to it."""
-        if isinstance(self._run, Neighbours) and self._run.paths[self._at] == path:
-            return
-        name = os.fsencode(path)
-        while (here := self.here()) is not None and _order(here) < name:
-            self.go_on()
-            yield here
+    def against(
+        self, paths: Sequence[str], alike: Callable[[Looked, int], bool]
+    ) -> Iterator[tuple[int, Found | None, bool]]:
+        """What has to be looked at by itself, as (index of the path whose turn it is, what stands here,
+        whether that has the path's own name). Before a path: what stands beside it, or is a folder that
+        leads to it. In its turn: what has its name, None when nothing has or a folder. Left out are those
+        of which `alike` says, for the lstat of files from some index on, that all are as they should be."""
+        start, most = 0, len(paths)
+        while start < len(paths):
+            run, at = self._run, self._at
+            if isinstance(run, _Neighbours) and run.paths[at] == paths[start]:
+                count = min(len(paths) - start, self._size - at, most)
+                if run.paths[at : at + count] == paths[start : start + count] and alike(
+                    part(run.looked, at, at + count), start
+                ):
+                    start, most = start + count, most * 2
+                    self._go_on(count)
+                    continue
+                if count > 1:
+                    # Where it is that they differ is found by halves.
+                    most = count // 2
+                    continue
+            here = self._here()
+            name = os.fsencode(paths[start])
+            if here is not None and _order(here) < name:
+                yield start, here, False
+                self._go_on()
+                continue
+            own = here is not None and here.path == paths[start] and here.kind != "dir"
+            yield start, here if own else None, True
+            start += 1
+            if own:
+                self._go_on()
 
     def rest(self) -> Iterator[Found]:
         """All that is left."""
-        while (here := self.here()) is not None:
-            self.go_on()
+        while (here := self._here()) is not None:
             yield here
+            self._go_on()
 
-    def together(self, paths: Sequence[str], start: int) -> Looked | None:
-        """The lstat of the next ones, neither folders nor links, when they stand here under the names that
-        come next: as many as have been looked at and as there are names. None: look at `here`."""
+    def _here(self) -> Found | None:
         run, at = self._run, self._at
-        if not isinstance(run, Neighbours):
-            return None
-        count = min(len(paths) - start, self._size - at)
-        same = run.paths[at : at + count] == paths[start : start + count]
-        return part(run.looked, at, at + count) if same else None
+        if not isinstance(run, _Neighbours):
+            return run
+        return _found(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:9], strict=True)))
+
+    def _go_on(self, count: int = 1) -> None:
+        self._at += count
+        if self._at >= self._size:
+            self._run, self._at = next(self._walk, None), 0
+            self._size = len(self._run.paths) if isinstance(self._run, _Neighbours) else 1
 
 
 def _order(found: Found) -> bytes:
