@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from penstock.core.model import Entry, Listed
 from penstock.errors import FailedError
 from penstock.formats.listing import ListingWriter, read_listing
-from penstock.formats.tables import GROUP
 from penstock.formats.shards import read_shard, write_shard
+from penstock.formats.tables import GROUP
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -63,11 +63,7 @@ def _texts(fields: Sequence[Sequence[str | int | bytes]]) -> Iterable[str]:
     template = "\0"
     changing: list[Iterable[object]] = []
     for values in fields:
-        texts: Sequence[str]
-        if isinstance(values[0], bytes):
-            texts = [""] * len(values)
-        else:
-            texts = list(map(str, values))
+        texts = [""] * len(values) if isinstance(values[0], bytes) else list(map(str, values))
         first = texts[0]
         if texts.count(first) == len(texts):
             template += f"{len(first)}:{first},".replace("%", "%%")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import pyarrow as pa
 
 from penstock.core.model import Record
-from penstock.formats.tables import texts, tuples, values
+from penstock.formats.tables import plain, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -50,7 +50,7 @@ class Files:
         """A field of all records, in their order; not to be changed."""
         if name not in self._values:
             stored = self._batch[name]
-            self._values[name] = stored.to_pylist() if name in _RAW else values(stored)
+            self._values[name] = stored.to_pylist() if name in _RAW else plain(stored)
         return self._values[name]
 
     def stored(self, name: str) -> pa.Array:

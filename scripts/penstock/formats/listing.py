@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.formats.tables import GROUP, OnTable, TableWriter, read_batches, texts, tuples, values
+from penstock.formats.tables import GROUP, OnTable, TableWriter, plain, read_batches, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -110,7 +110,7 @@ def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
 
 def entries(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a listing."""
-    paths, keys, sizes, tokens, modified, sources, versions, checksums = map(values, batch.columns)
+    paths, keys, sizes, tokens, modified, sources, versions, checksums = map(plain, batch.columns)
     n = len(paths)
     columns = (
         paths, keys, sizes, tokens, modified, sources, versions, checksums,

@@ -17,10 +17,10 @@ from penstock.formats.tables import (
     GROUP,
     OnTable,
     TableWriter,
+    plain,
     read_batches,
     texts,
     tuples,
-    values,
 )
 
 if TYPE_CHECKING:
@@ -101,4 +101,4 @@ def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     for batch in read_batches(path, KIND):
-        yield tuples(Entry, zip(*map(values, batch.columns), strict=True))
+        yield tuples(Entry, zip(*map(plain, batch.columns), strict=True))

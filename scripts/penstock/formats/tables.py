@@ -211,7 +211,7 @@ def strings(column: pa.Array) -> list[str]:
     return decoded
 
 
-def values(column: pa.Array) -> list[Any]:
+def plain(column: pa.Array) -> list[Any]:
     """A column of numbers, or of text by `strings`."""
     found: list[Any] = column.to_pylist() if pa.types.is_integer(column.type) else strings(column)
     return found
