@@ -181,7 +181,7 @@ def test_each_part_is_one_of_the_listed_object(data: Path, part: int, change: di
     rows = giant_rows(data, PROOFS)
     shard, row = rows[part]
     rows[part] = shard, row._replace(record=row.record._replace(**change))
-    with pytest.raises(FailedError, match="not that of the listing|parts are not"):
+    with pytest.raises(FailedError, match=r"not that of the listing|parts are not"):
         closed(data, [*before, *rows, *after], [entry_of(seen(data, p)) for p in PATHS])
 
 
