@@ -142,3 +142,5 @@ def set_aside(folder: Path, aside: Path) -> None:
                 os.truncate(path, 0)
     aside.mkdir(parents=True, exist_ok=True)
     folder.rename(aside / f"{time.time_ns()}")
+    # What this asks of the disk is nobody's time.
+    os.sync()
