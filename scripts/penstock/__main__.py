@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import sys
-
-from penstock.cli.main import main
+from penstock.cli.main import program
 
 if __name__ == "__main__":
-    sys.exit(main())
+    program()
