@@ -85,7 +85,7 @@ def test_nothing_is_left_of_one_that_was_not_closed(tmp_path: Path) -> None:
     with ManifestWriter(tmp_path / "m") as writer:
         writer.add(Files.of([record("a")]))
     with ChecksumFile(tmp_path / "s", algorithm="sha256") as sums:
-        sums.add(["00"], ["a"])
+        sums.add([("00", "a")])
     assert os.listdir(tmp_path) == []
 
 
@@ -107,10 +107,11 @@ def made(tmp_path: Path, names: list[str], algorithm: str) -> tuple[Path, Checks
         digests.append(hexadecimal or sha256(content).hexdigest())
     with ChecksumFile(path, algorithm=algorithm) as sums:
         # Together, and one by one.
-        half = len(names) // 2
-        sums.add(digests[:half], names[:half])
-        for digest, name in zip(digests[half:], names[half:], strict=True):
-            sums.add([digest], [name])
+        pairs = list(zip(digests, names, strict=True))
+        half = len(pairs) // 2
+        sums.add(pairs[:half])
+        for pair in pairs[half:]:
+            sums.add([pair])
         sums.close()
     return path, sums
 

@@ -19,7 +19,7 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.errors import FailedError, TransientError
 from penstock.storage import clearing, scout, scouts, tree, waiting
-from penstock.storage.walk import walk
+from penstock.storage.walk import Cursor, walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -284,7 +284,7 @@ def test_a_folder_that_may_not_be_read(folder: Path, way: str, monkeypatch: pyte
 
     def child() -> list[tuple[str, str]]:
         seen: list[tuple[str, str]] = []
-        steps = walk(folder, lambda path, error: seen.append((path, f"told {error.errno}")))
+        steps = Cursor(folder, lambda path, error: seen.append((path, f"told {error.errno}"))).rest()
         while found := next(steps, None):
             seen.append((found.path, found.kind))
         return seen

@@ -120,9 +120,8 @@ class ChecksumFile:
         self.lines = 0
         self.escaped = 0
 
-    def add(self, hexadecimals: Sequence[str], paths: Sequence[str]) -> None:
-        """A line for each path, with its digest."""
-        pairs = list(zip(hexadecimals, paths, strict=True))
+    def add(self, pairs: Sequence[tuple[str, str]]) -> None:
+        """A line for each (digest in hexadecimal, path)."""
         lines = os.fsencode("".join([f"{hexadecimal}  data/{path}\n" for hexadecimal, path in pairs]))
         plain = not self._always or not (b"\\" in lines or b"\r" in lines)
         if plain and lines.count(b"\n") == len(pairs):

@@ -87,7 +87,7 @@ def _seal(
             tree.extend(leaves(files))
             giants += len(files) - files["parts"].count(b"")
             for text in texts.values():
-                text.add(*_sums(files, text.algorithm))
+                text.add(_sums(files, text.algorithm))
             parquet.add(files)
             if tree.count - shown >= SHOWN_EVERY:
                 shown = tree.count
@@ -141,18 +141,18 @@ def _seal(
     return deviations
 
 
-def _sums(files: Files, algorithm: str) -> tuple[Sequence[str], Sequence[str]]:
-    """(digests in hexadecimal, paths) of those files that have one of this kind over all their bytes."""
+def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:
+    """(digest in hexadecimal, path) of those files that have one of this kind over all their bytes."""
     mark = f"{algorithm}:"
     own, paths = files["digest"], files["path"]
     if all(one.startswith(mark) for one in own):
-        return [one[len(mark) :] for one in own], paths
+        return [(one[len(mark) :], path) for one, path in zip(own, paths, strict=True)]
     found = []
     for path, digest, further in zip(paths, own, files["digests"], strict=True):
         told = next((one for one in (digest, *further.split()) if one.startswith(mark)), None)
         if told is not None:
             found.append((told[len(mark) :], path))
-    return [one for one, _ in found], [path for _, path in found]
+    return found
 
 
 def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list[SeenRow]]]:

@@ -59,23 +59,21 @@ class _Neighbours(NamedTuple):
     looked: Looked
 
 
-def walk(data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> Iterator[Found]:
+def walk(data: Path) -> Iterator[Found]:
     """Everything below `data`, once, in ascending byte order of the paths, a folder counting as its name
     with "/" after it (so the files alone are in the byte order of their paths), each folder before what
-    it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error.
-    A folder that this account may not read is told to `unreadable`, and left out, where it is given.
-    Raises by `failures.storage_error`."""
-    for one in _walk(data, unreadable):
+    it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error,
+    as is a folder that this account may not read. Raises by `failures.storage_error`."""
+    for one in _walk(data, None):
         if isinstance(one, Found):
             yield one
         else:
             yield from map(_found, one.paths, zip(*one.looked[:9], strict=True))
 
 
-def _walk(
-    data: Path, unreadable: Callable[[str, OSError], None] | None = None
-) -> Iterator[Found | _Neighbours]:
-    """The same as `walk`, files many at a time."""
+def _walk(data: Path, unreadable: Callable[[str, OSError], None] | None) -> Iterator[Found | _Neighbours]:
+    """The same as `walk`, files many at a time. A folder that this account may not read is told to
+    `unreadable`, and left out, where it is given."""
     here = ""
     try:
         root = os.open(data, _FOLDER)
@@ -84,7 +82,8 @@ def _walk(
                 prefix = here = level.prefix
                 if kind == FILE:
                     looked = level.found(names)
-                    for index, number in looked.errors.items():
+                    if looked.errors:
+                        index, number = next(iter(looked.errors.items()))
                         here = prefix + names[index]
                         raise failed(number)
                     yield _Neighbours([prefix + name for name in names], looked)
@@ -121,7 +120,8 @@ class Cursor:
     """A walk, met with the paths of files that should be there, which come in the same order."""
 
     def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
-        """Raises what `walk` raises, as its methods do."""
+        """A folder that this account may not read is told to `unreadable` where it is given, as soon as it
+        was met. Raises what `walk` raises, as the methods do."""
         self._walk = _walk(data, unreadable)
         self._run: Found | _Neighbours | None = None
         self._at = self._size = 0
