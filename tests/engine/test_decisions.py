@@ -266,7 +266,7 @@ def test_a_view_of_one_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize(
-    ("streams", "expected"), [(1, 8), (2, 8), (8, 8), (9, 7), (16, 4), (33, 1), (64, 1), (100, 1)]
+    ("streams", "expected"), [(1, 16), (4, 16), (8, 8), (9, 7), (16, 4), (33, 1), (64, 1), (100, 1)]
 )
 def test_all_streams_together_have_no_more_than_64_requests_out(streams: int, expected: int) -> None:
     assert asked_ahead(streams) == expected

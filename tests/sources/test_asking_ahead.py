@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 ROOM = BLOCK + 4096
-OBJECTS = {f"{n:02d}": content(str(n), 1000 * n) for n in range(12)}
+OBJECTS = {f"{n:02d}": content(str(n), 1000 * n) for n in range(GATHERED)}
 
 
 class Reading:
@@ -72,7 +72,7 @@ def until_kept(server: Hostile, count: int) -> None:
     until(lambda: server.kept() == count, f"{count} connections")
 
 
-@pytest.mark.parametrize("together", [1, 2, 8, 12])
+@pytest.mark.parametrize("together", [1, 2, 8, GATHERED])
 def test_all_come_in_order_and_once(reading: Reading, together: int) -> None:
     keys = list(OBJECTS)
     for _ in range(3):

@@ -62,7 +62,7 @@ if TYPE_CHECKING:
 
 LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
 EXTRA = 64
-GATHERED = 8
+GATHERED = 16
 
 
 class Asked(NamedTuple):

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 # Temporary credentials are made anew this many seconds before they end.
 RENEW_BEFORE = 300.0
 RENEW_PAUSE = 15.0
-SMALL = 256 << 10
+SMALL = 1 << 20
 """Bytes of a row, on average, up to which asking ahead is worth more than further streams."""
 VIEW = 128
 """Batches looked at for one in a folder where nobody writes: some MiB."""

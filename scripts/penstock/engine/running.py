@@ -73,7 +73,9 @@ class Run:
         self.outcome.workers = workers
         self.outcome.why = chosen.why
         if ahead:
-            self.outcome.why += f"; each asks for up to {sizing.AHEAD} objects ahead"
+            self.outcome.why += (
+                f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead"
+            )
         common = {"limit": self.engine.limit, "attempts": self.engine.attempts}
         self.pool.set_up(setup | common, self.tuner.streams, ahead=ahead)
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 MOST_STREAMS = 64
-AHEAD = 8
+AHEAD = 16
 """Small objects that one stream has on their way at most."""
 WORKER_BYTES = 64 << 20
 STREAM_BYTES = 2 << 20
