@@ -19,7 +19,7 @@ from penstock.core.model import Claim
 from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
 from penstock.sources import checksum_files, fsspec_info
 from penstock.sources.opening import open_source
-from penstock.sources.web import links
+from penstock.sources.web_listing import links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -7,7 +7,6 @@ account itself where that is allowed).
 
 from __future__ import annotations
 
-import random
 import threading
 from typing import TYPE_CHECKING, Any
 
@@ -25,6 +24,7 @@ from penstock.sources.azure_account import HINT, AzureCredentials, place, resolv
 from penstock.sources.azure_link import Link, Links
 from penstock.sources.azure_reader import AzureReader, claims_of, fetch, misfit
 from penstock.sources.ordering import in_order, order
+from penstock.sources.patience import TRIES, pause
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -37,7 +37,6 @@ if TYPE_CHECKING:
     """Objects, folders' own markers, and the token of the next page ("" at the end)."""
 
 PAGE = 5000
-TRIES = 6
 SECOND = 1_000_000_000
 
 
@@ -145,7 +144,7 @@ class AzureSource:
 
     def _patiently(self, link: Link, ahead: Future[Page], token: str) -> tuple[Link, Page]:
         """A page; what may pass is tried again, a few times with growing pauses."""
-        pause = threading.Event()
+        waiting = threading.Event()
         renewed = False
         for attempt in range(TRIES):
             try:
@@ -161,8 +160,7 @@ class AzureSource:
             except TransientError as error:
                 if attempt == TRIES - 1:
                     raise
-                after = error.after if error.after is not None else 0.2 * 2**attempt
-                pause.wait(after * random.uniform(0.8, 1.2))  # noqa: S311 (jitter)
+                waiting.wait(pause(error, attempt))
             except (ObjectError, SourceChangedError) as error:
                 raise FailedError(
                     "the source cannot be listed", where=self.url, why=error.why, hint=HINT

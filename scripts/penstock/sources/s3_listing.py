@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import random
 import threading
 from functools import partial
 from itertools import repeat
@@ -17,6 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import ExpiredCredentialsError, FailedError, TransientError
+from penstock.sources.patience import TRIES, pause
 from penstock.sources.s3_client import S3Client
 from penstock.sources.s3_page import Page, encoded, key_of, objects, plain, understand
 from penstock.sources.s3_ranges import PAGE, Ranges
@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from penstock.sources.s3_credentials import S3Credentials
 
 PAGE_LIMIT = 64 << 20
-TRIES = 6
 _QUOTES = ("&quot;", "&#34;")
 
 
@@ -116,8 +115,7 @@ class Pages:
                 if attempt >= tries - 1:
                     raise
                 self._ranges.slower()
-                pause = error.after if error.after is not None else 0.2 * 2**attempt
-                if self._stop.wait(pause * random.uniform(0.8, 1.2)):  # noqa: S311 (jitter)
+                if self._stop.wait(pause(error, attempt)):
                     raise
         raise TransientError("listing failed again and again", where=self._bucket.url)
 

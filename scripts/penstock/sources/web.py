@@ -1,105 +1,24 @@
 """Web servers as a source: one file by its URL, or the pages of a server's own folder listing.
 
-An object is pinned by its strong etag (If-Match), else by its date and size. Nothing secret is
-ever sent, so redirects to other hosts are followed; from https never to http.
+An object is pinned by its strong etag (If-Match), else by its date and size.
 """
 
 from __future__ import annotations
 
-import email.utils
-import html
-import re
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote_to_bytes, urljoin, urlsplit
+from urllib.parse import quote, unquote_to_bytes, urlsplit
 
-from penstock.core.model import Listed
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
 from penstock.sources.claims import web_claims
-from penstock.sources.http1 import Connection
 from penstock.sources.http_body import HttpBody
-from penstock.sources.http_endpoint import endpoint, split, without_user
-from penstock.sources.s3_client import retry_after
+from penstock.sources.http_endpoint import split, without_user
+from penstock.sources.web_client import WebClient, refused, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.config.model import SourceConfig
-    from penstock.core.model import Claim, Entry
-
-REDIRECTS = 6
-CONNECTIONS = 4
-PAGE_LIMIT = 64 << 20
-DEEPEST = 64
-_LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
-
-
-def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
-    """What tells this version from another: the etag, else date and size, else ""."""
-    etag = headers.get(b"etag", b"").decode("latin-1")
-    if etag:
-        return etag if etag.startswith("W/") else etag.strip('"')
-    date = headers.get(b"last-modified", b"").decode("latin-1")
-    return f"{size} {date}" if date else ""
-
-
-def modified(headers: Mapping[bytes, bytes]) -> int:
-    """Nanoseconds since the epoch, 0 when not stated."""
-    parsed = email.utils.parsedate_tz(headers.get(b"last-modified", b"").decode("latin-1"))
-    return email.utils.mktime_tz(parsed) * 1_000_000_000 if parsed else 0
-
-
-class WebClient:
-    """For one thread: a few kept connections, redirects followed."""
-
-    def __init__(self, options: Mapping[str, object], timeout: float) -> None:
-        self._options, self._timeout = options, timeout
-        self._connections: dict[tuple[str, int, bool], Connection] = {}
-
-    def request(self, method: str, url: str, lines: str = "") -> Connection:
-        for _ in range(REDIRECTS):
-            parts = split(url)
-            tls = parts.scheme == "https"
-            place = (parts.hostname or "", parts.port or (443 if tls else 80), tls)
-            connection = self._connections.get(place)
-            if connection is None:
-                if len(self._connections) >= CONNECTIONS:
-                    self._connections.pop(next(iter(self._connections))).close()
-                connection = Connection(endpoint(url, self._options, timeout=self._timeout))
-                self._connections[place] = connection
-            server = connection.endpoint
-            target = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-            head = (
-                f"{method} {server.origin}{target} HTTP/1.1\r\nHost: {server.authority}\r\n"
-                f"Accept-Encoding: identity\r\nUser-Agent: penstock\r\n{server.proxy_lines}{lines}\r\n"
-            )
-            status = connection.request(head.encode("latin-1"), bodyless=method == "HEAD")
-            location = connection.headers.get(b"location", b"").decode("latin-1")
-            if status not in (301, 302, 303, 307, 308) or not location:
-                return connection
-            connection.abandon()
-            url = urljoin(url, location)
-            if tls and urlsplit(url).scheme != "https":
-                raise ObjectError("the server redirects from https to http", where=without_user(url))
-        raise ObjectError("the server redirects in a circle", where=without_user(url))
-
-    def close(self) -> None:
-        for connection in self._connections.values():
-            connection.close()
-        self._connections.clear()
-
-
-def refused(connection: Connection, where: str) -> PenstockError:
-    """What a status other than the wanted one means for one object."""
-    status, headers = connection.status, connection.headers
-    connection.abandon()
-    why = f"status {status}"
-    if status in (408, 429) or status >= 500:
-        return TransientError(
-            "the server asks for patience", where=where, why=why, after=retry_after(headers)
-        )
-    if status in (404, 410, 412, 416):
-        return SourceChangedError("the file is not there as it was listed", where=where, why=why)
-    return ObjectError("the server refuses the file", where=where, why=why)
+    from penstock.core.model import Claim, Entry, Listed
 
 
 class WebReader:
@@ -194,53 +113,13 @@ class WebSource:
             client.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        client = self.client()
-        try:
+        from penstock.sources.web_listing import WebListing
+
+        with WebListing(self.client, self.url_of) as listing:
             if self._single:
-                yield [self._look(client, self._single)]
-                return
-            yield from self._folder(client, "", 0)
-        finally:
-            client.close()
-
-    def _folder(self, client: WebClient, prefix: str, depth: int) -> Iterator[Sequence[Listed]]:
-        if depth > DEEPEST:
-            raise PreflightError("the server's folders never end", where=self.url, why=prefix)
-        connection = client.request("GET", self.url_of(prefix))
-        if connection.status != 200:
-            raise refused(connection, without_user(self.url_of(prefix)))
-        page = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
-        batch: list[Listed] = []
-        for name in sorted(
-            links(page, self.url_of(prefix)), key=lambda n: n.encode("utf-8", "surrogateescape")
-        ):
-            if name.endswith("/"):
-                if batch:
-                    yield batch
-                    batch = []
-                yield from self._folder(client, prefix + name, depth + 1)
+                yield [listing.file(self._single)]
             else:
-                batch.append(self._look(client, prefix + name))
-        if batch:
-            yield batch
-
-    def _look(self, client: WebClient, key: str) -> Listed:
-        """Size and version of one file, by HEAD, or by its first byte where HEAD is refused."""
-        url = self.url_of(key)
-        connection = client.request("HEAD", url)
-        size = connection.length
-        if connection.status in (403, 405, 501) or (connection.status == 200 and size < 0):
-            connection.abandon()
-            connection = client.request("GET", url, "Range: bytes=0-0\r\n")
-            total = connection.headers.get(b"content-range", b"").rpartition(b"/")[2]
-            size = int(total) if connection.status == 206 and total.isdigit() else connection.length
-            connection.abandon()
-        if connection.status not in (200, 206):
-            raise refused(connection, without_user(url))
-        if size < 0:
-            raise PreflightError("the server does not state the file's size", where=without_user(url))
-        headers = connection.headers
-        return Listed(key, size, token_of(headers, size), modified(headers))
+                yield from listing.folder()
 
     def reader(self) -> WebReader:
         return WebReader(self)
@@ -254,23 +133,3 @@ class WebSource:
             return web_claims(connection.headers, whole=True)
         finally:
             client.close()
-
-
-def links(page: str, base: str) -> set[str]:
-    """The names directly below `base` that a folder's page links to; folders end in a slash."""
-    here = urlsplit(base)
-    names: set[str] = set()
-    for found in _LINK.findall(page):
-        parts = urlsplit(urljoin(base, html.unescape(found[0] or found[1] or found[2])))
-        if parts.query or parts.netloc != here.netloc or not parts.path.startswith(here.path):
-            continue
-        raw = parts.path[len(here.path) :]
-        name = unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
-        if (
-            name
-            and name not in (".", "..", "/", "./", "../")
-            and "/" not in raw[:-1]
-            and "/" not in name[:-1]
-        ):
-            names.add(name)
-    return names
