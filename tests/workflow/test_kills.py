@@ -5,14 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import sys
-from typing import TYPE_CHECKING
+from pathlib import Path
 
 import pytest
 from tests.support.commands import PATIENCE, SNAKEMAKE, kill_session, session_members, started, until
 from tests.workflow.conftest import Place, digests
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 RUN = (sys.executable, "-m", "penstock", "run")
 
@@ -64,6 +61,23 @@ def test_kill_9_of_the_controller_alone(slow: Place, command: str) -> None:
         process.wait()
         ends_right(slow)
         until(lambda: not session_members(process.pid), "the killed run's remains to end")
+
+
+def test_kill_9_of_a_step_alone_is_told(slow: Place) -> None:
+    """It could say nothing itself: Snakemake says how it died."""
+    with started(*RUN, cwd=slow.folder) as process:
+        until(lambda: copying(slow), "the copy to be under way")
+        [step] = [
+            pid
+            for pid in session_members(process.pid)
+            if b"\0copy\0d\0" in Path(f"/proc/{pid}/cmdline").read_bytes()
+        ]
+        os.kill(step, signal.SIGKILL)
+        said, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 1
+    assert "SIGKILL" in said
+    assert "STATUS        FAILED" in said
+    ends_right(slow)
 
 
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
