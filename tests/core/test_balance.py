@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.balance import ELEMENT_COST, FILE_COST, GIB, Cut, Decision, Load, cost, decide, parts
+from penstock.core.balance import ELEMENT_COST, FILE_COST, GIB, Cut, Decision, Load, costs, decide, parts
 from penstock.core.model import Entry
 
 TIB = 1 << 40
@@ -65,6 +65,23 @@ def test_no_row_is_lost_and_the_dearest_shard_is_within_one_row_of_the_mean(
     assert max(sums) <= sum(costs) / shards + max(costs)
 
 
+@settings(deadline=None, max_examples=300)
+@given(
+    st.lists(st.lists(st.integers(0, 50) | st.integers(0, 10**15), max_size=40), max_size=5),
+    st.integers(1, 20),
+    st.integers(-100, 100),
+)
+def test_runs_are_what_place_says_of_each_row(batches: list[list[int]], shards: int, off: int) -> None:
+    total = sum(map(sum, batches)) + off
+    one, many = Cut(total, shards), Cut(total, shards)
+    for batch in batches:
+        runs = list(many.runs(batch))
+        assert [start for _, start, _ in runs] == [0, *(end for _, _, end in runs)][: len(runs)]
+        places = [place for place, start, end in runs for _ in range(start, end)]
+        assert places == [one.place(cost) for cost in batch]
+        assert len(runs) == len(set(places))
+
+
 @settings(deadline=None, max_examples=100)
 @given(st.integers(0, 10**5), st.integers(1, 10**5), st.integers(1, 10**4))
 def test_parts_cover_an_object_exactly_once(size: int, giant: int, part: int) -> None:
@@ -81,7 +98,7 @@ def test_parts_cover_an_object_exactly_once(size: int, giant: int, part: int) ->
 
 def test_a_linked_file_costs_less_and_is_never_split() -> None:
     linked = entry(10 * GIB, reuse="xxh3_128:00")
-    assert FILE_COST < cost(linked) < cost(entry(10 * GIB))
+    assert costs([10 * GIB, 0], ["", ""]) == costs([10 * GIB, 0], []) == [10 * GIB + FILE_COST, FILE_COST]
+    assert costs([10 * GIB, 10 * GIB], ["", linked.reuse]) == [10 * GIB + FILE_COST, 5 * GIB + FILE_COST]
     assert list(parts(linked, GIB, GIB)) == [linked]
-    assert cost(entry(0)) == FILE_COST
     assert ELEMENT_COST > FILE_COST

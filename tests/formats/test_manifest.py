@@ -12,7 +12,7 @@ import xxhash
 
 from penstock.core.model import Record
 from penstock.errors import FailedError
-from penstock.formats import manifest
+from penstock.formats import tables
 from penstock.formats.columns import RECORD, Files, column
 from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
 
@@ -44,7 +44,7 @@ def record(path: str, size: int = 1) -> Record:
 
 
 def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(manifest, "GROUP", 10)
+    monkeypatch.setattr(tables, "GROUP", 10)
     records = [record(f"p{i:03d}") for i in range(57)] + [record("odd\n\udcff", 1 << 60)]
     with ManifestWriter(tmp_path / "m") as writer:
         for at in range(0, len(records), 7):

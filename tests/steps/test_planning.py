@@ -6,16 +6,20 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.model import PermissionsConfig, PlanConfig
-from penstock.core.model import Entry, Record
+from penstock.core.balance import Cut, Load, costs, decide, parts
+from penstock.core.model import Entry, Listed, Record
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.formats.columns import Files
-from penstock.formats.listing import read_listing
+from penstock.formats.listing import ListingWriter, read_listing
 from penstock.formats.manifest import ManifestWriter
 from penstock.formats.shards import read_shard
 from penstock.steps import listing, planning, runbook
+from penstock.views import units
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -232,3 +236,114 @@ def test_the_time_is_told_by_what_the_last_release_measured(tmp_path: Path) -> N
     why = planning.run(context, "data")["why"][2]
     assert f"measured with release {first['release']}" in why
     assert "1.91 MiB/s or 2 files/s" in why
+
+
+SIZES = st.sampled_from([0, 1, 299, 300, 301, 499, 500, 501, 4095, 4096, 4097]) | st.integers(0, 3000)
+PATHS = st.lists(st.sampled_from(["a", "b", "a-b", "\udcff", "é"]), min_size=1, max_size=4).map("/".join)
+LISTINGS = st.dictionaries(PATHS, st.tuples(SIZES, st.sampled_from(["", "t", "u"])), min_size=1, max_size=40)
+
+
+def listed(context: Context, objects: dict[str, tuple[int, str]]) -> list[Entry]:
+    """A run whose listing is this one, {path: (size, token)}, whatever its source holds."""
+    run = listing.run(context, "data")["run"]
+    path = context.layout("data").run(run).listing
+    paths = sorted(objects, key=os.fsencode)
+    path.unlink()
+    with ListingWriter(path) as writer:
+        writer.add([Listed(path, *objects[path], 5, "v", "c") for path in paths])
+        writer.close()
+    return [Entry(p, p, *objects[p], 5, 0, "v", "c", length=objects[p][0]) for p in paths]
+
+
+def row_by_row(context: Context, entries: list[Entry]) -> list[list[Entry]]:
+    """The shards of these entries, each row by itself."""
+    plan = context.config.plan
+    rows = [row for entry in entries for row in parts(entry, plan.giant_bytes, plan.part_bytes)]
+    prices = [costs([row.length], [row.reuse])[0] for row in rows]
+    to_copy = sum(entry.size for entry in entries if not entry.reuse)
+    wanted = decide(
+        Load(sum(prices), to_copy, len(rows)),
+        shard_bytes=plan.shard_bytes,
+        shard_files=plan.shard_files,
+        slots=context.cluster.slots("copy"),
+        max_array=context.cluster.max_array(),
+    ).shards
+    cut = Cut(sum(prices), wanted)
+    shards: list[list[Entry]] = [[] for _ in range(wanted)]
+    for row, price in zip(rows, prices, strict=True):
+        shards[cut.place(price)].append(row)
+    return list(filter(None, shards))
+
+
+def compared(context: Context, entries: list[Entry]) -> None:
+    """Plans the run, and holds all that it tells against the rows one by one."""
+    receipt, shards = planned(context)
+    assert shards == row_by_row(context, entries)
+    linked = [entry for entry in entries if entry.reuse]
+    folders = {above for e in entries for n, c in enumerate(e.path) if c == "/" and (above := e.path[:n])}
+    plan = context.config.plan
+    assert receipt["files"] == len(entries)
+    assert receipt["bytes"] == sum(entry.size for entry in entries)
+    assert receipt["giants"] == sum(e.size >= plan.giant_bytes and e.size > plan.part_bytes for e in entries)
+    assert (receipt["unchanged"], receipt["unchanged_bytes"]) == (len(linked), sum(e.size for e in linked))
+    assert receipt["folders"] == len(folders)
+    blocks = sum(-(-entry.size // 4096) * 4096 for entry in entries if not entry.reuse)
+    assert receipt["why"][-1].startswith(f"takes {units.size(blocks)} of ")
+    told = runbook.read_plan(runbook.open_run(context.layout("data"))[1]).shards
+    assert [(one.index, one.rows, one.files, one.bytes, one.reused) for one in told] == [
+        (
+            index,
+            len(rows),
+            sum(row.offset + row.length == row.size for row in rows),
+            sum(row.length for row in rows),
+            sum(bool(row.reuse) for row in rows),
+        )
+        for index, rows in enumerate(shards)
+    ]
+
+
+@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    LISTINGS,
+    LISTINGS,
+    st.sampled_from([(500, 300), (300, 500), (300, 300), (100, 64), (10_000, 300)]),
+    st.integers(1, 7),
+)
+def test_a_plan_is_what_its_rows_make_one_by_one(
+    tmp_path_factory: pytest.TempPathFactory,
+    before: dict[str, tuple[int, str]],
+    now: dict[str, tuple[int, str]],
+    giant: tuple[int, int],
+    shards: int,
+) -> None:
+    """The first release, and then one that links what is in it already."""
+    folder = tmp_path_factory.mktemp("plan")
+    plan = PlanConfig(giant_bytes=giant[0], part_bytes=giant[1], shard_files=max(1, len(before) // shards))
+    context = context_for(folder, tree(folder / "source", {"x": b"1"}), plan=plan)
+    entries = listed(context, before)
+    compared(context, entries)
+
+    first = listing.run(context, "data")
+    publish(context, first["release"], first["run"])
+    tree(folder / "source", {"x": b"22"})
+    held = {
+        entry._replace(length=0): f"xxh3_128:{n:032x} size"
+        for n, entry in enumerate(entries)
+        if entry.token and entry.size < plan.giant_bytes
+    }
+    entries = [e._replace(reuse=held.get(e._replace(length=0), "")) for e in listed(context, before | now)]
+    compared(context, entries)
+
+
+@pytest.mark.parametrize("every", [0, 1000])
+def test_a_plan_of_many_batches_is_what_its_rows_make_one_by_one(tmp_path: Path, every: int) -> None:
+    plan = PlanConfig(giant_bytes=500, part_bytes=300, shard_files=9000)
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=plan)
+    sizes = {n: 700 if every and n % every == 0 else n % 500 for n in range(20_000)}
+    compared(context, listed(context, {f"{n // 70:05d}/{n:07d}": (size, "t") for n, size in sizes.items()}))
+
+
+def test_the_parts_of_one_giant_fill_shards(tmp_path: Path) -> None:
+    plan = PlanConfig(giant_bytes=500, part_bytes=1, shard_files=7000)
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=plan)
+    compared(context, listed(context, {"a": (1, "t"), "b": (20_000, "t"), "c": (499, "t")}))

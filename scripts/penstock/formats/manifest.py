@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats.columns import Files
-from penstock.formats.tables import BATCH, GROUP, OnTable, TableWriter, read_batches
+from penstock.formats.tables import BATCH, OnTable, TableWriter, read_batches
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -50,33 +50,14 @@ class ManifestWriter(OnTable):
             use_dictionary=["source_grade", "storage_grade", "method", "written_host", "verified_host"],
             column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
         )
-        self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0
 
     def add(self, files: Files) -> None:
         """Records in the file's order. Raises NoSpaceError, FailedError."""
-        if not len(files):
-            return
-        batch = pa.record_batch([_stored(field, files) for field in SCHEMA], schema=SCHEMA)
-        # Copied into one as a binary number counts: few wait, and few keep alive what they were cut from.
-        while self._waiting and self._waiting[-1].num_rows <= batch.num_rows:
-            (batch,) = pa.Table.from_batches([self._waiting.pop(), batch]).combine_chunks().to_batches()
-        self._waiting.append(batch)
-        self._rows += len(files)
-        while self._rows >= GROUP:
-            self._group(GROUP)
+        self._table.add(pa.record_batch([_stored(field, files) for field in SCHEMA], schema=SCHEMA))
 
     def finish(self) -> str:
         """The file is whole and durable under its name; returns its `sha256:<hex>`."""
-        if self._rows:
-            self._group(self._rows)
         return self._table.close()
-
-    def _group(self, rows: int) -> None:
-        waiting = pa.Table.from_batches(self._waiting)
-        self._table.write([column.combine_chunks() for column in waiting.slice(0, rows).columns])
-        self._waiting = waiting.slice(rows).to_batches()
-        self._rows -= rows
 
 
 def _stored(field: pa.Field, files: Files) -> pa.Array:

@@ -13,15 +13,7 @@ import pyarrow as pa
 
 from penstock.core.model import Entry
 from penstock.core.runs import ShardInfo
-from penstock.formats.tables import (
-    GROUP,
-    OnTable,
-    TableWriter,
-    plain,
-    read_batches,
-    texts,
-    tuples,
-)
+from penstock.formats.tables import BATCH, OnTable, TableWriter, plain, read_batches, strings, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -49,56 +41,70 @@ class ShardWriter(OnTable):
             column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
         )
         self._index = index
-        self._waiting: list[Entry] = []
         self._rows = self._files = self._bytes = self._reused = 0
 
     def add(self, rows: Iterable[Entry]) -> None:
-        """Rows in the file's order. Raises NoSpaceError, FailedError."""
-        self._waiting.extend(rows)
-        while len(self._waiting) >= GROUP:
-            self._group(GROUP)
+        """Rows in the file's order, taken in bounded memory. Raises NoSpaceError, FailedError."""
+        for batch in as_columns(rows):
+            self.add_columns(batch)
+
+    def add_columns(self, batch: pa.RecordBatch) -> None:
+        """The same, of rows as they are stored."""
+        parts, lengths = batch["part"].to_pylist(), batch["length"].to_pylist()
+        whole = parts.count(-1)
+        self._rows += len(parts)
+        self._files += whole
+        self._bytes += sum(lengths)
+        if whole != len(parts):
+            offsets, sizes = batch["offset"].to_pylist(), batch["size"].to_pylist()
+            places = zip(parts, offsets, lengths, sizes, strict=True)
+            self._files += sum(part >= 0 and offset + length == size for part, offset, length, size in places)
+        self._reused += sum(map(bool, reused(batch)))
+        self._table.add(batch)
 
     def close(self) -> ShardInfo:
         """The file is whole and durable."""
-        if self._waiting:
-            self._group(len(self._waiting))
         digest = self._table.close()
         return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
-
-    def _group(self, count: int) -> None:
-        batch = self._waiting[:count]
-        del self._waiting[:count]
-        self._rows += count
-        self._table.write(self._columns(batch))
-
-    def _columns(self, rows: Sequence[Entry]) -> list[pa.Array]:
-        columns = list(zip(*rows, strict=True))
-        parts, offsets, lengths = columns[8], columns[9], columns[10]
-        self._bytes += sum(lengths)
-        self._reused += len(rows) - columns[11].count("")
-        whole = parts.count(-1)
-        self._files += whole
-        if whole != len(rows):
-            self._files += sum(
-                part >= 0 and offset + length == size
-                for part, offset, length, size in zip(parts, offsets, lengths, columns[2], strict=True)
-            )
-        return [
-            pa.array(values, pa.int64()) if name in _NUMBERS else texts(values)
-            for name, values in zip(Entry._fields, columns, strict=True)
-        ]
 
 
 def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:
     """Write one shard whole and durably, in bounded memory. Raises FailedError, NoSpaceError."""
-    rows = iter(entries)
     with ShardWriter(path, index) as writer:
-        while batch := list(islice(rows, 8192)):
-            writer.add(batch)
+        writer.add(entries)
         return writer.close()
 
 
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
-    for batch in read_batches(path, KIND):
-        yield tuples(Entry, zip(*map(plain, batch.columns), strict=True))
+    return map(as_rows, read_batches(path, KIND))
+
+
+def as_rows(batch: pa.RecordBatch) -> list[Entry]:
+    """Rows of a shard that are stored like this."""
+    return tuples(Entry, zip(*map(plain, batch.columns), strict=True))
+
+
+def as_columns(rows: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
+    """Rows as a shard stores them, in batches of at most 8,192."""
+    left = iter(rows)
+    while some := list(islice(left, BATCH)):
+        columns = [
+            pa.array(values, field.type) if field.name in _NUMBERS else texts(values)
+            for field, values in zip(_SCHEMA, zip(*some, strict=True), strict=True)
+        ]
+        yield pa.record_batch(columns, schema=_SCHEMA)
+
+
+def whole_files(listed: pa.RecordBatch, reuse: Sequence[str] | None = None) -> pa.RecordBatch:
+    """Rows of a listing as a shard stores them, each a whole file; `reuse`: of each, if of any."""
+    count = listed.num_rows
+    linked = pa.repeat(b"", count) if reuse is None else texts(reuse)
+    places = [pa.repeat(-1, count), pa.repeat(0, count), listed["size"], linked]
+    return pa.record_batch([*listed.columns, *places], schema=_SCHEMA)
+
+
+def reused(batch: pa.RecordBatch) -> list[str]:
+    """What `reuse` says of rows that are stored like this; empty if nothing of any."""
+    column = batch["reuse"]
+    return strings(column) if column.total_values_length else []

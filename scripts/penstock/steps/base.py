@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import tee
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.delta import compare
 from penstock.errors import FailedError
-from penstock.formats.listing import read_listing
+from penstock.formats.listing import entries, read_columns
 from penstock.formats.manifest import read_manifest
+from penstock.formats.shards import whole_files
 from penstock.steps import runbook
 from penstock.storage import target
 
@@ -16,8 +18,10 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    import pyarrow as pa
+
     from penstock.core.layout import DatasetLayout
-    from penstock.core.model import Entry, Record
+    from penstock.core.model import Record
     from penstock.core.runs import RunInfo
 
 
@@ -35,16 +39,24 @@ class Base:
     sources: dict[int, int] | None = None
     """Index of the release's sources to the index of the same source now."""
 
-    def rows(self, listing: Path, *, giant_bytes: int, keep_mtime: bool) -> Iterator[list[Entry]]:
-        """The listing, with `reuse` where this release has the same file. Raises UnreadableError."""
+    def rows(
+        self, listing: Path, *, giant_bytes: int, keep_mtime: bool, proven: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The listing as rows of a shard, with `reuse` where this release has the same file; with `proven`,
+        only where its source proved it: the others are read again. Raises UnreadableError."""
         if self.manifest is None or self.sources is None:
-            return read_listing(listing)
-        return compare(
-            read_listing(listing),
-            _records(self.manifest),
+            return map(whole_files, read_columns(listing))
+        batches, again = tee(read_columns(listing))
+        compared = compare(
+            map(entries, again),
+            _records(self.manifest, proven=proven),
             sources=self.sources,
             giant_bytes=giant_bytes,
             keep_mtime=keep_mtime,
+        )
+        return (
+            whole_files(batch, [entry.reuse for entry in found])
+            for batch, found in zip(batches, compared, strict=True)
         )
 
 
@@ -90,8 +102,14 @@ def _policy(info: RunInfo) -> list[Any]:
     return [info.config["dataset"]["permissions"], verify["digests"]]
 
 
-def _records(manifest: Path) -> Iterator[list[Record]]:
+def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
     try:
-        yield from read_manifest(manifest)
+        for records in read_manifest(manifest):
+            yield [record for record in records if not (proven and _weak(record))]
     except FailedError as error:
         raise UnreadableError("a manifest cannot be read", where=str(manifest), why=error.why) from error
+
+
+def _weak(record: Record) -> bool:
+    """Whether what a linked file would bring along is no proof of its source."""
+    return record.size > 0 and record.source_grade in ("size", "")

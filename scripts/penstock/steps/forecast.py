@@ -13,7 +13,7 @@ from penstock.storage.facts import facts
 from penstock.views import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Sequence
 
     from penstock.core.layout import DatasetLayout
 
@@ -38,9 +38,21 @@ class Totals:
     blocks: int = 0
     """Bytes that the files to be copied take on the target."""
 
+    def add(self, sizes: Sequence[int], linked: Sequence[int]) -> None:
+        """Files of these sizes in bytes, of which those of `linked` are not copied."""
+        self.files += len(sizes)
+        self.bytes += sum(sizes)
+        self.unchanged += len(linked)
+        self.unchanged_bytes += sum(linked)
+        self.blocks += _blocks(sizes) - _blocks(linked)
+
     @property
     def to_copy(self) -> tuple[int, int]:
         return self.files - self.unchanged, self.bytes - self.unchanged_bytes
+
+
+def _blocks(sizes: Sequence[int]) -> int:
+    return BLOCK * sum([-(-size // BLOCK) for size in sizes])
 
 
 def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:

@@ -10,19 +10,20 @@ from __future__ import annotations
 
 import contextlib
 import time
+from itertools import chain, compress, groupby
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import PlanConfig, VerifyConfig, dataset_config, known, verify_config
 from penstock.core import runs
-from penstock.core.balance import Cut, Load, cost, decide, parts
+from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.errors import PenstockError, PreflightError
 from penstock.formats.listing import read_listing
-from penstock.formats.shards import ShardWriter
+from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.sources.opening import states_checksums
 from penstock.steps import base as bases
 from penstock.steps import forecast, receipts, runbook
 from penstock.steps.evidence import unprovable
-from penstock.steps.forecast import BLOCK, Totals
+from penstock.steps.forecast import Totals
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.storage import clearing, durable, permissions, target
@@ -32,9 +33,10 @@ from penstock.views import summary, units
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    import pyarrow as pa
+
     from penstock.config.model import DatasetConfig
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.model import Entry
     from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
     from penstock.steps.context import Context
 
@@ -103,53 +105,47 @@ class _Planner:
         verify = verify_config(known(VerifyConfig, info.config["verify"]))
         self.require = verify.source_checksum == "require"
 
-    def batches(self) -> Iterator[list[Entry]]:
+    def files(self) -> Iterator[pa.RecordBatch]:
+        """The listing as rows of a shard, its giants still whole."""
         shown, files, size = 0.0, 0, 0
-        rows = self.base.rows(
+        batches = self.base.rows(
             self.folder.listing,
             giant_bytes=self.plan.giant_bytes,
             keep_mtime=self.dataset.permissions.mtime == "keep",
+            proven=self.require,
         )
-        for batch in rows:
+        for batch in batches:
             self.context.stop.check()
-            if self.require:
-                # What was published without a proof is read again, to be proven now.
-                batch = [e._replace(reuse="") if e.size and _weak(e.reuse) else e for e in batch]
             yield batch
-            files += len(batch)
-            size += sum(entry.size for entry in batch)
+            files += batch.num_rows
+            size += sum(batch["size"].to_pylist())
             if time.monotonic() - shown >= SHOWN_EVERY:
                 shown = time.monotonic()
                 self.context.emit("progress", self.info.dataset, STEP, files=files, bytes=size)
 
+    def rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+        """The rows of these files: runs of whole files as they are, between them each giant's parts."""
+        start = 0
+        for index in self._giants(batch):
+            yield batch.slice(start, index - start)
+            (giant,) = as_rows(batch.slice(index, 1))
+            yield from as_columns(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
+            start = index + 1
+        yield batch.slice(start)
+
     def count(self) -> Totals:
         totals = Totals()
-        giant, part = self.plan.giant_bytes, self.plan.part_bytes
-        before = ""
-        for batch in self.batches():
-            for entry in batch:
-                size, path = entry.size, entry.path
-                totals.files += 1
-                totals.bytes += size
-                folder = path.rpartition("/")[0]
-                if folder != before:
-                    totals.folders += _new_folders(before, folder)
-                    before = folder
-                if entry.reuse:
-                    totals.unchanged += 1
-                    totals.unchanged_bytes += size
-                    totals.rows += 1
-                    totals.cost += cost(entry)
-                    continue
-                totals.blocks += -(-size // BLOCK) * BLOCK
-                if size >= giant and size > part:
-                    totals.giants += 1
-                    for row in parts(entry, giant, part):
-                        totals.rows += 1
-                        totals.cost += cost(row)
-                else:
-                    totals.rows += 1
-                    totals.cost += cost(entry)
+        before = b""
+        for batch in self.files():
+            sizes = batch["size"].to_pylist()
+            totals.add(sizes, list(compress(sizes, reused(batch))))
+            totals.giants += len(self._giants(batch))
+            for rows in self.rows(batch):
+                totals.rows += rows.num_rows
+                totals.cost += sum(_costs(rows))
+            for folder, _ in groupby([path.rpartition(b"/")[0] for path in batch["path"].to_pylist()]):
+                totals.folders += _new_folders(before, folder)
+                before = folder
         return totals
 
     def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
@@ -157,39 +153,30 @@ class _Planner:
             clearing.remove_tree(self.folder.shard(0).parent)
         cut = Cut(totals.cost, wanted)
         made: list[ShardInfo] = []
-        rows: list[Entry] = []
         writer, index = ShardWriter(self.folder.shard(0), 0), 0
         try:
-            for row in self._rows():
-                place = cut.place(cost(row))
-                if place != index:
-                    writer.add(rows)
-                    rows.clear()
-                    made.append(writer.close())
-                    writer, index = ShardWriter(self.folder.shard(place), place), place
-                rows.append(row)
-                if len(rows) >= 8192:
-                    writer.add(rows)
-                    rows.clear()
-            writer.add(rows)
+            for rows in chain.from_iterable(map(self.rows, self.files())):
+                for place, start, end in cut.runs(_costs(rows)):
+                    if place != index:
+                        made.append(writer.close())
+                        writer, index = ShardWriter(self.folder.shard(place), place), place
+                    writer.add_columns(rows.slice(start, end - start))
             made.append(writer.close())
         finally:
             writer.abandon()
         return made
 
-    def _rows(self) -> Iterator[Entry]:
-        giant, part = self.plan.giant_bytes, self.plan.part_bytes
-        for batch in self.batches():
-            for entry in batch:
-                if entry.size < giant:
-                    yield entry
-                else:
-                    yield from parts(entry, giant, part)
+    def _giants(self, batch: pa.RecordBatch) -> list[int]:
+        """Where the files are that are split. None of them is linked."""
+        least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
+        sizes = batch["size"].to_pylist()
+        if max(sizes, default=0) < least:
+            return []
+        return [index for index, size in enumerate(sizes) if size >= least]
 
 
-def _weak(reuse: str) -> bool:
-    """Whether what a linked file would bring along is no proof of its source."""
-    return bool(reuse) and (*reuse.split(" "), "")[1] in ("size", "")
+def _costs(rows: pa.RecordBatch) -> list[int]:
+    return costs(rows["length"].to_pylist(), reused(rows))
 
 
 def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> None:
@@ -302,11 +289,11 @@ def _links_sentence(info: RunInfo) -> str:
     return text and f"hard links of the source become files of their own: {text}"
 
 
-def _new_folders(before: str, folder: str) -> int:
+def _new_folders(before: bytes, folder: bytes) -> int:
     """How many folders `folder` adds to those above and at `before`, in byte order."""
     if not folder:
         return 0
-    mine, theirs = folder.split("/"), before.split("/") if before else []
+    mine, theirs = folder.split(b"/"), before.split(b"/") if before else []
     shared = 0
     for one, two in zip(mine, theirs, strict=False):
         if one != two:
