@@ -7,7 +7,6 @@ successor and its batches are done again; a batch that ends two workers ends the
 
 from __future__ import annotations
 
-import os
 import selectors
 import signal
 import subprocess
@@ -18,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import wire
 from penstock.core.helper import start
+from penstock.engine.load import busy_seconds
 from penstock.engine.shared import SLOTS, Shared
 from penstock.engine.sizing import asked_ahead
 from penstock.errors import FailedError
@@ -177,9 +177,9 @@ class Pool:
             return False
         if not self.answered and not self.shared.total():
             # Workers are still starting: nothing can be said about how busy they will be.
-            tuner.restart(now, self.shared.total(), sum(map(_demand, self.alive)))
+            tuner.restart(now, self.shared.total(), busy_seconds(tuner.cpus))
             return False
-        return tuner.step(now, self.shared.total(), sum(map(_demand, self.alive)))
+        return tuner.step(now, self.shared.total(), busy_seconds(tuner.cpus))
 
     def _taken(self, member: Member) -> set[str]:
         """Folders in which others are at work; a worker of several streams is several."""
@@ -294,30 +294,3 @@ class Pool:
             self._bury(member)
         self.selector.close()
         self.shared.close()
-
-
-def _demand(member: Member) -> float:
-    """Seconds that a worker's threads ran or waited for a CPU so far: what it would have used on
-    an idle machine. 0 for one that is just ending."""
-    folder = f"/proc/{member.process.pid}"
-    total = 0
-    try:
-        for thread in os.listdir(f"{folder}/task"):
-            with open(f"{folder}/task/{thread}/schedstat", "rb") as stream:
-                ran, waited, _ = stream.read().split()
-            total += int(ran) + int(waited)
-        return total / 1e9
-    except FileNotFoundError:
-        # A kernel without CONFIG_SCHED_INFO, or a process that is gone.
-        return _cpu_seconds(folder)
-    except ProcessLookupError:
-        return 0.0
-
-
-def _cpu_seconds(folder: str) -> float:
-    try:
-        with open(f"{folder}/stat", "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-    except (FileNotFoundError, ProcessLookupError):
-        return 0.0
-    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")

@@ -23,7 +23,7 @@ class Tuner:
         self.streams = max(least, min(first, most))
         self.peak = self.streams
         self.words: list[str] = []
-        self._least, self._most, self._cpus = least, most, cpus
+        self._least, self._most, self.cpus = least, most, cpus
         self._since, self._work, self._cpu = now, 0.0, 0.0
         self._rate = 0.0
         self._before: tuple[int, float] | None = None
@@ -50,12 +50,12 @@ class Tuner:
         self._since, self._work, self._cpu = now, work, cpu
 
     def step(self, now: float, work: float, cpu: float) -> bool:
-        """`work` done in all so far, and the seconds that the workers ran or waited for a CPU.
+        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`).
         True when the number changed."""
         span = now - self._since
         if span < WINDOW:
             return False
-        rate, load = (work - self._work) / span, (cpu - self._cpu) / span / self._cpus
+        rate, load = (work - self._work) / span, (cpu - self._cpu) / span / self.cpus
         self._since, self._work, self._cpu = now, work, cpu
         before, self._before = self._before, None
         if rate <= 0 or now < self._hold:
