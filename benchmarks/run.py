@@ -48,6 +48,9 @@ class Bench:
         self.go = find_go(self.cache / "peers")
         found, self.missing = contenders.present(self.path)
         wanted = options.contenders.split(",") if options.contenders else [one.name for one in found]
+        if unknown := set(wanted) - {one.name for one in contenders.ALL}:
+            names = ", ".join(one.name for one in contenders.ALL)
+            raise SystemExit(f"no contender is named {min(unknown)!r}; there are: {names}")
         self.found = [one for one in found if one.name in wanted]
         self.rounds: int = options.rounds or (5 if options.size == "full" else 3)
         self.rows: list[dict[str, Any]] = []
@@ -58,10 +61,11 @@ class Bench:
         running = [one for one in self.found if source in one.sources]
         costs: dict[str, list[dict[str, float]]] = {one.name: [] for one in running}
         told: dict[str, dict[str, Any]] = {}
-        if running:
-            # Not counted: reads the data into the page cache, and on a virtual machine makes the host
-            # give the memory that the target takes; else whoever comes first pays for all.
-            self.once(running[0], work, source, target, server)
+        if not running:
+            return
+        # Not counted: reads the data into the page cache, and on a virtual machine makes the host
+        # give the memory that the target takes; else whoever comes first pays for all.
+        self.once(running[0], work, source, target, server)
         for number in range(self.rounds):
             shift = number % len(running)
             for one in running[shift:] + running[:shift]:

@@ -14,7 +14,7 @@ from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batch
 from penstock.engine.keeper import next_pause
 from penstock.engine.pool import Pool
 from penstock.engine.sizing import asked_ahead, cpus, free_memory, size
-from penstock.engine.stream import asks_for_less, may_retry, of_row, pause
+from penstock.engine.stream import asks_for_less, may_retry, of_row
 from penstock.engine.tuning import Tuner
 from penstock.errors import (
     FailedError,
@@ -24,8 +24,11 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.sources.patience import pause
 
 GIB = 1 << 30
+BOOT = 40_000.0
+"""Seconds for which the CPUs were busy before anything of ours began."""
 
 
 def sized(**changes: Any) -> Any:
@@ -101,7 +104,8 @@ class Runner:
 
     def __init__(self, tuner: Tuner, useful: int, load: float) -> None:
         self.tuner, self.useful, self.load = tuner, useful, load
-        self.now = self.work = self.cpu = 0.0
+        self.now = self.work = 0.0
+        self.cpu = BOOT
 
     def windows(self, count: int) -> int:
         for _ in range(count):
@@ -114,7 +118,7 @@ class Runner:
 
 
 def test_streams_climb_while_that_helps_and_fall_back() -> None:
-    runner = Runner(Tuner(8, 2, 64, cpus=2, now=0), useful=32, load=0.2)
+    runner = Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=32, load=0.2)
     assert runner.windows(3) == 64
     assert runner.windows(1) == 32
     assert runner.windows(10) == 32
@@ -123,11 +127,11 @@ def test_streams_climb_while_that_helps_and_fall_back() -> None:
 
 
 def test_streams_stay_while_the_cpus_are_busy() -> None:
-    assert Runner(Tuner(8, 2, 64, cpus=2, now=0), useful=64, load=1.9).windows(20) == 8
+    assert Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=64, load=1.9).windows(20) == 8
 
 
 def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:
-    tuner = Tuner(64, 2, 64, cpus=2, now=0)
+    tuner = Tuner(64, 2, 64, cpus=2, now=0, busy=BOOT)
     assert tuner.pressure(10.0)
     assert not tuner.pressure(10.5)
     assert tuner.streams == 32
@@ -142,7 +146,7 @@ def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:
 
 
 def test_a_stopped_flow_tunes_nothing() -> None:
-    tuner = Tuner(4, 2, 64, cpus=2, now=0)
+    tuner = Tuner(4, 2, 64, cpus=2, now=0, busy=BOOT)
     assert not tuner.step(1.0, 0.0, 0.0)
     assert tuner.streams == 4
 
@@ -275,7 +279,7 @@ def test_all_streams_together_have_no_more_than_64_requests_out(streams: int, ex
 def test_a_store_that_asks_for_less_is_asked_for_nothing_ahead() -> None:
     pool = Pool(0)
     try:
-        tuner = Tuner(1, 1, 64, 2, 0.0)
+        tuner = Tuner(1, 1, 64, 2, 0.0, BOOT)
         pool.ahead = pool.pressed = True
         assert pool._tune(tuner, 10.0), "the workers are told, although the number of streams stays"
         assert (tuner.streams, pool.ahead) == (1, False)

@@ -9,7 +9,8 @@ import pytest
 from tests.sources.test_http1 import Canned
 
 from penstock import errors
-from penstock.sources.s3_client import Bucket, S3Client, failure, retry_after, same_store
+from penstock.sources.patience import retry_after
+from penstock.sources.s3_client import Bucket, S3Client, failure, same_store
 from penstock.sources.s3_credentials import S3Credentials
 from penstock.sources.sigv4 import Keys
 

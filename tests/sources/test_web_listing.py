@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import threading
+import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
 
@@ -12,8 +14,9 @@ from tests.contracts.source_contract import listing
 from tests.sources.test_others import Quiet, QuietServer, web
 
 from penstock.errors import ObjectError, SourceChangedError, TransientError
-from penstock.sources import web_listing
+from penstock.sources import patience, web_listing
 from penstock.sources.patience import TRIES
+from penstock.sources.web_listing import CALM, Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -25,7 +28,9 @@ class Moody(Quiet):
 
     moods: dict[str, tuple[int, int]]
     asked: Counter[str]
+    after: str
     together: threading.Barrier | None
+    crowd: Crowd | None
 
     def do_HEAD(self) -> None:  # noqa: N802 (as the base class calls it)
         self.asked[self.path] += 1
@@ -33,20 +38,52 @@ class Moody(Quiet):
         if self.together is not None:
             self.together.wait(20)
         if self.asked[self.path] <= times:
-            self.send_response(status)
-            self.send_header("Retry-After", "0")
-            self.send_header("Content-Length", "0")
-            self.end_headers()
-            return
-        super().do_HEAD()
+            self.refuse(status, self.after)
+        elif self.crowd is None:
+            super().do_HEAD()
+        elif self.crowd.enter():
+            super().do_HEAD()
+            self.crowd.leave()
+        else:
+            self.refuse(503)
+
+    def refuse(self, status: int, after: str = "") -> None:
+        self.send_response(status)
+        if after:
+            self.send_header("Retry-After", after)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+class Crowd:
+    """Lets in so many at once; who is let in waits a moment for others."""
+
+    def __init__(self, most: int) -> None:
+        self.most, self.inside, self.refused = most, 0, 0
+        self.change = threading.Condition()
+
+    def enter(self) -> bool:
+        with self.change:
+            if self.inside == self.most:
+                self.refused += 1
+                return False
+            self.inside += 1
+            self.change.notify_all()
+            self.change.wait_for(lambda: self.inside == self.most, 0.02)
+            return True
+
+    def leave(self) -> None:
+        with self.change:
+            self.inside -= 1
 
 
 class Site:
     def __init__(self, root: Path) -> None:
         self.root, self.asked = root, Counter[str]()
         self.moods: dict[str, tuple[int, int]] = {}
-        members: dict[str, Any] = {"moods": self.moods, "asked": self.asked, "together": None}
-        self.handler = type("Handler", (Moody,), members)
+        members: dict[str, Any] = {"moods": self.moods, "asked": self.asked}
+        members |= {"after": "0", "together": None, "crowd": None}
+        self.handler: Any = type("Handler", (Moody,), members)
         made = functools.partial(self.handler, directory=str(root))
         self.server = QuietServer(("127.0.0.1", 0), made)
         self.url = f"http://127.0.0.1:{self.server.server_port}/"
@@ -61,6 +98,11 @@ def moody(tmp_path: Path) -> Iterator[Site]:
         yield site
         site.server.shutdown()
         thread.join()
+
+
+@pytest.fixture
+def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.001)
 
 
 def fill(root: Path, names: list[str]) -> None:
@@ -84,11 +126,12 @@ def test_in_order_over_folders_and_batches(
 def test_many_are_asked_for_at_a_time(moody: Site, tmp_path: Path) -> None:
     """None is answered before so many are there."""
     fill(tmp_path, [f"{n:03d}" for n in range(3 * web_listing.LOOKS)])
-    moody.handler.together = threading.Barrier(web_listing.LOOKS)  # type: ignore[attr-defined]
+    moody.handler.together = threading.Barrier(web_listing.LOOKS)
     assert len(listing(web(moody.url))) == 3 * web_listing.LOOKS
 
 
 @pytest.mark.parametrize("status", [429, 500, 503])
+@pytest.mark.usefixtures("hurried")
 def test_what_may_pass_is_asked_for_again(moody: Site, tmp_path: Path, status: int) -> None:
     fill(tmp_path, ["one", "two", "three"])
     moody.moods["/two"] = (status, TRIES - 1)
@@ -100,6 +143,7 @@ def test_what_may_pass_is_asked_for_again(moody: Site, tmp_path: Path, status: i
     ("status", "error", "asked"),
     [(503, TransientError, TRIES), (404, SourceChangedError, 1), (400, ObjectError, 1)],
 )
+@pytest.mark.usefixtures("hurried")
 def test_what_does_not_pass_ends_the_listing(
     moody: Site, tmp_path: Path, status: int, error: type[Exception], asked: int
 ) -> None:
@@ -109,6 +153,46 @@ def test_what_does_not_pass_ends_the_listing(
         listing(web(moody.url))
     assert moody.asked["/050"] == asked
     assert not [one for one in threading.enumerate() if one.name.startswith("looks")]
+
+
+def test_a_server_that_refuses_a_crowd(moody: Site, tmp_path: Path) -> None:
+    fill(tmp_path, [f"{n:03d}" for n in range(200)])
+    moody.handler.crowd = crowd = Crowd(3)
+    assert len(listing(web(moody.url))) == 200
+    assert crowd.refused > 0
+
+
+def test_room_halves_once_a_second_and_grows_again() -> None:
+    room = Room(16)
+
+    def ask(error: type[Exception] | None = None) -> int:
+        with contextlib.suppress(TransientError, ObjectError), room:
+            if error is not None:
+                raise error("x")
+        return room.limit
+
+    assert [ask(TransientError), ask(TransientError)] == [8, 8]
+    assert [ask() for _ in range(CALM)][-2:] == [8, 9]
+    room._halved -= 1.0
+    assert ask(ObjectError) == 9, "an answer like any other"
+    assert ask(TransientError) == 4
+    for _ in range(5):
+        room._halved -= 1.0
+        ask(TransientError)
+    assert room.limit == 1
+    assert [ask() for _ in range(20 * CALM)][-1] == 16
+
+
+def test_the_end_wakes_those_who_wait(moody: Site, tmp_path: Path) -> None:
+    """One is asked to wait for a minute and a half; the listing ends long before, by another one."""
+    fill(tmp_path, ["one", "two"])
+    moody.handler.after = "90"
+    moody.moods |= {"/two": (503, 100), "/one": (404, 100)}
+    began = time.monotonic()
+    with pytest.raises(SourceChangedError, match="/one"):
+        listing(web(moody.url))
+    assert time.monotonic() - began < 60
+    assert moody.asked["/two"] <= 1
 
 
 def test_a_listing_that_nobody_reads_to_its_end(moody: Site, tmp_path: Path) -> None:

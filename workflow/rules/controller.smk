@@ -5,10 +5,11 @@ from pathlib import Path
 from penstock.cli import controller, exits
 
 if exits.below_run():
-    # `penstock run` shows the steps' own progress and the summary.
+    # `penstock run` shows the steps' own progress, their errors and the summary.
     for handler in logger.handlers:
         if handler.name == "DefaultStreamHandler":
             handler.setLevel("WARNING")
+            handler.addFilter(exits.is_news)
 
 
 def take_control():

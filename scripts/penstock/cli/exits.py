@@ -5,12 +5,25 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import time
 from pathlib import Path
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    import logging
 
 EXITS = "PENSTOCK_EXITS"
 """Names the folder; set by `penstock run` alone."""
+STATUSES = frozenset({*range(1, 8), 130, 143})
+"""With these a step has said what is wrong (README, "Exit status")."""
+_ENDED = re.compile(
+    r"RuleException:\nCalledProcessError.* -m penstock .*returned non-zero exit status (\d+)", re.DOTALL
+)
+_ENDINGS = (
+    "Exiting because a job execution failed. Look above for error messages",
+    "WorkflowError:\nAt least one job did not complete successfully.",
+)
 
 
 class Left(NamedTuple):
@@ -43,3 +56,10 @@ def all_left(folder: Path) -> list[Left]:
 def below_run() -> bool:
     """Whether a `penstock run` started this."""
     return EXITS in os.environ
+
+
+def is_news(record: logging.LogRecord) -> bool:
+    """Whether a line of Snakemake's says what no step has said itself."""
+    text = record.getMessage()
+    ended = _ENDED.match(text)
+    return text not in _ENDINGS and not (ended and int(ended[1]) in STATUSES)

@@ -1,5 +1,5 @@
 """`python -m penstock.cli.workflow ARGUMENTS`: Snakemake, with the same arguments and exit status,
-started in half the time, and silent where a step of penstock has spoken.
+started in half the time.
 
 Snakemake reads its own files through smart_open, which loads the library of every cloud that it can
 find, and requests; penstock's sources bring some of them along, and no file of its workflow lies afar.
@@ -11,15 +11,10 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
-import logging
 import sys
 import threading
 
 REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
-ENDINGS = (
-    "Exiting because a job execution failed. Look above for error messages",
-    "WorkflowError:\nAt least one job did not complete successfully.",
-)
 
 
 def main() -> None:
@@ -30,7 +25,6 @@ def main() -> None:
     snakemake = importlib.import_module("snakemake.cli")
     gc.freeze()
     gc.enable()
-    logging.getLogger("snakemake.logging").addFilter(_is_news)
     # Nor at the end, when all of it goes.
     atexit.register(gc.freeze)
     try:
@@ -40,13 +34,6 @@ def main() -> None:
         for thread in threading.enumerate():
             if isinstance(thread, threading.Timer):
                 thread.cancel()
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Not the exit status of a step that has said itself what is wrong, and what to do; how one died is."""
-    text = record.getMessage()
-    step = text.startswith("RuleException:\nCalledProcessError") and " -m penstock " in text
-    return text not in ENDINGS and not (step and "returned non-zero exit status" in text)
 
 
 def _smart_open() -> None:

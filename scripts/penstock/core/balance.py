@@ -129,17 +129,19 @@ class Cut:
         self._before += cost
         return self._index
 
-    def runs(self, costs: Sequence[int]) -> Iterator[tuple[int, int, int]]:
+    def runs(self, costs: Sequence[int]) -> list[tuple[int, int, int]]:
         """(shard, start, end) of each run of the next rows that share a shard: what `place` says of
-        each, without a call for each. To be taken whole."""
+        each, without a call for each."""
         begins = list(accumulate(costs, initial=self._before))
+        found: list[tuple[int, int, int]] = []
         start = 0
         while start < len(costs):
             shard = self.place(costs[start])
             end = bisect_left(begins, self._limit, start + 1, len(costs))
             self._before = begins[end]
-            yield shard, start, end
+            found.append((shard, start, end))
             start = end
+        return found
 
 
 def _gib(value: int) -> str:

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
 AHEAD_BYTES = 4 << 20
-"""What they may have together. Of 2, 4 and 8 MiB none was better; with 1 MiB objects of that size need
+"""What they may have together. 2, 4 and 8 MiB were alike; where it was 1 MiB, objects of that size needed
 several threads, and a tenth more time."""
 _entry = tuple.__new__
 

@@ -26,8 +26,6 @@ if TYPE_CHECKING:
 # Temporary credentials are made anew this many seconds before they end.
 RENEW_BEFORE = 300.0
 RENEW_PAUSE = 15.0
-SMALL = 1 << 20
-"""Bytes of a row, on average, up to which asking ahead is worth more than further streams."""
 VIEW = 128
 """Batches looked at for one in a folder where nobody writes: some MiB."""
 
@@ -154,6 +152,7 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     """Whether streams ask for small objects before their turn: of sources that can be asked so. Not under
     a limit, where bytes are granted one by one, nor where the number of streams is configured: then it is
     the number of requests too."""
+    from penstock.engine.sizing import SMALL
     from penstock.sources.opening import S3, scheme
 
     engine = task.engine

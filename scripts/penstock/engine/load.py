@@ -1,8 +1,12 @@
-"""How busy this machine's CPUs are, with whatever keeps them so."""
+"""How busy the CPUs are that a copy may use."""
 
 from __future__ import annotations
 
 import os
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 _TICK = os.sysconf("SC_CLK_TCK")
 _IDLE = slice(4, 6)
@@ -11,12 +15,33 @@ _ALL = slice(1, 9)
 """Without guests, which are in user and nice already."""
 
 
-def busy_seconds(cpus: int) -> float:
-    """Seconds that `cpus` CPUs were not idle so far: the mean of those on which this process may run, times
-    `cpus`. Others' work counts, since it is in the way of more streams just the same."""
-    allowed = {b"cpu%d" % number for number in os.sched_getaffinity(0)}
-    with open("/proc/stat", "rb") as stream:
-        lines = [line.split() for line in stream if line.startswith(b"cpu")]
-    here = [line for line in lines if line[0] in allowed] or lines[:1]
+def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> float:
+    """Seconds of CPU spent so far, to be held against `cpus` CPUs.
+
+    Where this process may run on no more than these: by all that runs there, times as many as they are if
+    fewer are seen; others' work is in the way of more streams just the same. Where it may run on more (a
+    share that nothing binds to CPUs): by its workers alone, whose ids are given. 0.0 where the kernel does
+    not tell: the CPUs pass for idle then, and more streams stay only where they move more.
+    """
+    allowed = os.sched_getaffinity(0)
+    if len(allowed) > cpus:
+        return sum(_spent(f"{proc}/{worker}/stat") for worker in workers)
+    names = {b"cpu%d" % number for number in allowed}
+    try:
+        with open(f"{proc}/stat", "rb") as stream:
+            lines = [line.split() for line in stream if line.startswith(b"cpu")][1:]
+    except OSError:
+        return 0.0
+    # Some containers count their CPUs anew.
+    here = [line for line in lines if line[0] in names] or lines
     ticks = sum(sum(map(int, line[_ALL])) - sum(map(int, line[_IDLE])) for line in here)
-    return ticks / _TICK / len(here) * cpus
+    return ticks / _TICK / max(1, len(here)) * cpus
+
+
+def _spent(stat: str) -> float:
+    try:
+        with open(stat, "rb") as stream:
+            fields = stream.read().rpartition(b")")[2].split()
+    except OSError:
+        return 0.0  # it just ended
+    return (int(fields[11]) + int(fields[12])) / _TICK

@@ -177,9 +177,13 @@ class Pool:
             return False
         if not self.answered and not self.shared.total():
             # Workers are still starting: nothing can be said about how busy they will be.
-            tuner.restart(now, self.shared.total(), busy_seconds(tuner.cpus))
+            tuner.restart(now, self.shared.total(), self.busy(tuner.cpus))
             return False
-        return tuner.step(now, self.shared.total(), busy_seconds(tuner.cpus))
+        return tuner.step(now, self.shared.total(), self.busy(tuner.cpus))
+
+    def busy(self, cpus: int) -> float:
+        """See `load.busy_seconds`."""
+        return busy_seconds(cpus, [member.process.pid for member in self.alive])
 
     def _taken(self, member: Member) -> set[str]:
         """Folders in which others are at work; a worker of several streams is several."""

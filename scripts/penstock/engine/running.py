@@ -67,14 +67,19 @@ class Run:
             self.pool.shrink(chosen.workers)
         workers = len(self.pool.alive)
         self.tuner = Tuner(
-            max(workers, chosen.streams), workers, max(workers, chosen.most), self.cpus, time.monotonic()
+            max(workers, chosen.streams),
+            workers,
+            max(workers, chosen.most),
+            self.cpus,
+            time.monotonic(),
+            self.pool.busy(self.cpus),
         )
         self.total = self.outcome.resumed_bytes + total
         self.outcome.workers = workers
         self.outcome.why = chosen.why
         if ahead:
             self.outcome.why += (
-                f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead"
+                f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead at first"
             )
         common = {"limit": self.engine.limit, "attempts": self.engine.attempts}
         self.pool.set_up(setup | common, self.tuner.streams, ahead=ahead)

@@ -28,6 +28,7 @@ AHEAD = 16
 WORKER_BYTES = 64 << 20
 STREAM_BYTES = 2 << 20
 SMALL = 1 << 20
+"""Bytes of the largest object that comes in one block (`stream.BLOCK`), and may be asked for ahead."""
 ROWS_A_WORKER = 64
 # File systems whose calls do not leave the machine.
 LOCAL_KINDS = frozenset({"ext4", "ext2/3/4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs", "overlay", "overlayfs"})

@@ -8,7 +8,6 @@ alone; what is no row's own fault (no space, fenced, configuration) ends the sha
 from __future__ import annotations
 
 import mmap
-import random
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.wire import EXPIRED, PRESSURE
@@ -20,6 +19,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.sources.patience import pause_after
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
@@ -29,29 +29,12 @@ if TYPE_CHECKING:
     from penstock.engine.shared import Limiter
 
 BLOCK = 1 << 20
-FIRST_PAUSE = 0.1
-LONGEST_PAUSE = 20.0
-LONGEST_ASKED = 120.0
 INTEGRITY_TRIES = 2
 OVERLOADED = ("503", "429", "SlowDown")
 
 
 class Stopped(Exception):  # noqa: N818
     """Leave the row as it is: the engine stops."""
-
-
-def pause(tried: int, asked: float | None, chance: float) -> float:
-    """Seconds to wait after try number `tried` (1, 2, ...); `chance` in [0, 1) spreads streams.
-    What the other side asked for is honoured, up to two minutes."""
-    own = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * (0.5 + chance)
-    return own if asked is None else max(own, min(asked, LONGEST_ASKED))
-
-
-def pause_after(error: PenstockError, tried: int) -> float:
-    """Seconds to wait before the next try, when try number `tried` ended in this error."""
-    asked = error.after if isinstance(error, TransientError) else None
-    # Spreading retries needs no secret randomness.
-    return pause(tried, asked, random.random())  # noqa: S311
 
 
 def asks_for_less(error: TransientError) -> bool:

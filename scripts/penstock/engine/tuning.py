@@ -19,13 +19,13 @@ CALM = 5.0
 class Tuner:
     """Asked now and then by `step`; `streams` is the answer."""
 
-    def __init__(self, first: int, least: int, most: int, cpus: int, now: float) -> None:
+    def __init__(self, first: int, least: int, most: int, cpus: int, now: float, busy: float) -> None:
+        """`busy`: the seconds that the CPUs were busy so far, as `step` is told them."""
         self.streams = max(least, min(first, most))
         self.peak = self.streams
         self.words: list[str] = []
         self._least, self._most, self.cpus = least, most, cpus
-        self._since, self._work, self._cpu = now, 0.0, 0.0
-        self._rate = 0.0
+        self._since, self._work, self._busy = now, 0.0, busy
         self._before: tuple[int, float] | None = None
         self._hold = now
         self._pressed = now - CALM
@@ -45,18 +45,18 @@ class Tuner:
         """Whether `step` would look: so that the totals are gathered only then."""
         return now - self._since >= WINDOW
 
-    def restart(self, now: float, work: float, cpu: float) -> None:
+    def restart(self, now: float, work: float, busy: float) -> None:
         """Begin the first window here."""
-        self._since, self._work, self._cpu = now, work, cpu
+        self._since, self._work, self._busy = now, work, busy
 
-    def step(self, now: float, work: float, cpu: float) -> bool:
+    def step(self, now: float, work: float, busy: float) -> bool:
         """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`).
         True when the number changed."""
         span = now - self._since
         if span < WINDOW:
             return False
-        rate, load = (work - self._work) / span, (cpu - self._cpu) / span / self.cpus
-        self._since, self._work, self._cpu = now, work, cpu
+        rate, load = (work - self._work) / span, (busy - self._busy) / span / self.cpus
+        self._since, self._work, self._busy = now, work, busy
         before, self._before = self._before, None
         if rate <= 0 or now < self._hold:
             return False

@@ -93,7 +93,7 @@ class TableWriter:
         self._hashing = _Hashing(self._file)
         self._done = False
         self._waiting: list[pa.RecordBatch] = []
-        self._rows = 0
+        self._waiting_rows = 0
         self._writer: Any = None
         try:
             self._writer = pq.ParquetWriter(
@@ -119,25 +119,25 @@ class TableWriter:
         """Append rows, in row groups of GROUP rows. Raises NoSpaceError, FailedError."""
         if not batch.num_rows:
             return
-        self._rows += batch.num_rows
+        self._waiting_rows += batch.num_rows
         # Copied into one as a binary number counts: few wait, and few keep alive what they were cut from.
         while self._waiting and self._waiting[-1].num_rows <= batch.num_rows:
             (batch,) = pa.Table.from_batches([self._waiting.pop(), batch]).combine_chunks().to_batches()
         self._waiting.append(batch)
-        while self._rows >= GROUP:
+        while self._waiting_rows >= GROUP:
             self._group(GROUP)
 
     def _group(self, rows: int) -> None:
         waiting = pa.Table.from_batches(self._waiting)
         self.write([column.combine_chunks() for column in waiting.slice(0, rows).columns])
         self._waiting = waiting.slice(rows).to_batches()
-        self._rows -= rows
+        self._waiting_rows -= rows
 
     def close(self) -> str:
         """The file is there, whole and durable. Returns `sha256:<hex>` of its bytes."""
-        if self._rows:
-            self._group(self._rows)
         try:
+            if self._waiting_rows:
+                self._group(self._waiting_rows)
             self._writer.close()
             self._file.flush()
             os.fsync(self._file.fileno())

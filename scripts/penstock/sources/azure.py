@@ -24,7 +24,7 @@ from penstock.sources.azure_account import HINT, AzureCredentials, place, resolv
 from penstock.sources.azure_link import Link, Links
 from penstock.sources.azure_reader import AzureReader, claims_of, fetch, misfit
 from penstock.sources.ordering import in_order, order
-from penstock.sources.patience import TRIES, pause
+from penstock.sources.patience import TRIES, pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -160,7 +160,7 @@ class AzureSource:
             except TransientError as error:
                 if attempt == TRIES - 1:
                     raise
-                waiting.wait(pause(error, attempt))
+                waiting.wait(pause_after(error, attempt + 1))
             except (ObjectError, SourceChangedError) as error:
                 raise FailedError(
                     "the source cannot be listed", where=self.url, why=error.why, hint=HINT

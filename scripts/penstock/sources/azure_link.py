@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.sources.azure_account import HINT, AzureCredentials
 from penstock.sources.http_endpoint import ca_bundle, split, tls_context
-from penstock.sources.s3_client import retry_after
+from penstock.sources.patience import retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping

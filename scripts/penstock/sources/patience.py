@@ -1,21 +1,49 @@
-"""How long a listing waits before it asks again."""
+"""How long to wait before something that may pass is asked for again."""
 
 from __future__ import annotations
 
 import random
+import time
 from typing import TYPE_CHECKING
 
+from penstock.errors import TransientError
+
 if TYPE_CHECKING:
-    from penstock.errors import TransientError
+    from collections.abc import Mapping
 
-TRIES = 6
-"""How often one page, or one file, is asked for."""
+    from penstock.errors import PenstockError
+
+TRIES = 7
+"""How often a listing asks for one page, or one file: over some six seconds."""
+FIRST_PAUSE = 0.1
+LONGEST_PAUSE = 20.0
 LONGEST_ASKED = 120.0
-"""Seconds: what a server asks for is honoured up to here."""
 
 
-def pause(error: TransientError, attempt: int) -> float:
-    """Seconds after try `attempt` (0, 1, ...) ended in `error`: what the server asked for, else twice as
-    many as before; spread, so that those who were refused together do not come together again."""
-    asked = min(error.after, LONGEST_ASKED) if error.after is not None else 0.2 * 2**attempt
-    return asked * random.uniform(0.8, 1.2)  # noqa: S311 (jitter)
+def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
+    """Seconds that the server asks to wait, at most an hour."""
+    text = headers.get(b"retry-after", b"").decode("latin-1").strip()
+    if text.isdigit():
+        return min(float(text), 3600.0)
+    if not text:
+        return None
+    import email.utils
+
+    when = email.utils.parsedate_tz(text)
+    if when is None:
+        return None
+    return min(max(0.0, email.utils.mktime_tz(when) - time.time()), 3600.0)
+
+
+def pause(tried: int, asked: float | None, chance: float) -> float:
+    """Seconds to wait after try number `tried` (1, 2, ...); `chance` in [0, 1) spreads those who wait.
+    What the other side asked for is honoured, up to two minutes."""
+    own = min(LONGEST_PAUSE, FIRST_PAUSE * 2.0 ** (tried - 1)) * (0.5 + chance)
+    return own if asked is None else max(own, min(asked, LONGEST_ASKED))
+
+
+def pause_after(error: PenstockError, tried: int) -> float:
+    """Seconds to wait before the next try, when try number `tried` ended in this error."""
+    asked = error.after if isinstance(error, TransientError) else None
+    # Spreading retries needs no secret randomness.
+    return pause(tried, asked, random.random())  # noqa: S311

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import email.utils
 import re
-import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -21,6 +19,7 @@ from penstock.errors import (
 )
 from penstock.sources.http1 import Connection
 from penstock.sources.http_endpoint import Endpoint, endpoint, split
+from penstock.sources.patience import retry_after
 from penstock.sources.s3_page import plain
 from penstock.sources.sigv4 import EMPTY_SHA256, Signer, quote_path
 
@@ -237,17 +236,6 @@ def same_store(old: str, new: str) -> bool:
     if new == old or new.endswith("." + old):
         return True
     return any(old.endswith(suffix) and new.endswith(suffix) for suffix in AWS)
-
-
-def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Seconds that the server asks to wait, at most an hour."""
-    text = headers.get(b"retry-after", b"").decode("latin-1").strip()
-    if text.isdigit():
-        return min(float(text), 3600.0)
-    when = email.utils.parsedate_tz(text) if text else None
-    if when is None:
-        return None
-    return min(max(0.0, email.utils.mktime_tz(when) - time.time()), 3600.0)
 
 
 def failure(

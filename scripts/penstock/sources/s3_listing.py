@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import ExpiredCredentialsError, FailedError, TransientError
-from penstock.sources.patience import TRIES, pause
+from penstock.sources.patience import TRIES, pause_after
 from penstock.sources.s3_client import S3Client
 from penstock.sources.s3_page import Page, encoded, key_of, objects, plain, understand
 from penstock.sources.s3_ranges import PAGE, Ranges
@@ -115,7 +115,7 @@ class Pages:
                 if attempt >= tries - 1:
                     raise
                 self._ranges.slower()
-                if self._stop.wait(pause(error, attempt)):
+                if self._stop.wait(pause_after(error, attempt + 1)):
                     raise
         raise TransientError("listing failed again and again", where=self._bucket.url)
 

@@ -12,7 +12,7 @@ from urllib.parse import urljoin, urlsplit
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.http1 import Connection
 from penstock.sources.http_endpoint import endpoint, split, without_user
-from penstock.sources.s3_client import retry_after
+from penstock.sources.patience import retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

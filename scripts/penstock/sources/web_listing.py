@@ -8,6 +8,7 @@ from __future__ import annotations
 import html
 import re
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Self, TypeVar
 from urllib.parse import unquote_to_bytes, urljoin, urlsplit
@@ -15,7 +16,7 @@ from urllib.parse import unquote_to_bytes, urljoin, urlsplit
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, TransientError
 from penstock.sources.http_endpoint import without_user
-from penstock.sources.patience import TRIES, pause
+from penstock.sources.patience import TRIES, pause_after
 from penstock.sources.web_client import modified, refused, token_of
 
 if TYPE_CHECKING:
@@ -27,10 +28,42 @@ T = TypeVar("T")
 
 LOOKS = 16
 """Files asked for at a time: with 20 ms to the server some 800 a second."""
+CALM = 100
+"""Answers after which one more is asked for at a time."""
 BATCH = 512
 PAGE_LIMIT = 64 << 20
 DEEPEST = 64
 _LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+
+
+class Room:
+    """How many may ask at once: half as many when something had to be asked for again, at most once a second;
+    one more after CALM answers."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self.limit = most
+        self._inside = self._answers = 0
+        self._halved = -1.0
+        self._change = threading.Condition()
+
+    def __enter__(self) -> Self:
+        with self._change:
+            self._change.wait_for(lambda: self._inside < self.limit)
+            self._inside += 1
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
+        with self._change:
+            self._inside -= 1
+            if kind is not None and issubclass(kind, TransientError):
+                self._answers = 0
+                if time.monotonic() - self._halved >= 1.0:
+                    self._halved, self.limit = time.monotonic(), max(1, self.limit // 2)
+            else:
+                self._answers += 1
+                if self._answers % CALM == 0:
+                    self.limit = min(self._most, self.limit + 1)
+            self._change.notify_all()
 
 
 class WebListing:
@@ -42,6 +75,7 @@ class WebListing:
         self._own = threading.local()
         self._opened: list[WebClient] = []
         self._ending = threading.Event()
+        self._room = Room(LOOKS)
 
     def __enter__(self) -> Self:
         return self
@@ -87,13 +121,15 @@ class WebListing:
         return client
 
     def _patiently(self, ask: Callable[[str], T], key: str) -> T:
-        for attempt in range(TRIES - 1):
+        tried = 0
+        while True:
+            tried += 1
             try:
-                return ask(key)
+                with self._room:
+                    return ask(key)
             except TransientError as error:
-                if self._ending.wait(pause(error, attempt)):
+                if tried == TRIES or self._ending.wait(pause_after(error, tried)):
                     raise
-        return ask(key)
 
     def _page(self, prefix: str) -> str:
         url = self._url_of(prefix)
@@ -112,7 +148,10 @@ class WebListing:
             connection = client.request("GET", url, "Range: bytes=0-0\r\n")
             total = connection.headers.get(b"content-range", b"").rpartition(b"/")[2]
             size = int(total) if connection.status == 206 and total.isdigit() else connection.length
-            connection.abandon()
+            if connection.status == 206 and connection.length == 1:
+                connection.read_all(1)  # keeps the connection
+            else:
+                connection.abandon()
         if connection.status not in (200, 206):
             raise refused(connection, without_user(url))
         if size < 0:

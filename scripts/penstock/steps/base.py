@@ -39,7 +39,7 @@ class Base:
     sources: dict[int, int] | None = None
     """Index of the release's sources to the index of the same source now."""
 
-    def rows(
+    def files(
         self, listing: Path, *, giant_bytes: int, keep_mtime: bool, proven: bool
     ) -> Iterator[pa.RecordBatch]:
         """The listing as rows of a shard, with `reuse` where this release has the same file; with `proven`,

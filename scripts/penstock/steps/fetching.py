@@ -11,7 +11,7 @@ import xxhash
 
 from penstock.core.model import Entry
 from penstock.engine.shared import Limiter, Shared
-from penstock.engine.stream import BLOCK, may_retry, pause_after
+from penstock.engine.stream import BLOCK, may_retry
 from penstock.errors import (
     ExpiredCredentialsError,
     IntegrityError,
@@ -21,6 +21,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.opening import credentials, open_source
+from penstock.sources.patience import pause_after
 from penstock.storage.failures import printable
 from penstock.storage.mending import write_at
 

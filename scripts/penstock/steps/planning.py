@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from itertools import chain, compress, groupby
+from itertools import chain, compress, groupby, starmap
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import PlanConfig, VerifyConfig, dataset_config, known, verify_config
@@ -105,10 +105,10 @@ class _Planner:
         verify = verify_config(known(VerifyConfig, info.config["verify"]))
         self.require = verify.source_checksum == "require"
 
-    def files(self) -> Iterator[pa.RecordBatch]:
-        """The listing as rows of a shard, its giants still whole."""
+    def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
         shown, files, size = 0.0, 0, 0
-        batches = self.base.rows(
+        batches = self.base.files(
             self.folder.listing,
             giant_bytes=self.plan.giant_bytes,
             keep_mtime=self.dataset.permissions.mtime == "keep",
@@ -116,17 +116,18 @@ class _Planner:
         )
         for batch in batches:
             self.context.stop.check()
-            yield batch
-            files += batch.num_rows
-            size += sum(batch["size"].to_pylist())
+            sizes = batch["size"].to_pylist()
+            yield batch, sizes
+            files += len(sizes)
+            size += sum(sizes)
             if time.monotonic() - shown >= SHOWN_EVERY:
                 shown = time.monotonic()
                 self.context.emit("progress", self.info.dataset, STEP, files=files, bytes=size)
 
-    def rows(self, batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
         """The rows of these files: runs of whole files as they are, between them each giant's parts."""
         start = 0
-        for index in self._giants(batch):
+        for index in self._giants(sizes):
             yield batch.slice(start, index - start)
             (giant,) = as_rows(batch.slice(index, 1))
             yield from as_columns(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
@@ -136,11 +137,10 @@ class _Planner:
     def count(self) -> Totals:
         totals = Totals()
         before = b""
-        for batch in self.files():
-            sizes = batch["size"].to_pylist()
+        for batch, sizes in self.files():
             totals.add(sizes, list(compress(sizes, reused(batch))))
-            totals.giants += len(self._giants(batch))
-            for rows in self.rows(batch):
+            totals.giants += len(self._giants(sizes))
+            for rows in self.rows(batch, sizes):
                 totals.rows += rows.num_rows
                 totals.cost += sum(_costs(rows))
             for folder, _ in groupby([path.rpartition(b"/")[0] for path in batch["path"].to_pylist()]):
@@ -155,7 +155,7 @@ class _Planner:
         made: list[ShardInfo] = []
         writer, index = ShardWriter(self.folder.shard(0), 0), 0
         try:
-            for rows in chain.from_iterable(map(self.rows, self.files())):
+            for rows in chain.from_iterable(starmap(self.rows, self.files())):
                 for place, start, end in cut.runs(_costs(rows)):
                     if place != index:
                         made.append(writer.close())
@@ -166,10 +166,9 @@ class _Planner:
             writer.abandon()
         return made
 
-    def _giants(self, batch: pa.RecordBatch) -> list[int]:
+    def _giants(self, sizes: list[int]) -> list[int]:
         """Where the files are that are split. None of them is linked."""
         least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
-        sizes = batch["size"].to_pylist()
         if max(sizes, default=0) < least:
             return []
         return [index for index, size in enumerate(sizes) if size >= least]

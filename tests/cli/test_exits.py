@@ -1,0 +1,40 @@
+"""What of Snakemake's is worth showing below `penstock run`."""
+
+from __future__ import annotations
+
+import logging
+import re
+
+import pytest
+from tests.support.commands import ROOT
+
+from penstock.cli.exits import STATUSES, is_news
+
+STEP = (
+    'RuleException:\nCalledProcessError in file "/x/workflow/rules/copy.smk", line 16:\n'
+    "Command 'set -euo pipefail;  /v/bin/python -m penstock --config c.yaml copy d' {}."
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        (STEP.format("returned non-zero exit status 3"), False),
+        (STEP.format("returned non-zero exit status 143"), False),
+        (STEP.format("returned non-zero exit status 137"), True),
+        (STEP.format("returned non-zero exit status 127"), True),
+        (STEP.format("died with <Signals.SIGKILL: 9>"), True),
+        (STEP.replace("-m penstock", "-m other").format("returned non-zero exit status 3"), True),
+        ('RuleException in rule all in file "/x/Snakefile", line 7:\nNo such thing', True),
+        ("Exiting because a job execution failed. Look above for error messages", False),
+        ("WorkflowError:\nAt least one job did not complete successfully.", False),
+        ("WorkflowError:\nno dataset is named 'other'", True),
+    ],
+)
+def test_is_news(text: str, *, expected: bool) -> None:
+    assert is_news(logging.makeLogRecord({"msg": text})) is expected
+
+
+def test_the_statuses_are_those_of_the_table() -> None:
+    told = re.findall(r"^\| (\d+) \| ", (ROOT / "README.md").read_text(), re.MULTILINE)
+    assert set(map(int, told)) - {0} == STATUSES
