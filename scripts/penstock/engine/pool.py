@@ -173,11 +173,11 @@ class Pool:
             self.pressed = False
             ahead, self.ahead = self.ahead, False
             return tuner.pressure(now) or ahead
-        if not tuner.due(now):
-            return False
         if not self.answered and not self.shared.total():
             # Workers are still starting: nothing can be said about how busy they will be.
-            tuner.restart(now, self.shared.total(), self.busy(tuner.cpus))
+            tuner.restart(now, 0, self.busy(tuner.cpus))
+            return False
+        if not tuner.due(now):
             return False
         return tuner.step(now, self.shared.total(), self.busy(tuner.cpus))
 
