@@ -59,7 +59,8 @@ class Pool:
         self.selector = selectors.DefaultSelector()
         self.deaths = 0
         self.cpu_seconds = 0.0
-        self.answered = False
+        self.begun = False
+        """A worker has answered, or moved a byte."""
         self.pressed = False
         self.expired = False
         """A store said that the credentials ended."""
@@ -173,7 +174,9 @@ class Pool:
             self.pressed = False
             ahead, self.ahead = self.ahead, False
             return tuner.pressure(now) or ahead
-        if not self.answered and not self.shared.total():
+        if not self.begun:
+            self.begun = self.shared.total() > 0
+        if not self.begun:
             # Workers are still starting: nothing can be said about how busy they will be.
             tuner.restart(now, 0, self.busy(tuner.cpus))
             return False
@@ -230,7 +233,7 @@ class Pool:
                 if kind == wire.DONE:
                     job = member.jobs.pop(value[0])
                     member.rows -= job.count
-                    self.answered = True
+                    self.begun = True
                     done(job, value)
                 elif kind == wire.PRESSURE:
                     self.pressed = True
