@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import pwd
+import re
 import secrets
 import shutil
 import signal
@@ -27,7 +28,7 @@ from tests.cluster.processes import (
     wait_for,
     with_environment,
 )
-from tests.cluster.settings import NODES, Settings, slurm_conf, slurmdbd_conf
+from tests.cluster.settings import NODES, ORDINARY, Settings, cgroup_conf, slurm_conf, slurmdbd_conf
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
@@ -102,7 +103,7 @@ class Machine:
         names = ("slurmctld", "slurmdbd", "database", *NODES)
         self.ports = self.ports or dict(zip(names, free_ports(len(names)), strict=True))
         self.conf.write_text(slurm_conf(self.folder, self.ports, user, self.settings))
-        (self.folder / "cgroup.conf").write_text("CgroupAutomount=no\n")
+        (self.folder / "cgroup.conf").write_text(cgroup_conf(self._release()))
         try:
             self._munge()
             if self.settings.accounting:
@@ -114,6 +115,13 @@ class Machine:
         except BaseException:
             self.down(keep=True)
             raise
+
+    def _release(self) -> tuple[int, int]:
+        """SLURM's release: (22, 5)."""
+        said = self.run("slurmd", "-V").stdout
+        found = re.search(r"(\d+)\.(\d+)", said)
+        assert found, said
+        return int(found[1]), int(found[2])
 
     def guard(self) -> None:
         """Have the cluster end with this process, also when that is killed."""
@@ -144,7 +152,7 @@ class Machine:
         conf.write_text(slurmdbd_conf(self.folder, self.ports, user))
         self._keep(database.start_database(self.folder, self.ports["database"], user, self.env))
         self._keep(database.start_slurmdbd(self.folder, self.env))
-        database.add_accounts(sorted({user, "root", "nobody"}), self.env)
+        database.add_accounts(sorted({user, "root", ORDINARY}), self.env)
 
     def start_controller(self) -> None:
         """slurmctld, answering. Jobs of an earlier life are known to it."""
@@ -193,7 +201,8 @@ class Machine:
         def living() -> list[int]:
             pids = self.payload(node)
             if steppers:
-                pids += with_environment(f"PENSTOCK_NODE={node}", f"SLURM_CONF={self.conf}")
+                # Before what they watch, of whose end they would tell.
+                pids = with_environment(f"PENSTOCK_NODE={node}", f"SLURM_CONF={self.conf}") + pids
             return [pid for pid in pids if parent(pid)]
 
         for pid in living():
@@ -220,7 +229,7 @@ class Machine:
             self.start_controller()
         self.run("scancel", "--state=PENDING", "-u", "root")
         self.run("scancel", "-u", "root")
-        self.run("scancel", "-u", "nobody")
+        self.run("scancel", "-u", ORDINARY)
         for node in NODES:
             if not self.daemons[node].alive:
                 self.start_node(node)

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 from tests.cluster.machine import CHECKOUT, remove
 from tests.cluster.processes import parent, wait_for
+from tests.cluster.settings import ORDINARY
 from tests.support.s3server import S3Server
 
 if TYPE_CHECKING:
@@ -33,20 +34,20 @@ LINKED = ("Snakefile", "workflow", "profiles", "slurm", "scripts")
 
 @cache
 def job_user() -> str:
-    """`nobody`, where it can run this interpreter and this package; else who runs the tests."""
+    """`ORDINARY`, where it can run this interpreter and this package; else who runs the tests."""
     me = pwd.getpwuid(os.geteuid()).pw_name
     if os.geteuid() != 0:
         return me
     try:
         tried = subprocess.run(
             [sys.executable, "-c", "import penstock, snakemake, tests.cluster.place"],
-            user="nobody", group="nogroup", extra_groups=[], cwd=CHECKOUT, env={}, capture_output=True,
-            check=False,
+            user=ORDINARY, group=pwd.getpwnam(ORDINARY).pw_gid, extra_groups=[], cwd=CHECKOUT, env={},
+            capture_output=True, check=False,
         )  # fmt: skip
     except PermissionError:
         # The checkout lies in a folder that is closed to others (see reachable.sh).
         return me
-    return "nobody" if tried.returncode == 0 else me
+    return ORDINARY if tried.returncode == 0 else me
 
 
 class Place:

@@ -10,6 +10,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 NODES = ("n1", "n2", "n3", "n4")
+ORDINARY = "daemon"
+"""An account without privileges. Not `nobody`: later releases of SLURM give that one no association."""
 CPUS = 8
 MEMORY_MIB = 8000
 
@@ -98,6 +100,11 @@ def slurm_conf(folder: Path, ports: Mapping[str, int], user: str, settings: Sett
     text += "PartitionName=cpu Nodes=n[3-4] MaxTime=01:00:00 State=UP PriorityTier=1\n"
     text += "PartitionName=urgent Nodes=n[1-4] MaxTime=INFINITE State=UP PriorityTier=10 PreemptMode=OFF\n"
     return text
+
+
+def cgroup_conf(release: tuple[int, int]) -> str:
+    """No control groups: the tests' machine may have none that it can change."""
+    return "CgroupPlugin=disabled\n" if release >= (23, 11) else "CgroupAutomount=no\n"
 
 
 def slurmdbd_conf(folder: Path, ports: Mapping[str, int], user: str) -> str:

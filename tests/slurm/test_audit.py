@@ -27,12 +27,13 @@ def test_verified_on_other_nodes_then_audited_by_an_array(place: Place) -> None:
     grades = json.loads((data.parent / "release.json").read_text())["evidence"]["storage"]
     assert grades, "the seal says what was seen"
 
+    others = _arrays(place)
     audit = ("snakemake", "audit", "--profile", "slurm", "--configfile", "my.yaml")
     first = place.start(*audit, "--config", "limit=400KiB/s")
     place.until(lambda: place.running("audit"), "elements of the audit", first)
     place.kill(first)
     arrays = _arrays(place)
-    assert len(arrays) == 1
+    assert len(arrays - others) == 1
     said = place.ends(place.start(*audit))
     assert "PASSED" in said
     assert _arrays(place) == arrays, "the array that ran on was met again"

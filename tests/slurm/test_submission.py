@@ -159,6 +159,22 @@ class TestAnswers:
         )
         assert {one.core_spec for one in seen.values()} == {"2"}
 
+    def test_squeue_of_later_releases(self) -> None:
+        """From 26.05: an exit status as `status:signal`, NONE for an end that has no time yet."""
+        text = (
+            "7|0|RUNNING|0:0|1|2|1795263274|NONE|n2|None|\n"
+            "7|1|FAILED|3:0|0|2|1795263274|1795263275|n1|NonZeroExitCode|\n"
+            "7|2|FAILED|0:9|0|2|1795263274|1795263275|n1|RaisedSignal:9(Killed)|\n"
+            "7|3|COMPLETED|0:0|0|2|1795263274|1795263275|n4|None|\n"
+        )
+        told = {one.element: (one.status.state, one.status.reason) for one in read_squeue(text)}
+        assert told == {
+            0: (State.RUNNING, ""),
+            1: (State.FAILED, "exit 3"),
+            2: (State.FAILED, "signal 9"),
+            3: (State.DONE, ""),
+        }
+
     def test_sacct(self) -> None:
         text = (
             "3_0|CANCELLED by 1000|0:15|1795263640|1795263641|n1\n"

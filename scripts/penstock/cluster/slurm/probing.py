@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.call import ask, call
+from penstock.cluster.slurm.states import wait_status
 from penstock.cluster.slurm.submission import job_arguments
 from penstock.errors import FailedError, PreflightError, TransientError
 
@@ -97,7 +98,7 @@ def _outcome(job: str, options: JobOptions, interpreter: str, target: Path | Non
             return f"preflight's probe did not run within {PATIENCE:.0f} s on {place}: {state} ({reason})"
         time.sleep(delay)
         delay = min(2.0, delay * 1.5)
-    status = int(code) >> 8 if code.isdigit() else 0
+    status = wait_status(code) >> 8
     lacking = {
         NO_INTERPRETER: (
             f"the interpreter {interpreter} is not there or cannot be run",

@@ -76,7 +76,9 @@ def read_squeue(text: str) -> Iterator[Seen]:
         _, task, word, code, restarts, core_spec, began, ended, node, reason = fields
         reason = reason.rstrip("|").strip()
         for index in expanded(task):
-            yield _seen(index, word, _number(code), reason, began, ended, node, _number(restarts), core_spec)
+            yield _seen(
+                index, word, wait_status(code), reason, began, ended, node, _number(restarts), core_spec
+            )
 
 
 def read_sacct(text: str, array: str) -> Iterator[Seen]:
@@ -89,12 +91,10 @@ def read_sacct(text: str, array: str) -> Iterator[Seen]:
         owner, _, task = job.partition("_")
         if owner != array or not task:
             continue
-        exit_code, _, number = code.partition(":")
-        status = _number(exit_code) << 8 | _number(number)
         for index in expanded(task):
             # `CANCELLED by 1000`, and `CANCELLED+` where a column was too narrow
             words = state.rstrip("+").split()
-            yield _seen(index, words[0] if words else "", status, "", began, ended, node, 0, "")
+            yield _seen(index, words[0] if words else "", wait_status(code), "", began, ended, node, 0, "")
 
 
 def _seen(
@@ -136,6 +136,13 @@ def _why(state: State, word: str, code: int, reason: str) -> str:
     if state in (State.FAILED, State.CANCELLED):
         return f"{word}: {said}" if said and said.upper() != word else word
     return said
+
+
+def wait_status(text: str) -> int:
+    """How a process ended, as wait(2) gives it: `3:0` (status and signal: sacct, and squeue of later
+    releases) or `768` (squeue of 22.05)."""
+    status, colon, number = text.partition(":")
+    return _number(status) << 8 | _number(number) if colon else _number(status)
 
 
 def _number(text: str) -> int:
