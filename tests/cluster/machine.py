@@ -20,6 +20,7 @@ from tests.cluster import database
 from tests.cluster.processes import (
     Daemon,
     free_ports,
+    holding,
     kill,
     parent,
     signal_to,
@@ -170,7 +171,7 @@ class Machine:
 
     def start_node(self, node: str) -> None:
         """slurmd of one node; `wait_idle` says when the controller has it."""
-        self._start(node, ["slurmd", "-D", "-N", node], PENSTOCK_NODE=node)
+        self._start(node, ["slurmd", "-D", "-N", node])
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: slurmd, slurmstepd and payload of one node end at once."""
@@ -186,7 +187,7 @@ class Machine:
         for pid in self.payload(node):
             signal_to(pid, signal.SIGSTOP)
         kill(self.daemons[node])
-        for pid in with_environment(f"PENSTOCK_NODE={node}", f"SLURM_CONF={self.conf}"):
+        for pid in self.steppers(node):
             signal_to(pid, signal.SIGKILL)
 
     def wake(self, pids: list[int]) -> None:
@@ -197,12 +198,17 @@ class Machine:
         """The processes of jobs on a node, without slurmstepd."""
         return with_environment(f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.conf}")
 
+    def steppers(self, node: str) -> list[int]:
+        """slurmstepd of a node's jobs, and slurmd while it lives. Later releases overwrite their
+        environment; the log is theirs in all."""
+        return holding(self.folder / "logs" / f"slurmd.{node}.log")
+
     def kill_payload(self, node: str, *, steppers: bool = False) -> None:
         def living() -> list[int]:
             pids = self.payload(node)
             if steppers:
                 # Before what they watch, of whose end they would tell.
-                pids = with_environment(f"PENSTOCK_NODE={node}", f"SLURM_CONF={self.conf}") + pids
+                pids = self.steppers(node) + pids
             return [pid for pid in pids if parent(pid)]
 
         for pid in living():
@@ -267,15 +273,16 @@ class Machine:
         while pid > 1:
             spared.add(pid)
             pid = parent(pid)
-        for found in with_environment(f"SLURM_CONF={self.conf}"):
+        steppers = [pid for node in NODES for pid in self.steppers(node)]
+        for found in {*steppers, *with_environment(f"SLURM_CONF={self.conf}")}:
             if found not in spared:
                 signal_to(found, signal.SIGKILL)
 
-    def _start(self, name: str, command: list[str], **extra: str) -> None:
+    def _start(self, name: str, command: list[str]) -> None:
         program = shutil.which(command[0], path=database.search_path())
         assert program is not None
         log = self.folder / "logs" / f"{name}.out"
-        self._keep(start(name, [program, *command[1:]], log, {**self.env, **extra}))
+        self._keep(start(name, [program, *command[1:]], log, self.env))
 
     def _keep(self, daemon: Daemon) -> None:
         self.daemons[daemon.name] = daemon

@@ -96,6 +96,33 @@ def with_environment(*marks: str) -> list[int]:
     return found
 
 
+def holding(file: Path) -> list[int]:
+    """The processes that have this file open, also when it was removed since."""
+    found = []
+    wanted = (str(file), f"{file} (deleted)")
+    for entry in Path("/proc").iterdir():
+        if not entry.name.isdigit():
+            continue
+        if any(_link(entry / "fd" / number) in wanted for number in _names(entry / "fd")):
+            found.append(int(entry.name))
+    return found
+
+
+def _names(folder: Path) -> list[str]:
+    """Of a folder of /proc; none when its process is gone."""
+    try:
+        return os.listdir(folder)
+    except OSError:
+        return []
+
+
+def _link(path: Path) -> str:
+    try:
+        return os.readlink(path)
+    except OSError:
+        return ""
+
+
 def parent(pid: int) -> int:
     try:
         return int(Path(f"/proc/{pid}/stat").read_text(encoding="latin-1").rpartition(")")[2].split()[1])
