@@ -1,5 +1,6 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
 # make test    every test; PENSTOCK_TEST_ALL=1 makes a skip a failure
+# make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make lint    formatting, lint, types, import layers, workflow
 # make bench   side by side with other tools, on this machine (benchmarks/)
 # make cluster-up, make cluster-down    the tests' SLURM cluster, to be used by hand
@@ -17,7 +18,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 WORKERS ?= 2
 
-.PHONY: run test test-unit test-slurm lint bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-unit test-slurm test-slurm-suite lint bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m penstock.demo.example
@@ -55,6 +56,11 @@ test-unit: venv-dev
 test-slurm: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh $(BIN)/python -m pytest -m slurm $(ARGS)
 
+# The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie.
+SUITE ?= trixie
+test-slurm-suite:
+	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="$(ARGS)" system test-slurm
+
 lint: venv-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
@@ -78,4 +84,4 @@ lock:
 # Releases are read-only on purpose; their folders must be writable to be removed.
 clean:
 	@if [ -d demo ]; then chmod -R u+rwX demo; fi
-	@rm -rf demo results .snakemake build scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
+	@rm -rf .suites demo results .snakemake build scripts/penstock.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis $(VENV)
