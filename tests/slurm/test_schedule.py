@@ -1,6 +1,7 @@
 """The documented scrontab entry, run by a real cluster as the batch job that slurmctld makes of it.
 
-Debian's packages of Slurm 22.05 have no `scrontab` command: its lines are given to sbatch here.
+`scrontab` itself fetches the environment of a login first, which the tests' account has none of (and Debian's
+packages of Slurm 22.05 have no such command): its lines are given to sbatch here.
 """
 
 from __future__ import annotations
