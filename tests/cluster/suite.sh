@@ -27,8 +27,9 @@ fi
 
 if [ ! -d "$tree" ]; then
     # From where this machine's own packages come.
-    mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' | head -n 1)
-    [ -n "$mirror" ] || fail "apt names no place where packages come from"
+    mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' 'Origin: Debian' \
+        "Codename: $(. /etc/os-release && echo "$VERSION_CODENAME")" | head -n 1)
+    [ -n "$mirror" ] || fail "apt names no place that Debian's packages come from"
     # An older debootstrap has no script for a suite that is newer: those of all later ones are alike.
     script=/usr/share/debootstrap/scripts/$suite
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
@@ -68,7 +69,7 @@ exec unshare --mount --propagation private bash -c '
     mount -t proc proc "$tree/proc"
     mount -t sysfs -o ro sysfs "$tree/sys"
     mount -t tmpfs -o mode=1777 tmpfs "$tree/tmp"
-    # Never the machine own devices: a chroot that removes one would remove it for all.
+    # Never the devices of this machine: a tree that removes one would remove it for all.
     mount -t tmpfs -o mode=0755,size=1m tmpfs "$tree/dev"
     while read -r name major minor; do
         mknod -m 666 "$tree/dev/$name" c "$major" "$minor"
