@@ -20,12 +20,13 @@ fail() {
 [[ $suite =~ ^[a-z]+$ ]] || fail "$suite is no name of a suite"
 [ "$(id -u)" -eq 0 ] || fail "a tree of another suite is made and entered as root"
 command -v apt-get >/dev/null || fail "only where there is apt-get"
-if ! command -v debootstrap >/dev/null; then
-    DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null ||
-        fail "debootstrap cannot be installed"
-fi
 
 if [ ! -d "$tree" ]; then
+    apt-get update -qq || echo "apt-get update failed: going on with the lists that are here" >&2
+    if ! command -v debootstrap >/dev/null; then
+        DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends debootstrap >/dev/null ||
+            fail "debootstrap cannot be installed"
+    fi
     # From where this machine's own packages come.
     mirror=$(apt-get indextargets --format '$(SITE)' 'Created-By: Packages' 'Component: main' 'Origin: Debian' \
         "Codename: $(. /etc/os-release && echo "$VERSION_CODENAME")" | head -n 1)
