@@ -18,11 +18,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core import collector
 from penstock.core.layout import DatasetLayout
-from penstock.core.model import Entry
 from penstock.sources.opening import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    import pyarrow as pa
 
     from penstock.sources.port import Source
 
@@ -68,17 +69,19 @@ def _list(source: Source, path: Path) -> int:
     return 0
 
 
-def _entries(source: Source) -> Iterator[Entry]:
-    from penstock.formats.tables import tuples
+def _rows(source: Source) -> Iterator[pa.RecordBatch]:
+    """What plan makes of a listing where each file is a row."""
+    import pyarrow as pa
+
+    from penstock.formats.listing import COLUMNS
+    from penstock.formats.shards import whole_files
+    from penstock.formats.tables import texts
 
     for batch in source.list():
-        yield from tuples(
-            Entry,
-            (
-                (key, key, size, token, modified_ns, 0, version, checksum, -1, 0, size, "")
-                for key, size, token, modified_ns, version, checksum in batch
-            ),
-        )
+        keys, sizes, tokens, modified, versions, checksums = zip(*batch, strict=True)
+        names = texts(keys)
+        columns = (names, names, pa.array(sizes), texts(tokens), pa.array(modified), pa.repeat(0, len(batch)))
+        yield whole_files(pa.record_batch([*columns, texts(versions), texts(checksums)], names=COLUMNS))
 
 
 def _copy(
@@ -86,10 +89,13 @@ def _copy(
 ) -> int:
     from penstock.engine.copying import copy_shard
     from penstock.engine.task import CopyTask
-    from penstock.formats.shards import write_shard
+    from penstock.formats.shards import ShardWriter
     from penstock.storage import target
 
-    shard = write_shard(state / "00000.parquet", 0, _entries(source))
+    with ShardWriter(state / "00000.parquet", 0) as writer:
+        for batch in _rows(source):
+            writer.add_columns(batch)
+        shard = writer.close()
     listed = time.perf_counter() - begin
     layout = DatasetLayout(root, dataset.name)
     target.prepare(layout)

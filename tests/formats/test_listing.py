@@ -6,11 +6,12 @@ from typing import TYPE_CHECKING
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.records import write_shard
 
 from penstock.core.model import Entry, Listed
 from penstock.errors import FailedError
 from penstock.formats.listing import ListingWriter, read_listing
-from penstock.formats.shards import read_shard, write_shard
+from penstock.formats.shards import read_shard
 from penstock.formats.tables import GROUP
 
 if TYPE_CHECKING:

@@ -5,13 +5,12 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from tests.support.records import rows_of, write_rows
+from tests.support.records import rows_of, write_rows, write_shard
 
 from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
 from penstock.formats.columns import Files
 from penstock.formats.records import SeenRow, extend_shard, read_records
-from penstock.formats.shards import write_shard
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -6,10 +6,11 @@ import os
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.records import write_shard
 
 from penstock.core.model import Entry, Listed
 from penstock.formats.listing import ListingWriter, read_columns, read_listing
-from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused, whole_files, write_shard
+from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused, whole_files
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -7,12 +7,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tests.support.records import write_shard
+
 from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.model import Entry
 from penstock.engine.copying import copy_shard
 from penstock.engine.rereading import reread_shard
 from penstock.engine.task import CopyTask, RereadTask
-from penstock.formats.shards import write_shard
 from penstock.sources.opening import open_source
 
 if TYPE_CHECKING:

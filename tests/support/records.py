@@ -1,4 +1,4 @@
-"""What verify saw, row by row: written as verify writes it, and read."""
+"""A shard of these rows, and what verify saw, row by row: written as plan and verify write them, and read."""
 
 from __future__ import annotations
 
@@ -7,11 +7,19 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Entry, Record
 from penstock.formats.columns import Files
 from penstock.formats.records import SeenRow, extend_shard, read_records
-from penstock.formats.shards import write_shard
+from penstock.formats.shards import ShardWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
+
+    from penstock.core.runs import ShardInfo
+
+
+def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:
+    with ShardWriter(path, index) as writer:
+        writer.add(entries)
+        return writer.close()
 
 
 def write_rows(path: Path, rows: Sequence[SeenRow]) -> None:

@@ -68,13 +68,6 @@ class ShardWriter(OnTable):
         return ShardInfo(self._index, self._rows, self._files, self._bytes, self._reused, digest)
 
 
-def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:
-    """Write one shard whole and durably, in bounded memory. Raises FailedError, NoSpaceError."""
-    with ShardWriter(path, index) as writer:
-        writer.add(entries)
-        return writer.close()
-
-
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     return map(as_rows, read_batches(path, KIND))
