@@ -131,6 +131,7 @@ ALL = (
         checks="nothing: the same loop with a temporary name, the time and a rename",
     ),
 )  # fmt: skip
+BY_NAME = {one.name: one for one in ALL}
 PROGRAMS = {"awscli": "aws", "boto3": "peer-python", "penstock": "", "bare": "", "named": ""}
 
 

@@ -92,7 +92,7 @@ def listing(bench: Bench, work: data.Work, server: Server) -> list[dict[str, Any
     task = _task(bench, work, server)
     env = contenders.environment(task, bench.scratch) | {"PATH": bench.path}
     commands: dict[str, Sequence[Sequence[str]]] = {
-        "penstock, to Parquet": [[*contenders.ALL[0].command(task), "--list-only"]]
+        "penstock, to Parquet": [[*contenders.BY_NAME["penstock"].command(task), "--list-only"]]
     }
     where = f"s3://{contenders.BUCKET}/{work.name}/*"
     if shutil.which("s5cmd", path=bench.path):
@@ -148,7 +148,9 @@ def whole(bench: Bench, work: data.Work, server: Server, target: str) -> list[di
 
 
 def growth(bench: Bench) -> list[dict[str, Any]]:
-    """Time against the number of files, from a folder to tmpfs: list, plan one shard, copy."""
+    """Time against the number of files, from a folder to tmpfs: list, plan one shard, copy. Beside it the
+    least that it can be (`named`): a source that is larger than what the machine keeps of it in memory
+    costs both more."""
     counts = data.GROWTH + ((1_000_000,) if bench.options.size == "full" else ())
     rows: list[dict[str, Any]] = []
     for count in counts:
@@ -156,9 +158,18 @@ def growth(bench: Bench) -> list[dict[str, Any]]:
         data.make(bench.growth, work)
         costs = []
         for _ in range(1 if count > 100_000 else bench.rounds):
-            cost, told = bench.once(contenders.ALL[0], work, "folder", "tmpfs", None, bench.growth)
+            least, _ = bench.once(contenders.BY_NAME["named"], work, "folder", "tmpfs", None, bench.growth)
+            cost, told = bench.once(
+                contenders.BY_NAME["penstock"], work, "folder", "tmpfs", None, bench.growth
+            )
             costs.append(
-                {"wall": cost["wall"], "engine": told["seconds"], "cpu": cost["cpu"], "peak": cost["peak"]}
+                {
+                    "least": least["wall"],
+                    "wall": cost["wall"],
+                    "engine": told["seconds"],
+                    "cpu": cost["cpu"],
+                    "peak": cost["peak"],
+                }
             )
         middle = {name: statistics.median(cost[name] for cost in costs) for name in costs[0]}
         rows.append(middle | {"files": count, "rounds": len(costs)})

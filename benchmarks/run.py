@@ -48,8 +48,8 @@ class Bench:
         self.go = find_go(self.cache / "peers")
         found, self.missing = contenders.present(self.path)
         wanted = options.contenders.split(",") if options.contenders else [one.name for one in found]
-        if unknown := set(wanted) - {one.name for one in contenders.ALL}:
-            names = ", ".join(one.name for one in contenders.ALL)
+        if unknown := set(wanted) - contenders.BY_NAME.keys():
+            names = ", ".join(contenders.BY_NAME)
             raise SystemExit(f"no contender is named {min(unknown)!r}; there are: {names}")
         self.found = [one for one in found if one.name in wanted]
         self.rounds: int = options.rounds or (5 if options.size == "full" else 3)

@@ -98,12 +98,13 @@ def _growth(rows: list[dict[str, Any]] | None) -> list[str]:
         return []
     lines = ["", "## Growth: 4 KB files from a folder to tmpfs", ""]
     lines += [
-        "| files | wall s | copy alone s | CPU us a file | peak MiB a process |",
-        "|--:|--:|--:|--:|--:|",
+        "| files | wall s | copy alone s | `named` s | of `named` | CPU us a file | peak MiB a process |",
+        "|--:|--:|--:|--:|--:|--:|--:|",
     ]
     for row in rows:
         lines.append(
             f"| {row['files']:,} | {row['wall']:.2f} | {row['engine']:.2f} "
+            f"| {row['least']:.2f} | {row['wall'] / row['least']:.2f} x "
             f"| {row['cpu'] / row['files'] * 1e6:.0f} | {row['peak'] / 2**20:.0f} |"
         )
     return lines
@@ -126,7 +127,7 @@ def growth_plot(rows: list[dict[str, Any]]) -> str:
     ends = [(files, last["wall"] * files / last["files"]) for files in (rows[0]["files"], last["files"])]
     line = " ".join(f"{x(files):.1f},{y(seconds):.1f}" for files, seconds in ends)
     parts = [f'<polyline points="{line}" fill="none" stroke="#b9c4cf" stroke-dasharray="4 4"/>']
-    for key, color in (("wall", "#1668b8"), ("engine", "#6aa7dd")):
+    for key, color in (("least", "#8a949e"), ("wall", "#1668b8"), ("engine", "#6aa7dd")):
         line = " ".join(f"{x(row['files']):.1f},{y(row[key]):.1f}" for row in rows)
         parts.append(f'<polyline points="{line}" fill="none" stroke="{color}" stroke-width="2"/>')
     for row in rows:
@@ -136,7 +137,8 @@ def growth_plot(rows: list[dict[str, Any]]) -> str:
             f'<text {at} y="{y(row["wall"]) - 8:.1f}" text-anchor="middle">{row["wall"]:.2f} s</text>'
         )
     parts.append(
-        f'<text x="{left}" y="16">files of 4 KB: whole (dark), copy alone (light), proportion (dashed)</text>'
+        f'<text x="{left}" y="16">files of 4 KB: whole (dark), copy alone (light), `named` (grey), '
+        "proportion (dashed)</text>"
     )
     head = (
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {wide} {high}" width="{wide}" height="{high}">'
