@@ -47,6 +47,9 @@ if [ ! -d "$tree" ]; then
         rm -rf "$new"
         mkdir -p "$new"
     done
+    # Of a suite that moves, a mirror that lags behind serves a release file past its date. Who signed it is
+    # checked all the same.
+    echo 'Acquire::Check-Valid-Until "false";' >"$new/etc/apt/apt.conf.d/90-late-mirror"
     mkdir -p "$new/opt/penstock"
     mv "$new" "$tree"
 fi
