@@ -34,13 +34,15 @@ if [ ! -d "$tree" ]; then
     # An older debootstrap has no script for a suite that is newer: those of all later ones are alike.
     script=/usr/share/debootstrap/scripts/$suite
     [ -e "$script" ] || script=/usr/share/debootstrap/scripts/sid
+    # The compiler: not every package has a wheel for the newest Python.
+    packages=ca-certificates,gcc,libc6-dev,make,procps,python3,python3-dev,python3-venv
     new=$here/.suites/new-$suite
     rm -rf "$new"
     mkdir -p "$new"
     echo "Making a tree of $suite (once) ..."
     for attempt in 1 2 3; do
-        if debootstrap --variant=minbase --include=ca-certificates,make,python3,python3-venv,procps \
-            "$suite" "$new" "$mirror" "$script" >"$here/.suites/$suite.log" 2>&1; then
+        if debootstrap --variant=minbase --include="$packages" "$suite" "$new" "$mirror" "$script" \
+            >"$here/.suites/$suite.log" 2>&1; then
             break
         fi
         [ "$attempt" -lt 3 ] || { tail -n 5 "$here/.suites/$suite.log" >&2; fail "debootstrap failed"; }
