@@ -160,7 +160,7 @@ class TestAnswers:
         assert {one.core_spec for one in seen.values()} == {"2"}
 
     def test_squeue_of_later_releases(self) -> None:
-        """From 24.11 at the latest: an exit status as `status:signal`, NONE for an end that has no time yet."""
+        """From 24.11 at the latest: an exit status as `status:signal`, NONE for an end without a time yet."""
         text = (
             "7|0|RUNNING|0:0|1|2|1795263274|NONE|n2|None|\n"
             "7|1|FAILED|3:0|0|2|1795263274|1795263275|n1|NonZeroExitCode|\n"
