@@ -176,7 +176,9 @@ class Machine:
     def kill_node(self, node: str) -> None:
         """What a power cut does: slurmd, slurmstepd and payload of one node end at once."""
         kill(self.daemons[node])
-        self.kill_payload(node, steppers=True)
+        # slurmstepd before what it watches, of whose end it would tell.
+        for pid in [*self.steppers(node), *self.payload(node)]:
+            signal_to(pid, signal.SIGKILL)
 
     def stop_slurmd(self, node: str) -> None:
         """Only slurmd ends; the payload goes on (the cluster will believe the node lost)."""
@@ -198,20 +200,13 @@ class Machine:
         """The processes of jobs on a node, without slurmstepd."""
         return with_environment(f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.conf}")
 
-    def steppers(self, node: str) -> list[int]:
-        """slurmstepd of a node's jobs, and slurmd while it lives. Later releases overwrite their
+    def steppers(self, *nodes: str) -> list[int]:
+        """slurmstepd of these nodes' jobs, and slurmd while it lives. Later releases overwrite their
         environment; the log is theirs in all."""
-        return holding(self.folder / "logs" / f"slurmd.{node}.log")
+        return holding(*(self.folder / "logs" / f"slurmd.{node}.log" for node in nodes))
 
-    def kill_payload(self, node: str, *, steppers: bool = False) -> None:
-        def living() -> list[int]:
-            pids = self.payload(node)
-            if steppers:
-                # Before what they watch, of whose end they would tell.
-                pids = self.steppers(node) + pids
-            return [pid for pid in pids if parent(pid)]
-
-        for pid in living():
+    def kill_payload(self, node: str) -> None:
+        for pid in self.payload(node):
             signal_to(pid, signal.SIGKILL)
 
     def run(self, *command: str) -> subprocess.CompletedProcess[str]:
@@ -273,8 +268,7 @@ class Machine:
         while pid > 1:
             spared.add(pid)
             pid = parent(pid)
-        steppers = [pid for node in NODES for pid in self.steppers(node)]
-        for found in {*steppers, *with_environment(f"SLURM_CONF={self.conf}")}:
+        for found in {*self.steppers(*NODES), *with_environment(f"SLURM_CONF={self.conf}")}:
             if found not in spared:
                 signal_to(found, signal.SIGKILL)
 

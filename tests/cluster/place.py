@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.cluster.machine import CHECKOUT, remove
-from tests.cluster.processes import parent, wait_for
+from tests.cluster.processes import parent, pids, wait_for
 from tests.cluster.settings import ORDINARY
 from tests.support.s3server import S3Server
 
@@ -183,7 +183,7 @@ class Place:
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """SIGKILL to it and to all below it at once, as a lost login node does."""
         below = {process.pid} if process.poll() is None else set()
-        while more := {pid for pid in _pids() if parent(pid) in below} - below:
+        while more := {pid for pid in pids() if parent(pid) in below} - below:
             below |= more
         for pid in below:
             with suppress(ProcessLookupError):
@@ -260,7 +260,3 @@ class Place:
 
 def _tree(folder: Path) -> dict[str, Path]:
     return {str(p.relative_to(folder)): p for p in folder.rglob("*") if stat.S_ISREG(p.lstat().st_mode)}
-
-
-def _pids() -> list[int]:
-    return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]

@@ -80,47 +80,41 @@ def signal_to(pid: int, number: int) -> None:
         os.kill(pid, number)
 
 
+def pids() -> list[int]:
+    return [int(name) for name in os.listdir("/proc") if name.isdigit()]
+
+
 def with_environment(*marks: str) -> list[int]:
     """The processes whose environment holds all these `NAME=value` strings, this one left out."""
     found = []
     wanted = [os.fsencode(mark) for mark in marks]
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit() or int(entry.name) == os.getpid():
+    for pid in pids():
+        if pid == os.getpid():
             continue
         try:
-            environment = (entry / "environ").read_bytes().split(b"\0")
+            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
         except OSError:
             continue
         if all(mark in environment for mark in wanted):
-            found.append(int(entry.name))
+            found.append(pid)
     return found
 
 
-def holding(file: Path) -> list[int]:
-    """The processes that have this file open, also when it was removed since."""
+def holding(*files: Path) -> list[int]:
+    """The processes that have any of these files open, also when it was removed since."""
+    wanted = {f"{file}{end}" for file in files for end in ("", " (deleted)")}
+    return [pid for pid in pids() if not wanted.isdisjoint(_open_files(pid))]
+
+
+def _open_files(pid: int) -> list[str]:
+    """None of a process that is gone."""
+    folder = f"/proc/{pid}/fd"
     found = []
-    wanted = (str(file), f"{file} (deleted)")
-    for entry in Path("/proc").iterdir():
-        if not entry.name.isdigit():
-            continue
-        if any(_link(entry / "fd" / number) in wanted for number in _names(entry / "fd")):
-            found.append(int(entry.name))
+    with contextlib.suppress(OSError):
+        for number in os.listdir(folder):
+            with contextlib.suppress(OSError):
+                found.append(os.readlink(f"{folder}/{number}"))
     return found
-
-
-def _names(folder: Path) -> list[str]:
-    """Of a folder of /proc; none when its process is gone."""
-    try:
-        return os.listdir(folder)
-    except OSError:
-        return []
-
-
-def _link(path: Path) -> str:
-    try:
-        return os.readlink(path)
-    except OSError:
-        return ""
 
 
 def parent(pid: int) -> int:

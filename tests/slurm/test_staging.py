@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster.place import Place
-from tests.cluster.processes import parent, wait_for
+from tests.cluster.processes import parent, pids, wait_for
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -289,7 +289,7 @@ def _files(folder: Path) -> list[Path]:
 
 def _below(top: int) -> list[int]:
     found = {top}
-    everyone = [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
+    everyone = pids()
     while more := {pid for pid in everyone if parent(pid) in found} - found:
         found |= more
     return sorted(found)

@@ -75,10 +75,9 @@ def read_squeue(text: str) -> Iterator[Seen]:
         fields = [field.strip() for field in line.split("|", 9)]
         _, task, word, code, restarts, core_spec, began, ended, node, reason = fields
         reason = reason.rstrip("|").strip()
+        status = wait_status(code)
         for index in expanded(task):
-            yield _seen(
-                index, word, wait_status(code), reason, began, ended, node, _number(restarts), core_spec
-            )
+            yield _seen(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
 
 
 def read_sacct(text: str, array: str) -> Iterator[Seen]:
@@ -91,10 +90,11 @@ def read_sacct(text: str, array: str) -> Iterator[Seen]:
         owner, _, task = job.partition("_")
         if owner != array or not task:
             continue
+        status = wait_status(code)
         for index in expanded(task):
             # `CANCELLED by 1000`, and `CANCELLED+` where a column was too narrow
             words = state.rstrip("+").split()
-            yield _seen(index, words[0] if words else "", wait_status(code), "", began, ended, node, 0, "")
+            yield _seen(index, words[0] if words else "", status, "", began, ended, node, 0, "")
 
 
 def _seen(
