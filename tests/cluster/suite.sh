@@ -37,17 +37,15 @@ if [ ! -d "$tree" ]; then
     # The compiler: not every package has a wheel for the newest Python.
     packages=ca-certificates,gcc,libc6-dev,make,procps,python3,python3-dev,python3-venv
     new=$here/.suites/new-$suite
-    rm -rf "$new"
-    mkdir -p "$new"
     echo "Making a tree of $suite (once) ..."
     for attempt in 1 2 3; do
+        rm -rf "$new"
+        mkdir -p "$new"
         if debootstrap --variant=minbase --include="$packages" "$suite" "$new" "$mirror" "$script" \
             >"$here/.suites/$suite.log" 2>&1; then
             break
         fi
         [ "$attempt" -lt 3 ] || { tail -n 5 "$here/.suites/$suite.log" >&2; fail "debootstrap failed"; }
-        rm -rf "$new"
-        mkdir -p "$new"
     done
     # Of a suite that moves, a mirror that lags behind serves a release file past its date. Who signed it is
     # checked all the same.
