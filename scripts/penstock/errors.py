@@ -52,6 +52,13 @@ class PreflightError(PenstockError):
     exit_code = 3
 
 
+class NewerFormatError(PenstockError):
+    """A file was written by a newer penstock, in a format that this one does not read: it is neither
+    damaged nor to be made anew. Nothing was changed."""
+
+    exit_code = 3
+
+
 class FindingsError(PenstockError):
     """An audit or a gate found deviations."""
 

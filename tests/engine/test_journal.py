@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.engine import journal
-from penstock.errors import FailedError, PenstockError
+from penstock.errors import FailedError, NewerFormatError, PenstockError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -158,3 +158,11 @@ def test_what_the_system_refuses_is_told_for_people(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(PenstockError, match="cannot begin a journal"):
         opened(tmp_path / "file" / "x")
+
+
+def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:
+    header = {"journal": journal.FORMAT + 1, "shard": SHARD, "run": "r", "attempt": "a", "host": "h"}
+    (tmp_path / "x.journal").write_text(journal.line(header))
+    with pytest.raises(NewerFormatError, match="a journal is of a newer format") as told:
+        journal.replay(tmp_path, SHARD)
+    assert "newer penstock" in told.value.hint

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import (
     Config,
-    EngineConfig,
-    PlanConfig,
     cluster_config,
     dataset_config,
+    engine_config,
+    plan_config,
     target_config,
     to_json,
     verify_config,
@@ -34,7 +34,7 @@ def thaw(raw: Mapping[str, Any]) -> Config:
         target=target_config(raw["target"]),
         datasets={name: dataset_config(value) for name, value in raw["datasets"].items()},
         cluster=cluster_config(raw["cluster"]),
-        plan=PlanConfig(**raw["plan"]),
-        engine=EngineConfig(**raw["engine"]),
+        plan=plan_config(raw["plan"]),
+        engine=engine_config(raw["engine"]),
         verify=verify_config(raw["verify"]),
     )

@@ -6,9 +6,11 @@ this file and the example `config.yaml` are held in step by a test.
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from penstock.core.documents import known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -184,29 +186,39 @@ def cluster_config(raw: Mapping[str, Any]) -> ClusterConfig:
     )
 
 
+# What a run froze, perhaps by another version: keys that were added since have their defaults, keys that
+# this version does not know are left out. Raises KeyError or TypeError for what is no configuration.
+
+
 def dataset_config(raw: Mapping[str, Any]) -> DatasetConfig:
     return DatasetConfig(
         **{
-            **raw,
-            "sources": tuple(SourceConfig(**s) for s in raw["sources"]),
+            **known(DatasetConfig, raw),
+            "sources": tuple(SourceConfig(**known(SourceConfig, s)) for s in raw["sources"]),
             "include": tuple(raw["include"]),
             "exclude": tuple(raw["exclude"]),
             "checksums": tuple(raw["checksums"]),
-            "permissions": PermissionsConfig(**raw["permissions"]),
+            "permissions": permissions_config(raw["permissions"]),
         }
     )
 
 
+def permissions_config(raw: Mapping[str, Any]) -> PermissionsConfig:
+    return PermissionsConfig(**known(PermissionsConfig, raw))
+
+
+def plan_config(raw: Mapping[str, Any]) -> PlanConfig:
+    return PlanConfig(**known(PlanConfig, raw))
+
+
+def engine_config(raw: Mapping[str, Any]) -> EngineConfig:
+    return EngineConfig(**known(EngineConfig, raw))
+
+
 def verify_config(raw: Mapping[str, Any]) -> VerifyConfig:
-    return VerifyConfig(**{**raw, "digests": tuple(raw["digests"])})
+    return VerifyConfig(**{**known(VerifyConfig, raw), "digests": tuple(raw["digests"])})
 
 
 def target_config(raw: Mapping[str, Any]) -> TargetConfig:
     state = raw.get("state_root")
     return TargetConfig(Path(raw["root"]), Path(state) if state else None, raw["keep_free"])
-
-
-def known(kind: type, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """`raw` without keys that `kind` does not have (state written by a later version)."""
-    names = {f.name for f in fields(kind)}
-    return {k: v for k, v in raw.items() if k in names}

@@ -8,6 +8,8 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.documents import known, refuse_newer
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -90,9 +92,15 @@ def to_json(value: RunInfo | PlanInfo) -> dict[str, Any]:
     return asdict(value)
 
 
-def run_info(raw: Mapping[str, Any]) -> RunInfo:
-    return RunInfo(**raw)
+def run_info(raw: Mapping[str, Any], where: object = "") -> RunInfo:
+    """Of what `run.json` holds; `where` is its path. Raises NewerFormatError, and KeyError or TypeError
+    for what is no run's description."""
+    refuse_newer("a run's description", dict(raw).get("format"), FORMAT, where)
+    return RunInfo(**known(RunInfo, raw))
 
 
-def plan_info(raw: Mapping[str, Any]) -> PlanInfo:
-    return PlanInfo(**{**raw, "shards": tuple(ShardInfo(**s) for s in raw["shards"])})
+def plan_info(raw: Mapping[str, Any], where: object = "") -> PlanInfo:
+    """The same of `plan.json`."""
+    refuse_newer("a run's plan", dict(raw).get("format"), FORMAT, where)
+    shards = tuple(ShardInfo(**known(ShardInfo, shard)) for shard in raw["shards"])
+    return PlanInfo(**{**known(PlanInfo, raw), "shards": shards})

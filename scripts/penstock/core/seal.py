@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Record
 
+FORMAT = 1
+"""Of the seal, release.json."""
 SEALED_FIELDS = (
     "path", "size", "digest", "modified_ns", "key", "token", "version", "source", "source_grade",
     "source_proof", "storage_grade", "method", "written_host", "verified_host", "parts", "digests",
@@ -24,10 +26,11 @@ SEALED_FIELDS = (
 out: they are facts of one file system, not of the data."""
 
 
-def canonical(record: Record) -> bytes:
+def canonical(record: Record, fields: Sequence[str] = SEALED_FIELDS) -> bytes:
     """The record's fields as netstrings (`<length>:<bytes>,`): no two records share them. What `leaves`
-    hashes of many records at once is defined here."""
-    return _netstrings([getattr(record, name) for name in SEALED_FIELDS])
+    hashes of many records at once is defined here. `fields`: those of the seal, which another version may
+    have made."""
+    return _netstrings([getattr(record, name) for name in fields])
 
 
 def _netstrings(values: Iterable[str | int | bytes]) -> bytes:
@@ -44,10 +47,10 @@ class Columns(Protocol):
     def __getitem__(self, name: str, /) -> Sequence[str | int | bytes]: ...
 
 
-def leaves(columns: Columns) -> list[bytes]:
-    """`leaf(canonical(record))` of each record: a fraction of the work where most fields are the same in
-    all of them and a character is a byte."""
-    fields = [columns[name] for name in SEALED_FIELDS]
+def leaves(columns: Columns, names: Sequence[str] = SEALED_FIELDS) -> list[bytes]:
+    """`leaf(canonical(record, names))` of each record: a fraction of the work where most fields are the
+    same in all of them and a character is a byte."""
+    fields = [columns[name] for name in names]
     if not fields[0]:
         return []
     return [

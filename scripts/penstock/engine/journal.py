@@ -17,6 +17,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from penstock.core.documents import refuse_newer
 from penstock.core.model import Copied
 from penstock.errors import FailedError
 from penstock.storage import durable
@@ -185,8 +186,12 @@ def _parsed(bodies: Sequence[bytes]) -> list[Any]:
 
 
 def _check_header(path: Path, value: Any, shard_digest: str) -> tuple[str, str]:
-    if not isinstance(value, dict) or value.get("journal") != FORMAT:
-        raise FailedError("not a journal of this version", where=str(path))
+    number = value.get("journal") if isinstance(value, dict) else None
+    refuse_newer("a journal", number, FORMAT, path)
+    if not isinstance(number, int) or number < 1:
+        raise FailedError(
+            "it is not a journal", where=str(path), hint="remove it: what it recorded is copied again"
+        )
     if value["shard"] != shard_digest:
         raise FailedError(
             "a journal belongs to another shard",

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.formats.tables import GROUP, OnTable, TableWriter, plain, read_batches, texts, tuples
+from penstock.formats.tables import GROUP, Form, OnTable, TableWriter, plain, read_batches, texts, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -30,6 +30,8 @@ _NUMBERS = frozenset({"size", "modified_ns", "source"})
 _SCHEMA = pa.schema(
     [pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False) for name in COLUMNS]
 )
+
+_FORM = Form(_SCHEMA, Entry._field_defaults)
 
 
 class ListingWriter(OnTable):
@@ -104,7 +106,7 @@ def read_listing(path: Path) -> Iterator[list[Entry]]:
 def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
     """The same, as it is stored: the columns `COLUMNS`."""
     return read_batches(
-        path, KIND, hint=f"if it is damaged, remove {path.parent}: the same command makes it anew"
+        path, KIND, _FORM, hint=f"if it is damaged, remove {path.parent}: the same command makes it anew"
     )
 
 

@@ -16,7 +16,7 @@ import pyarrow as pa
 from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats.columns import Files
-from penstock.formats.tables import BATCH, OnTable, TableWriter, read_batches
+from penstock.formats.tables import BATCH, Form, OnTable, TableWriter, read_batches
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -36,6 +36,8 @@ SCHEMA = pa.schema(
         for name in Record._fields
     ]
 )
+
+_FORM = Form(SCHEMA, Record._field_defaults)
 
 
 class ManifestWriter(OnTable):
@@ -83,7 +85,7 @@ def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
 def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
     """The same, field by field; of the fields `columns` alone: what is not asked for is not read from the
     file."""
-    return map(Files, read_batches(path, KIND, batch=rows, columns=columns))
+    return map(Files, read_batches(path, KIND, _FORM, batch=rows, columns=columns))
 
 
 class ChecksumFile:

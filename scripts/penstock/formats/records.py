@@ -14,8 +14,9 @@ import pyarrow as pa
 from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
 from penstock.formats.columns import RECORD, Files, column
+from penstock.formats.shards import FORM as SHARD_FORM
 from penstock.formats.shards import KIND as SHARD
-from penstock.formats.tables import GROUP, TableWriter, read_batches, tuples
+from penstock.formats.tables import GROUP, Form, TableWriter, read_batches, tuples
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -39,6 +40,8 @@ _REPEATED = [
 ]
 _NAMES = (*_PLACE, *Record._fields)
 _SCHEMA = pa.schema([*(pa.field(name, pa.int64(), nullable=False) for name in _PLACE), *RECORD])
+
+_FORM = Form(_SCHEMA, Record._field_defaults)
 
 
 class SeenRow(NamedTuple):
@@ -65,7 +68,7 @@ def extend_shard(
         use_dictionary=_REPEATED,
         column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
     ) as writer:
-        for batch in read_batches(shard, SHARD, batch=GROUP):
+        for batch in read_batches(shard, SHARD, SHARD_FORM, batch=GROUP):
             count = batch.num_rows
             have = dict(zip(Entry._fields, batch.columns, strict=True))
             more = columns(row, count)
@@ -87,7 +90,7 @@ def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
     """The rows in order, at most 8,192 at a time: neighbours that are whole files, or parts of giants.
     Raises FailedError, also where their numbers do not run on from 0."""
     count = 0
-    for batch in read_batches(path, KIND):
+    for batch in read_batches(path, KIND, _FORM):
         if batch["row"].to_pylist() != list(range(count, count + batch.num_rows)):
             raise FailedError("a shard's records are not in order", where=str(path))
         count += batch.num_rows

@@ -13,7 +13,17 @@ import pyarrow as pa
 
 from penstock.core.model import Entry
 from penstock.core.runs import ShardInfo
-from penstock.formats.tables import BATCH, OnTable, TableWriter, plain, read_batches, strings, texts, tuples
+from penstock.formats.tables import (
+    BATCH,
+    Form,
+    OnTable,
+    TableWriter,
+    plain,
+    read_batches,
+    strings,
+    texts,
+    tuples,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -27,6 +37,8 @@ _SCHEMA = pa.schema(
         for name in Entry._fields
     ]
 )
+
+FORM = Form(_SCHEMA, Entry._field_defaults)
 
 
 class ShardWriter(OnTable):
@@ -70,7 +82,7 @@ class ShardWriter(OnTable):
 
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
-    return map(as_rows, read_batches(path, KIND))
+    return map(as_rows, read_batches(path, KIND, FORM))
 
 
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:

@@ -11,17 +11,18 @@ import hashlib
 import os
 import secrets
 from functools import partial
-from typing import IO, TYPE_CHECKING, Any, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core.documents import refuse_newer
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
@@ -31,6 +32,14 @@ BATCH = 8192
 GROUP = 65_536
 """Rows of one row group when a file is written."""
 KIND = b"penstock"
+
+
+class Form(NamedTuple):
+    """What a kind of file holds."""
+
+    schema: pa.Schema
+    defaults: Mapping[str, Any]
+    """Of columns that files of older versions may not have."""
 
 
 class _Hashing:
@@ -189,19 +198,25 @@ class OnTable:
 
 
 def read_batches(
-    path: Path, kind: str, *, batch: int = BATCH, hint: str = "", columns: Sequence[str] | None = None
+    path: Path,
+    kind: str,
+    form: Form,
+    *,
+    batch: int = BATCH,
+    hint: str = "",
+    columns: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of this kind, in order, with all columns or only these. Raises FailedError
-    when it is missing, damaged or holds something else."""
+    """The rows of a file of this kind, in order, with the columns of `form`, all or only these; one that
+    an older version did not write has its default in every row. Raises FailedError when the file is
+    missing, damaged or holds something else, NewerFormatError."""
     try:
         with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
             held = (table.schema_arrow.metadata or {}).get(KIND, b"").decode(errors="replace")
-            if held != kind:
-                raise FailedError(
-                    "a file of the run holds something else", where=str(path), why=f"{held!r}, not {kind!r}"
-                )
-            wanted = list(columns) if columns else None
-            yield from table.iter_batches(batch_size=batch, columns=wanted, use_threads=False)
+            _check_kind(held, kind, path)
+            names = list(columns) if columns else form.schema.names
+            there = [name for name in names if name in table.schema_arrow.names]
+            for rows in table.iter_batches(batch_size=batch, columns=there, use_threads=False):
+                yield rows if rows.schema.names == names else _filled(rows, names, form, path)
     except (OSError, pa.ArrowException) as error:
         raise FailedError(
             "a file of the run cannot be read",
@@ -209,6 +224,33 @@ def read_batches(
             why=str(error).partition("\n")[0],
             hint=hint,
         ) from error
+
+
+def _check_kind(held: str, kind: str, path: Path) -> None:
+    """Raises FailedError, NewerFormatError unless `held`, which the file says of itself, is `kind`, whose
+    last word is the number of the format."""
+    name, _, newest = kind.rpartition(" ")
+    what, _, number = held.rpartition(" ")
+    if what != name or not number.isdecimal():
+        raise FailedError(
+            "a file of the run holds something else", where=str(path), why=f"{held!r}, not {kind!r}"
+        )
+    refuse_newer(f"this {name}", int(number), int(newest), path)
+
+
+def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Form, path: Path) -> pa.RecordBatch:
+    """The columns in this order, those that are not there by their defaults."""
+    columns = []
+    for name in names:
+        if name in rows.schema.names:
+            columns.append(rows[name])
+        elif name in form.defaults:
+            columns.append(pa.repeat(pa.scalar(form.defaults[name], form.schema.field(name).type), len(rows)))
+        else:
+            raise FailedError(
+                "a file of the run is damaged", where=str(path), why=f"it has no column {name!r}"
+            )
+    return pa.record_batch(columns, names=list(names))
 
 
 def tuples(kind: type[Tuple], rows: Iterable[tuple[Any, ...]]) -> list[Tuple]:

@@ -20,6 +20,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.choosing import Choice
+from penstock.core.documents import known
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
 from penstock.storage import clearing, durable
@@ -93,7 +94,7 @@ def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, dict[str, Any] | None
         run = RunLayout(folder(layout) / name)
         try:
             raw = durable.read_json(run.folder / "audit.json")
-            audit = Audit(**{**raw, "choice": Choice(**raw["choice"])})
+            audit = Audit(**{**known(Audit, raw), "choice": Choice(**known(Choice, raw["choice"]))})
         except FileNotFoundError:
             continue
         except (OSError, ValueError, TypeError, KeyError) as error:

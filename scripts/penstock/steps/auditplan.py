@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import to_json
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, decide
+from penstock.core.documents import refuse_newer
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.model import Entry
-from penstock.core.seal import Tree, leaves
+from penstock.core.model import Entry, Record
+from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
@@ -44,6 +45,7 @@ def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]
         seal = durable.read_json(path)
         if not isinstance(seal, dict):
             raise ValueError("it is no seal")
+        refuse_newer("a release's seal", seal.get("format"), FORMAT, path)
         return seal, receipts.file_digest(path)
     except (OSError, ValueError) as error:
         raise FindingsError(
@@ -102,9 +104,12 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
         # The same bytes as were sealed hold the same records.
         return why
     tree = Tree()
+    fields = seal.get("records", {}).get("fields") or SEALED_FIELDS
+    if unknown := set(fields) - set(Record._fields):
+        return [*why, f"{SEAL}: it seals fields that no record has: {', '.join(sorted(map(str, unknown)))}"]
     try:
         for files in read_files(folder / MANIFEST):
-            tree.extend(leaves(files))
+            tree.extend(leaves(files, fields))
     except FailedError as error:
         return [*why, f"{MANIFEST}: {error.why or error.what}"]
     sealed = seal.get("records", {})
@@ -156,7 +161,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
     """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        made = runs.plan_info(durable.read_json(folder.plan))
+        made = runs.plan_info(durable.read_json(folder.plan), folder.plan)
         _describe(context, layout, audit, seal, len(made.shards))
         return made
     limits = context.config.plan

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.model import permissions_config, plan_config, verify_config
 from penstock.core.delta import compare
 from penstock.errors import FailedError
 from penstock.formats.listing import entries, read_columns
@@ -75,7 +76,7 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     | no source in common                            | no     |
     | else                                           | yes    |
     """
-    if not info.config["plan"]["reuse"]:
+    if not plan_config(info.config["plan"]).reuse:
         return none("plan.reuse is off")
     current = target.current(layout)
     if current is None:
@@ -98,8 +99,8 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
 
 
 def _policy(info: RunInfo) -> list[Any]:
-    verify = info.config["verify"]
-    return [info.config["dataset"]["permissions"], verify["digests"]]
+    permissions = permissions_config(info.config["dataset"]["permissions"])
+    return [permissions, verify_config(info.config["verify"]).digests]
 
 
 def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:

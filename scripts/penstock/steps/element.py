@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import EngineConfig, VerifyConfig, dataset_config, known, verify_config
+from penstock.config.model import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.engine.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
@@ -117,7 +117,7 @@ def _work(
     if not data.is_dir():
         raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
     dataset = dataset_config(info.config["dataset"])
-    engine = EngineConfig(**known(EngineConfig, info.config["engine"]))
+    engine = engine_config(info.config["engine"])
     if step == "copy":
         from penstock.engine.copying import copy_shard
         from penstock.engine.task import CopyTask
@@ -134,7 +134,7 @@ def _work(
             run=info.run,
             attempt=attempt,
             host=host_name(),
-            verify=verify_config(known(VerifyConfig, info.config["verify"])),
+            verify=verify_config(info.config["verify"]),
             gid=group_id(dataset.permissions),
             base=base,
         )
@@ -142,7 +142,7 @@ def _work(
     from penstock.engine.rereading import reread_shard
     from penstock.engine.task import RereadTask
 
-    verify = verify_config(known(VerifyConfig, info.config["verify"]))
+    verify = verify_config(info.config["verify"])
     copied_by = receipts.copied_by(run, shard.index)
     records = run.records(shard.index)
     durable.make_dirs(records.parent)
@@ -176,7 +176,7 @@ def _audit(
         rows=run.shard(shard.index),
         data=layout.release(info.release) / DATA,
         seen=auditbook.seen(run, shard.index),
-        engine=EngineConfig(**known(EngineConfig, info.config["engine"])),
+        engine=engine_config(info.config["engine"]),
     )
     durable.make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)

@@ -13,7 +13,7 @@ import time
 from itertools import chain, compress, groupby, starmap
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import PlanConfig, VerifyConfig, dataset_config, known, verify_config
+from penstock.config.model import dataset_config, plan_config, verify_config
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.errors import PenstockError, PreflightError
@@ -100,9 +100,9 @@ class _Planner:
     def __init__(self, context: Context, info: RunInfo, folder: RunLayout) -> None:
         self.context, self.info, self.folder = context, info, folder
         self.dataset: DatasetConfig = dataset_config(info.config["dataset"])
-        self.plan = PlanConfig(**known(PlanConfig, info.config["plan"]))
+        self.plan = plan_config(info.config["plan"])
         self.base = bases.none("")
-        verify = verify_config(known(VerifyConfig, info.config["verify"]))
+        verify = verify_config(info.config["verify"])
         self.require = verify.source_checksum == "require"
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
@@ -180,10 +180,10 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
 
 def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> None:
     """Raises PreflightError with the files that no checksum can ever prove, where one is required."""
-    verify = verify_config(known(VerifyConfig, info.config["verify"]))
+    verify = verify_config(info.config["verify"])
     if verify.source_checksum != "require":
         return
-    plan = PlanConfig(**known(PlanConfig, info.config["plan"]))
+    plan = plan_config(info.config["plan"])
     stated = [states_checksums(url) for url in info.sources]
     later = verify.digests if verify.whole_file_digest else ()
     named: list[str] = []

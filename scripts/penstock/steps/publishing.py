@@ -14,6 +14,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.model import verify_config
 from penstock.core.layout import DATA, SEAL
 from penstock.engine import journal
 from penstock.errors import FailedError, FindingsError
@@ -179,8 +180,8 @@ def take_back(folder: RunLayout, plan: PlanInfo, path: str, shards: Iterable[int
 def _may_grow(info: RunInfo) -> bool:
     """Whether another reading may prove more: when the grade asked for is the one that this file
     system can give, and only a page that somebody kept in memory stood in the way."""
-    verify = info.config["verify"]
-    return verify["minimum_grade"] in ("auto", "cold", "reread") and verify["source_checksum"] != "require"
+    verify = verify_config(info.config["verify"])
+    return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
 
 
 def _history(layout: DatasetLayout, info: RunInfo) -> bool:

@@ -13,7 +13,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.documents import refuse_newer
 from penstock.core.layout import SEAL
+from penstock.core.seal import FORMAT
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
@@ -101,10 +103,19 @@ def copies(run: RunLayout, shards: Sequence[int]) -> str:
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
+def seal(layout: DatasetLayout, release: str) -> dict[str, Any] | None:
+    """The seal of a release, None when it is missing or damaged. Raises FailedError when it cannot be
+    read, NewerFormatError."""
+    path = layout.release(release) / SEAL
+    found = read(path)
+    refuse_newer("a release's seal", (found or {}).get("format"), FORMAT, path)
+    return found
+
+
 def sealed(layout: DatasetLayout, info: RunInfo) -> dict[str, Any] | None:
     """The seal of the run's release when it stands under its final name."""
-    seal = read(layout.release(info.release) / SEAL)
-    return seal if seal is not None and seal.get("run") == info.run else None
+    found = seal(layout, info.release)
+    return found if found is not None and found.get("run") == info.run else None
 
 
 def need(ok: Callable[[int], bool], shards: Sequence[int], step: str, dataset: str) -> None:

@@ -8,13 +8,14 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.config.model import known
-from penstock.core.runs import PlanInfo, RunInfo, plan_info, run_info
+from penstock.core.runs import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
+from penstock.steps import receipts
 from penstock.storage import clearing, durable, target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.runs import PlanInfo, RunInfo
 
 
 _KEPT = frozenset({"run.json", "listing.parquet"})
@@ -50,7 +51,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayou
 def read_run(folder: RunLayout) -> RunInfo:
     """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
     try:
-        return run_info(known(RunInfo, durable.read_json(folder.run_file)))
+        return run_info(durable.read_json(folder.run_file), folder.run_file)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise FailedError(
             "a run's description cannot be read",
@@ -64,7 +65,7 @@ def read_plan(folder: RunLayout) -> PlanInfo:
     """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
     when it is damaged."""
     try:
-        return plan_info(known(PlanInfo, durable.read_json(folder.plan)))
+        return plan_info(durable.read_json(folder.plan), folder.plan)
     except FileNotFoundError:
         raise PreflightError(
             "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"
@@ -79,13 +80,14 @@ def read_plan(folder: RunLayout) -> PlanInfo:
 
 
 def sealed_run(layout: DatasetLayout, release: str) -> str | None:
-    """The run that published `release`; "" when its seal cannot tell, None when it is not there."""
+    """The run that published `release`; "" when its seal cannot tell, None when it is not there.
+    Raises NewerFormatError."""
     folder = layout.release(release)
     if not os.path.lexists(folder):
         return None
     try:
-        return str(durable.read_json(folder / "release.json")["run"])
-    except (OSError, ValueError, KeyError, TypeError):
+        return str((receipts.seal(layout, release) or {}).get("run", ""))
+    except FailedError:
         return ""
 
 

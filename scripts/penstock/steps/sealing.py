@@ -8,9 +8,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.config.model import VerifyConfig, dataset_config, known, verify_config
+from penstock.config.model import dataset_config, verify_config
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.seal import SEALED_FIELDS, Tree, leaves
+from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError, ObjectError, SourceChangedError, TransientError
 from penstock.formats.listing import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from penstock.formats.columns import Files
     from penstock.formats.records import SeenRow
     from penstock.steps.context import Context
-
-FORMAT = 1
 
 
 class RecordsError(FailedError):
@@ -64,7 +62,7 @@ def seal_staging(
 def _seal(
     context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo, staging: Path
 ) -> Deviations:
-    verify = verify_config(known(VerifyConfig, info.config["verify"]))
+    verify = verify_config(info.config["verify"])
     evidence = required(verify, direct=facts(staging / DATA).direct)
     deviations, tree = Deviations(), Tree()
     giants = shown = 0

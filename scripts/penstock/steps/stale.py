@@ -9,9 +9,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.config.model import known
 from penstock.core.layout import DATA
-from penstock.core.runs import PlanInfo, plan_info
+from penstock.core.runs import plan_info
 from penstock.errors import FailedError
 from penstock.steps import receipts, runbook
 from penstock.steps.arrays import still_alive
@@ -61,7 +60,7 @@ def damage(folder: RunLayout) -> str:
     was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
     path = folder.plan
     try:
-        plan = plan_info(known(PlanInfo, durable.read_json(path)))
+        plan = plan_info(durable.read_json(path), path)
         for shard in plan.shards:
             path = folder.shard(shard.index)
             if not path.exists() or receipts.file_digest(path) != shard.digest:

@@ -26,7 +26,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     answer["lock"] = held_by(layout)
     if answer["current"]:
         answer["state"] = "published"
-        seal = receipts.read(layout.release(answer["current"]) / "release.json") or {}
+        seal = receipts.seal(layout, answer["current"]) or {}
         answer["path"] = str(layout.release(answer["current"]) / "data")
         answer |= {key: seal[key] for key in ("files", "bytes", "sealed") if key in seal}
     try:

@@ -1,0 +1,41 @@
+"""Documents on disk that other versions of penstock wrote: older ones are read, newer ones refused by name.
+
+| what a document has                       | how it is read                                 |
+|-------------------------------------------|------------------------------------------------|
+| the format that this version writes       | as it is                                       |
+| an older format, or none                  | a field that is missing has its default        |
+| a field that this version does not know   | without it                                     |
+| a newer format                            | not at all: `NewerFormatError`                 |
+
+So a field that is added later needs a default that says what older documents meant, and a change that
+older versions would misread needs a higher number.
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.errors import NewerFormatError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def refuse_newer(what: str, found: object, newest: int, where: object) -> None:
+    """Raises NewerFormatError where a document says that its format, `found`, is above `newest`. `what`
+    names the kind of document for people, `where` is its path."""
+    if isinstance(found, int) and found > newest:
+        raise NewerFormatError(
+            f"{what} is of a newer format than this penstock reads",
+            where=str(where),
+            why=f"it has format {found}, penstock {penstock.__version__} reads up to {newest}",
+            hint="a newer penstock is needed: use the one that wrote it, or a later one; nothing was changed",
+        )
+
+
+def known(kind: type, raw: Mapping[str, Any]) -> dict[str, Any]:
+    """`raw` without keys that the dataclass `kind` does not have (a later version wrote them)."""
+    names = {f.name for f in fields(kind)}
+    return {k: v for k, v in raw.items() if k in names}

@@ -1,0 +1,125 @@
+"""Runs and releases that another version of penstock wrote."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow.parquet as pq
+import pytest
+from tests.support.staging_runs import context_for, tree
+from tests.support.whole_way import FILES, content, go, staging
+
+from penstock.cli import state
+from penstock.config.model import Config, DatasetConfig, SourceConfig, TargetConfig
+from penstock.errors import NewerFormatError
+from penstock.steps import auditing, listing, runbook, status
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.steps.context import Context
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
+    with staging(tmp_path, source) as made:
+        yield made
+
+
+def changed(path: Path, **values: Any) -> None:
+    path.chmod(0o600)
+    path.write_text(json.dumps({**json.loads(path.read_text()), **values}))
+
+
+def test_a_manifest_without_a_later_column_is_linked_from(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    release = layout.release(go(context)["release"])
+    manifest = release / "manifest.parquet"
+    manifest.chmod(0o600)
+    pq.write_table(pq.read_table(manifest).drop_columns(["digests"]), manifest)
+    (source / "new").write_bytes(b"new")
+    receipt = go(context, upto="plan")
+    assert (receipt["base"], receipt["unchanged"]) == (release.name, len(FILES) - 1)
+    assert go(context, after="plan")["published"]
+    assert content(layout.current / "data") == content(source)
+
+
+def test_a_run_of_another_version_is_gone_on_with(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    go(context, upto="copy")
+    info, folder = runbook.open_run(layout)
+    # An older one knew fewer keys; a newer one of the same format knows more.
+    config = json.loads(json.dumps(info.config))
+    for part in ("dataset", "plan", "engine", "verify"):
+        config[part]["later"] = "on"
+    del config["engine"]["timeout"], config["verify"]["sample"], config["plan"]["reuse"]
+    config["dataset"]["sources"][0]["later"] = config["dataset"]["permissions"]["later"] = 1
+    changed(folder.run_file, config=config, later=1)
+    plan = json.loads(folder.plan.read_text())
+    changed(folder.plan, shards=[{**shard, "later": 1} for shard in plan["shards"]], later=1)
+    receipt = go(context, after="copy")
+    assert (receipt["run"], receipt["published"]) == (info.run, True)
+    assert content(layout.current / "data") == content(source)
+
+
+@pytest.mark.parametrize("what", ["run", "plan"])
+def test_a_run_of_a_newer_format_is_refused_by_name_and_kept(context: Context, what: str) -> None:
+    go(context, upto="copy")
+    _, folder = runbook.open_run(context.layout("data"))
+    path = folder.run_file if what == "run" else folder.plan
+    changed(path, format=9)
+    before = content(folder.folder)
+    for step in ("list", "plan", "copy"):
+        with pytest.raises(NewerFormatError, match="newer format") as told:
+            go(context, upto=step, after={"list": "", "plan": "list", "copy": "plan"}[step])
+        assert told.value.exit_code == 3
+        assert (told.value.where, "format 9" in told.value.why) == (str(path), True)
+        assert "a newer penstock is needed" in told.value.hint
+    assert content(folder.folder) == before
+
+
+def test_a_release_of_a_newer_format_is_refused_by_name(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    release = layout.release(go(context)["release"])
+    changed(release / "release.json", format=9)
+    for ask in (
+        lambda: go(context, upto="list"),
+        lambda: state.published(layout),
+        lambda: status.run(context, "data"),
+        lambda: auditing.run(context, "data"),
+    ):
+        with pytest.raises(NewerFormatError, match="a release's seal is of a newer format"):
+            ask()
+    # Another run beside it: what to link from there cannot be known.
+    (source / "new").write_bytes(b"new")
+    go(context, upto="list")
+    with pytest.raises(NewerFormatError, match="a release's seal is of a newer format"):
+        go(context, upto="plan")
+
+
+def test_a_seal_is_proven_by_the_fields_that_it_names(context: Context) -> None:
+    layout = context.layout("data")
+    release = layout.release(go(context)["release"])
+    layout.history.unlink()
+    assert not auditing.run(context, "data")["findings"]
+    records = json.loads((release / "release.json").read_text())["records"]
+    changed(release / "release.json", records={**records, "fields": [*records["fields"], "later"]})
+    assert any("later" in str(one) for one in auditing.run(context, "data")["findings"])
+
+
+def test_the_id_of_a_run_is_the_same_in_every_version(tmp_path: Path) -> None:
+    """Computed by 32c1780: a run that it began is gone on with, not begun anew."""
+    context = context_for(tmp_path, "s3://bucket/data/")
+    config = Config(TargetConfig(Path("/target")), context.config.datasets)
+    dataset = DatasetConfig("data", (SourceConfig("s3://bucket/data/"),))
+    assert listing.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "69ae87a6aad30627"
+    dataset = replace(dataset, exclude=("*.tmp",), checksums=("SHA256SUMS",), release="v1")
+    assert listing.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "bff96e9b703e10a0"
