@@ -206,6 +206,10 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("datasets.d.release", "../x", "or a name"),
         ("datasets.d.release", "a/b", "or a name"),
         ("datasets.d.links", "keep", "refuse, skip or follow"),
+        ("datasets.d.changed", "ignore", "refuse, follow or pinned"),
+        ("datasets.d.follow_limit", {"changed": 5}, "a share from 0% to 100%"),
+        ("datasets.d.follow_limit", {"gone": "101%"}, "a share from 0% to 100%"),
+        ("datasets.d.follow_limit", {"new": "1%"}, "unknown key"),
         ("datasets.d.permissions.file_mode", 288, "in quotes"),
         ("datasets.d.permissions.file_mode", "0666", "everybody"),
         ("datasets.d.permissions.dir_mode", "4755", "setuid"),
@@ -264,6 +268,41 @@ def test_bad_values(write: Any, path: str, value: Any, says: str) -> None:
     assert says in message
     assert "(line " in message
     assert "Traceback" not in message
+
+
+def test_what_may_change_while_it_is_copied(write: Any) -> None:
+    dataset = {"source": "s3://b/", "changed": "follow", "follow_limit": {"changed": "12.5%", "gone": 0}}
+    found = load(write(changed("datasets.d", dataset))).datasets["d"]
+    assert (found.changed, found.follow_limit) == ("follow", model.FollowLimit(0.125, 0.0))
+    assert model.dataset_config(model.to_json(found)) == found
+
+
+def test_a_run_listed_before_changes_could_be_followed_has_the_defaults() -> None:
+    old = model.to_json(model.DatasetConfig("d", (model.SourceConfig("s3://b/"),)))
+    del old["changed"], old["follow_limit"]
+    found = model.dataset_config(old)
+    assert (found.changed, found.follow_limit) == ("refuse", model.FollowLimit())
+
+
+@pytest.mark.parametrize(
+    ("files", "limit", "allowed"),
+    [
+        (20_000, model.FollowLimit(), (1000, 20)),
+        (10, model.FollowLimit(), (1, 1)),
+        (1, model.FollowLimit(), (1, 0)),
+        (10, model.FollowLimit(0.0, 0.0), (0, 0)),
+        (10, model.FollowLimit(1.0, 1.0), (10, 9)),
+    ],
+)
+def test_how_many_files_may_change(files: int, limit: model.FollowLimit, allowed: tuple[int, int]) -> None:
+    assert limit.allowed(files) == allowed
+
+
+@pytest.mark.parametrize("url", ["/nfs/data", "https://host/data/", "az://container/data/"])
+def test_versions_stay_in_s3_alone(write: Any, url: str) -> None:
+    message = refused(write(changed("datasets.d", {"source": url, "changed": "pinned"})))
+    assert "datasets.d.changed" in message
+    assert "versioned S3" in message
 
 
 @pytest.mark.parametrize(

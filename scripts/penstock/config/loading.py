@@ -18,6 +18,7 @@ from penstock.config.model import (
     Config,
     DatasetConfig,
     EngineConfig,
+    FollowLimit,
     JobOptions,
     PermissionsConfig,
     PlanConfig,
@@ -34,6 +35,8 @@ if TYPE_CHECKING:
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
+_VERSIONED = ("s3", "s3a")
+"""Whose objects can be listed and read by version ids."""
 _RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
 _ALIGN = 1 << 20
@@ -137,6 +140,7 @@ def _meaning(raw: Mapping[str, Any]) -> Iterator[Problem]:
         if name in _RESERVED:
             yield Problem(path, f"the name {name!r} is taken by the workflow: choose another")
         yield from _sources_problems(dataset, path)
+        yield from _changed_problems(dataset, path)
     yield from _sizes(raw.get("plan", {}))
     for step, options in raw.get("cluster", {}).get("steps", {}).items():
         if options.get("memory") == 0:
@@ -176,6 +180,20 @@ def _sources_problems(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Pro
             if f"{into}/".startswith(f"{other}/") or f"{other}/".startswith(f"{into}/"):
                 yield Problem((*here, "into"), f"{shown(into)} is, or lies in, the folder of sources[{at}]")
         seen[into] = index
+
+
+def _changed_problems(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+    if dataset.get("changed") != "pinned":
+        return
+    urls = [dataset["source"]] if "source" in dataset else [source["url"] for source in dataset["sources"]]
+    for url in urls:
+        scheme = _SCHEME.match(url)
+        if scheme is None or scheme[1].lower() not in _VERSIONED:
+            yield Problem(
+                (*path, "changed"),
+                f"{shown(url)} has no versions that stay: `pinned` is for versioned S3 buckets; "
+                "write follow or refuse",
+            )
 
 
 def _url_problems(url: str, path: KeyPath) -> Iterator[Problem]:
@@ -253,7 +271,11 @@ def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
     for key in ("file_mode", "dir_mode"):
         if key in given:
             given[key] = units.mode(given[key], folder=key == "dir_mode")
-    plain: dict[str, Any] = {key: raw[key] for key in ("release", "links", "specials") if key in raw}
+    plain: dict[str, Any] = {
+        key: raw[key] for key in ("release", "links", "specials", "changed") if key in raw
+    }
+    if "follow_limit" in raw:
+        plain["follow_limit"] = FollowLimit(**{k: units.share(v) for k, v in raw["follow_limit"].items()})
     listed: dict[str, Any] = {
         key: tuple(raw[key]) for key in ("include", "exclude", "checksums") if key in raw
     }

@@ -49,6 +49,23 @@ class PermissionsConfig:
 
 
 @dataclass(frozen=True)
+class FollowLimit:
+    """How much of a dataset may change while it is copied, as shares of its files: see `allowed`."""
+
+    changed: float = 0.05
+    gone: float = 0.001
+
+    def allowed(self, files: int) -> tuple[int, int]:
+        """How many of `files` may be pinned anew, and how many may leave.
+
+        A share above 0 allows at least one file, whatever the dataset's size; 0 allows none. Not all
+        files may leave: a release is never empty.
+        """
+        changed, gone = (max(1, int(share * files)) if share else 0 for share in (self.changed, self.gone))
+        return min(changed, files), max(0, min(gone, files - 1))
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     name: str
     sources: tuple[SourceConfig, ...]
@@ -62,6 +79,11 @@ class DatasetConfig:
     """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
     checksums: tuple[str, ...] = ()
     """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""
+    changed: str = "refuse"
+    """An object that changed since it was listed: `refuse` (the run ends with 5), `follow` (it is pinned
+    anew, or leaves, within `follow_limit`), `pinned` (a versioned S3 bucket is listed and read by version
+    ids: a change is no event)."""
+    follow_limit: FollowLimit = FollowLimit()
     permissions: PermissionsConfig = PermissionsConfig()
 
 
@@ -198,6 +220,7 @@ def dataset_config(raw: Mapping[str, Any]) -> DatasetConfig:
             "include": tuple(raw["include"]),
             "exclude": tuple(raw["exclude"]),
             "checksums": tuple(raw["checksums"]),
+            "follow_limit": FollowLimit(**known(FollowLimit, raw.get("follow_limit", {}))),
             "permissions": permissions_config(raw["permissions"]),
         }
     )
