@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.model import Pin
 from penstock.engine import journal
 from penstock.errors import FailedError, NewerFormatError, PenstockError
 
@@ -166,3 +167,78 @@ def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:
     with pytest.raises(NewerFormatError, match="a journal is of a newer format") as told:
         journal.replay(tmp_path, SHARD)
     assert "newer penstock" in told.value.hint
+
+
+# Rows of another version than the planned one --------------------------------------------------
+
+NEW = Pin(7, "etag2", 9, "v2", "sha256:full:" + "0" * 64)
+
+
+def amended(folder: Path, attempt: str, row: int, pin: Pin, digest: str) -> None:
+    book = opened(folder, attempt)
+    book.append((journal.amend_line(row, pin) + journal.row_line(row, digest, "size", "")).encode())
+    book.close()
+
+
+def test_a_record_is_of_the_version_that_its_attempt_named_last(tmp_path: Path) -> None:
+    book = opened(tmp_path)
+    lines = [
+        journal.row_line(0, "0" * 32, "size", ""),
+        journal.amend_line(1, NEW._replace(token="etag1")),
+        journal.amend_line(1, NEW),
+        journal.row_line(1, "1" * 32, "size", ""),
+        journal.amend_line(2, NEW),
+        journal.gone_line(3),
+    ]
+    book.append("".join(lines).encode())
+    book.close()
+    copied = journal.replay(tmp_path, SHARD)
+    assert {row: (one.digest.removeprefix("xxh3_128:"), one.pin) for row, one in copied.items()} == {
+        0: ("0" * 32, None),
+        1: ("1" * 32, NEW),
+        3: (journal.GONE, None),
+    }
+
+
+@pytest.mark.parametrize("other", ["listed", "amended", "gone"])
+def test_attempts_that_copied_different_versions_prove_nothing(tmp_path: Path, other: str) -> None:
+    """One of them lies there, whichever was renamed last."""
+    amended(tmp_path, "a1", 0, NEW, "1" * 32)
+    if other == "listed":
+        written(tmp_path, range(1), "a2", digest="1" * 32)
+    elif other == "amended":
+        amended(tmp_path, "a2", 0, NEW._replace(token="etag3"), "1" * 32)
+    else:
+        book = opened(tmp_path, "a2")
+        book.append(journal.gone_line(0).encode())
+        book.close()
+    assert journal.replay(tmp_path, SHARD) == {}
+    journal.settle(tmp_path, SHARD, run="r", host="h1")
+    amended(tmp_path, "a3", 0, NEW, "1" * 32)
+    assert journal.replay(tmp_path, SHARD)[0].pin == NEW
+
+
+def test_attempts_that_copied_the_same_new_version_agree(tmp_path: Path) -> None:
+    amended(tmp_path, "a1", 0, NEW, "1" * 32)
+    amended(tmp_path, "a2", 0, NEW, "1" * 32)
+    assert journal.replay(tmp_path, SHARD)[0].pin == NEW
+
+
+def test_a_giant_that_is_copied_whole_forgets_its_parts(tmp_path: Path) -> None:
+    written(tmp_path, range(4), "a1")
+    journal.join(tmp_path, SHARD, [1], [2, 3], run="r", host="h")
+    assert journal.joined(tmp_path, SHARD) == ({1}, {2, 3})
+    assert sorted(journal.replay(tmp_path, SHARD)) == [0]
+    # A late attempt that knows nothing of it goes on with the parts.
+    written(tmp_path, range(1, 3), "a2", digest="2" * 32)
+    assert sorted(journal.replay(tmp_path, SHARD)) == [0]
+    amended(tmp_path, "a3", 1, NEW, "3" * 32)
+    assert journal.replay(tmp_path, SHARD)[1].pin == NEW
+    assert journal.attempts(tmp_path) == 3
+
+
+def test_journals_of_the_first_format_are_read(tmp_path: Path) -> None:
+    path = written(tmp_path, range(3))
+    head = {"journal": 1, "shard": SHARD, "run": "r", "attempt": "a1", "host": "h1"}
+    path.write_bytes(journal.line(head).encode() + path.read_bytes().partition(b"\n")[2])
+    assert sorted(journal.replay(tmp_path, SHARD)) == [0, 1, 2]

@@ -81,6 +81,21 @@ class Claim(NamedTuple):
         return cls(algorithm, kind, value, int(parts or 0), int(part_bytes or 0))
 
 
+class Pin(NamedTuple):
+    """The version of an object that a row was copied of, where it is not the listed one: what its source's
+    listing states of it since. The fields are those of `Listed`."""
+
+    size: int
+    token: str
+    modified_ns: int
+    version: str = ""
+    checksum: str = ""
+
+    def of(self, entry: Entry) -> Entry:
+        """The entry, a whole object, in this version. What another release holds is not this."""
+        return entry._replace(**self._asdict(), length=self.size, reuse="")
+
+
 # How strongly the source's own statement proved the bytes on their way, weakest first.
 SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
 # What was seen of the stored bytes, weakest first.
@@ -101,6 +116,8 @@ class Copied(NamedTuple):
     `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; or ""."""
     host: str
     attempt: str
+    pin: Pin | None = None
+    """The version that was copied, where it is not the planned one."""
 
 
 class Record(NamedTuple):

@@ -4,6 +4,20 @@ One file for each attempt (one writer). The first line names the format, run, sh
 host; each further line is one row. A line is `crc32 SP json LF`, the CRC in 8 hex digits over the
 JSON's bytes. A line is written only after the bytes that it speaks of are durable.
 
+| line                             | says                                                          |
+|----------------------------------|---------------------------------------------------------------|
+| `[row, digest, grade, proof]`    | the row is copied                                             |
+| `["amend", row, [size, token,    | what this attempt records of the row from here on is of this  |
+| modified_ns, version, checksum]]`| version, not of the planned one                               |
+| `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
+| `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
+|                                  | its others for nothing                                        |
+| `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count          |
+
+Attempts can overlap, so they may record one row of different versions. Which version lies in staging is
+known only where all records of a row agree, in digest and in version: else none of them counts, the row
+is copied again, and the copy made then is the one that lies there.
+
 Replay accepts a torn end (whatever follows the last good line) and refuses everything else that
 is not as it was written: a bad line before a good one, another shard's journal.
 """
@@ -18,7 +32,7 @@ from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
 from penstock.core.documents import refuse_newer
-from penstock.core.model import Copied
+from penstock.core.model import Copied, Pin
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
@@ -27,11 +41,17 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-FORMAT = 1
+FORMAT = 2
+"""2: rows may be amended or gone."""
 SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""
+GONE = "gone"
+"""In place of a digest: the row's object left its source."""
+AMEND, WHOLE, VOID = "amend", "whole", "void"
 _DIGEST = "xxh3_128:"
+_FIRST = ("bad-", f"{WHOLE}-")
+"""What names of journals begin with that no attempt wrote."""
 
 
 def line(value: Any) -> str:
@@ -45,6 +65,17 @@ def row_line(row: int, digest: str, grade: str, proof: str) -> str:
     All of them are words without anything to escape."""
     text = f'[{row},"{digest}","{grade}","{proof}"]'
     return f"{crc32(text.encode()):08x} {text}\n"
+
+
+def amend_line(row: int, pin: Pin) -> str:
+    """This attempt copies the row of another version than the planned one. To be written before the row's
+    own line."""
+    return line([AMEND, row, pin])
+
+
+def gone_line(row: int) -> str:
+    """The row's object left its source, and nothing lies in its place."""
+    return line([GONE, row])
 
 
 class Journal:
@@ -96,14 +127,15 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 def replay(folder: Path, shard_digest: str) -> dict[int, Copied]:
     """Row to what became of it, over all attempts, without the rows that were invalidated since.
 
-    A row that two attempts copied with different digests counts as not copied: what lies on the
-    target is from one of them. Raises FailedError for a damaged journal or another shard's.
+    A row that two attempts copied with different digests, or of different versions, counts as not copied:
+    what lies on the target is from one of them. A row whose object is gone has the digest `GONE`. Raises
+    FailedError for a damaged journal or another shard's.
     """
     copied: dict[int, Copied] = {}
     doubtful: set[int] = set()
     for one in _records(folder, shard_digest):
         known = copied.get(one.row)
-        if known is not None and known.digest != one.digest:
+        if known is not None and _became(known) != _became(one):
             doubtful.add(one.row)
         copied[one.row] = one
     for row in doubtful:
@@ -116,41 +148,82 @@ def settle(folder: Path, shard_digest: str, *, run: str, host: str) -> None:
     them anew would else be one more of those, for ever. To be called before a copy. Raises as `replay`."""
     if len(files(folder)) < 2:
         return
-    first: dict[int, str] = {}
+    first: dict[int, tuple[str, Pin | None]] = {}
     doubtful = {
         one.row
         for one in _records(folder, shard_digest)
-        if first.setdefault(one.row, one.digest) != one.digest
+        if first.setdefault(one.row, _became(one)) != _became(one)
     }
     if doubtful:
         records = [one for one in _records(folder, shard_digest) if one.row in doubtful]
         invalidate(folder, shard_digest, records, run=run, host=host)
 
 
+def _became(copied: Copied) -> tuple[str, Pin | None]:
+    return copied.digest, copied.pin
+
+
 def _records(folder: Path, shard_digest: str) -> Iterator[Copied]:
-    """What all attempts recorded and nobody took back."""
+    """What all attempts recorded and nobody took back. Of a giant that is copied whole, only what was
+    copied so."""
     bad: set[tuple[int, str]] = set()
+    joined: dict[int, str] = {}
     for path in files(folder):
         attempt = host = ""
+        pins: dict[int, Pin] = {}
         for number, value in enumerate(_values(path)):
             if number == 0:
                 attempt, host = _check_header(path, value, shard_digest)
             elif isinstance(value, dict):
                 bad.add((value["bad"], value["attempt"]))
+            elif isinstance(value[0], str):
+                kind, row = value[0], value[1]
+                if kind == AMEND:
+                    pins[row] = Pin(*value[2])
+                elif kind != GONE:
+                    joined[row] = kind
+                elif (row, attempt) not in bad:
+                    yield Copied(row, GONE, "", "", host, attempt)
             else:
                 row, digest, grade, proof = value
-                if (row, attempt) not in bad:
-                    digest = digest if ":" in digest else _DIGEST + digest
-                    yield Copied(row, digest, grade, proof, host, attempt)
+                if (row, attempt) in bad or (joined and _of_a_part(joined.get(row), pins.get(row))):
+                    continue
+                digest = digest if ":" in digest else _DIGEST + digest
+                yield Copied(row, digest, grade, proof, host, attempt, pins.get(row))
+
+
+def _of_a_part(joined: str | None, pin: Pin | None) -> bool:
+    """Whether a record speaks of a part of a giant that is copied whole since: who copies it whole says of
+    which version."""
+    return joined == VOID or (joined == WHOLE and pin is None)
+
+
+def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[int]]:
+    """Rows of giants that are copied whole: those that stand for all of one, and those that stand for
+    nothing any more. Raises as `replay`."""
+    rows: dict[str, set[int]] = {WHOLE: set(), VOID: set()}
+    for path in files(folder):
+        if path.name.startswith(f"{WHOLE}-"):
+            for number, value in enumerate(_values(path)):
+                if number == 0:
+                    _check_header(path, value, shard_digest)
+                else:
+                    rows[value[0]].add(value[1])
+    return frozenset(rows[WHOLE]), frozenset(rows[VOID])
+
+
+def attempts(folder: Path) -> int:
+    """How many attempts have begun to copy the shard: several may have written what nobody recorded."""
+    return sum(not path.name.startswith(_FIRST) for path in files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """The journals of a shard: what invalidates comes first, then by name."""
+    """The journals of a shard: what invalidates or joins comes first, then by name."""
     try:
         found = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
         return []
-    return sorted(found, key=lambda p: (not p.name.startswith("bad-"), p.name))
+    return sorted(found, key=lambda p: (not p.name.startswith(_FIRST), p.name))
 
 
 def _values(path: Path) -> Iterator[Any]:
@@ -205,13 +278,26 @@ def _check_header(path: Path, value: Any, shard_digest: str) -> tuple[str, str]:
 def invalidate(folder: Path, shard_digest: str, copied: Iterable[Copied], *, run: str, host: str) -> None:
     """Durably take back records: the next copy makes these rows anew. What a later attempt
     copies counts again."""
-    lines = [line({"bad": c.row, "attempt": c.attempt}) for c in copied]
-    if not lines:
+    _write(folder, "bad", shard_digest, [{"bad": c.row, "attempt": c.attempt} for c in copied], run, host)
+
+
+def join(
+    folder: Path, shard_digest: str, whole: Iterable[int], void: Iterable[int], *, run: str, host: str
+) -> None:
+    """Durably have giants copied whole from now on: the rows `whole` stand for all of one each, the rows
+    `void` for nothing. What was recorded of their parts does not count any more."""
+    values = [[WHOLE, row] for row in whole] + [[VOID, row] for row in void]
+    _write(folder, WHOLE, shard_digest, values, run, host)
+
+
+def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], run: str, host: str) -> None:
+    """A journal that no attempt writes, whole or not at all."""
+    if not values:
         return
-    name = f"bad-{secrets.token_hex(8)}"
-    text = _header(shard_digest, run, name, host) + "".join(lines)
+    name = f"{kind}-{secrets.token_hex(8)}"
+    text = _header(shard_digest, run, name, host) + "".join(map(line, values))
     path = folder / f"{name}{SUFFIX}"
-    with _telling("cannot take a journal's records back", path):
+    with _telling("a journal cannot be amended", path):
         durable.make_dirs(folder)
         durable.write_file(path, text.encode())
 
