@@ -16,7 +16,7 @@ HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathsp
         ("cli.main, cli.steps, cli.parser, cli.session, cli.run", ()),
         ("steps.preflight, steps.gathering, sources.s3, sources.posix", ()),
         ("steps.copying, steps.permissions, steps.verifying, steps.on_node, steps.arrays", ()),
-        ("steps.reporting, views.report, views.summary, steps.status", ()),
+        ("steps.reporting, views.report, views.summary, steps.status, steps.gate", ()),
         ("config.loading", ()),
         ("steps.listing, steps.planning, steps.publishing", ("pyarrow",)),
     ],

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import json
-import os
 from typing import TYPE_CHECKING
 
-from penstock.core.layout import DATA, DatasetLayout
-from penstock.errors import FindingsError
+from penstock.core.layout import DatasetLayout
 
 if TYPE_CHECKING:
     import argparse
-    from pathlib import Path
 
     from penstock.cli.session import Session
     from penstock.config.model import Config
@@ -50,17 +47,21 @@ def render(found: list[dict[str, object]]) -> str:
 def path(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the release that `current` names now: a job resolves it once, and
     keeps reading the same release whatever is published later."""
+    from penstock.steps.gate import published
+
     config = session.config()
-    print(published(_layout(config, session.only(config, parsed.dataset))))
+    print(published(_layout(config, session.only(config, parsed.dataset))).data)
     return 0
 
 
 def gate(parsed: argparse.Namespace, session: Session) -> int:
     """Exit 0 when a published, sealed release is there; FindingsError (4) when not."""
+    from penstock.steps.gate import published
+
     config = session.config()
     name = session.only(config, parsed.dataset)
-    folder = published(_layout(config, name))
-    print(f"{name}: {folder.parent.name} is published, in {folder}")
+    found = published(_layout(config, name))
+    print(f"{name}: {found.release} is published, in {found.data}")
     return 0
 
 
@@ -79,26 +80,3 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
 
 def _layout(config: Config, name: str) -> DatasetLayout:
     return DatasetLayout(config.target.root, name, config.target.state_root)
-
-
-def published(layout: DatasetLayout) -> Path:
-    """The current release's data folder, by the release's own name. Raises FindingsError when
-    nothing is published, or the pointer leads nowhere."""
-    from penstock.steps.runbook import sealed_run
-
-    try:
-        link = os.readlink(layout.current)
-    except OSError:
-        raise FindingsError(
-            "nothing is published", where=str(layout.current), hint=f"run `penstock run {layout.dataset}`"
-        ) from None
-    folder, _, release = link.partition("/")
-    if folder != layout.releases.name or not release or "/" in release or release.startswith("."):
-        raise FindingsError("the pointer names no release", where=str(layout.current), why=repr(link))
-    if sealed_run(layout, release) is None or not (layout.release(release) / DATA).is_dir():
-        raise FindingsError(
-            "the current release is not whole",
-            where=str(layout.release(release)),
-            why="its seal (release.json) or its data is missing",
-        )
-    return layout.release(release) / DATA

@@ -17,7 +17,7 @@ from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
-from penstock.steps import receipts
+from penstock.steps import history, receipts
 from penstock.storage import clearing, durable
 
 if TYPE_CHECKING:
@@ -56,24 +56,6 @@ def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]
         ) from error
 
 
-def published_seal(layout: DatasetLayout, release: str) -> str | None:
-    """The digest of the seal that the history names for this release, kept apart from it."""
-    import json
-
-    try:
-        lines = layout.history.read_bytes().splitlines()
-    except FileNotFoundError:
-        return None
-    for line in reversed(lines):
-        try:
-            told = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(told, dict) and (told.get("event"), told.get("release")) == ("publish", release):
-            return str(told.get("seal"))
-    return None
-
-
 def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: str) -> list[str]:
     """Why the manifest or the seal is not the published one; nothing when it is.
 
@@ -85,7 +67,7 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
     |                                | vouches for the seal                             |
     """
     why = []
-    known = published_seal(layout, release)
+    known = history.published_seal(layout, release)
     if known is not None and known != digest:
         why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
     folder = layout.release(release)

@@ -93,6 +93,7 @@ def _seal(
         if deviations:
             return deviations
         manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
+        manifests[MANIFEST]["bytes"] = (staging / MANIFEST).stat().st_size
         for name, text in texts.items():
             text.close()
             manifests[name] = {

@@ -1,0 +1,159 @@
+"""`gate` and `path`, as a job asks them: nothing but a whole release is named."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import penstock
+from tests.support.published import data_of, writable
+
+from penstock.errors import FindingsError
+from penstock.steps import gate
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+
+def configured(context: Context, folder: Path) -> str:
+    """The configuration of a context's dataset as a file; its path."""
+    path = folder / "penstock.yaml"
+    root, source = context.config.target.root, context.config.datasets["data"].sources[0].url
+    told = {"target": {"root": str(root)}, "datasets": {"data": {"source": source}}}
+    path.write_text(json.dumps(told))
+    return str(path)
+
+
+def torn_seal(release: Path) -> None:
+    (release / "release.json").write_bytes(b"{")
+
+
+def no_seal(release: Path) -> None:
+    (release / "release.json").unlink()
+
+
+def no_seal_no_manifest(release: Path) -> None:
+    no_seal(release)
+    (release / "manifest.parquet").unlink()
+
+
+def no_files(release: Path) -> None:
+    """Folders stay, as after `find -type f -delete`."""
+    for folder, _, files in os.walk(release / "data"):
+        with writable(release.__class__(folder)):
+            for name in files:
+                os.unlink(os.path.join(folder, name))
+
+
+def no_manifest(release: Path) -> None:
+    (release / "manifest.parquet").unlink()
+
+
+def short_manifest(release: Path) -> None:
+    os.truncate(release / "manifest.parquet", 100)
+
+
+def another_manifest(release: Path) -> None:
+    path = release / "manifest.parquet"
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+
+
+def no_data(release: Path) -> None:
+    shutil.rmtree(release / "data")
+
+
+def seal_of_another(key: str) -> Callable[[Path], None]:
+    def change(release: Path) -> None:
+        seal = durable.read_json(release / "release.json")
+        durable.write_json(release / "release.json", {**seal, key: "other"})
+
+    return change
+
+
+def forged_seal(release: Path) -> None:
+    seal = durable.read_json(release / "release.json")
+    durable.write_json(release / "release.json", {**seal, "files": 1})
+
+
+def no_folder(release: Path) -> None:
+    shutil.rmtree(release)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (torn_seal, "its seal (release.json) is damaged"),
+        (no_seal, "its seal (release.json) is missing"),
+        (no_seal_no_manifest, "its seal (release.json) is missing"),
+        (no_files, "is missing"),
+        (no_manifest, "manifest.parquet is missing"),
+        (short_manifest, "manifest.parquet has 100 bytes"),
+        (another_manifest, "manifest.parquet is not the one that was sealed"),
+        (no_data, "its data folder is missing"),
+        (seal_of_another("dataset"), "that of another dataset, other"),
+        (seal_of_another("release"), "that of another release, other"),
+        (forged_seal, "is not the one that was published"),
+        (no_folder, "its seal (release.json) is missing"),
+    ],
+)
+def test_what_is_not_whole_is_not_named(
+    staged: Context, change: Callable[[Path], None], said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cli.main import main
+
+    config = configured(staged, staged.config.target.root.parent)
+    assert main(["gate", "--config", config]) == 0
+    assert main(["path", "--config", config]) == 0
+    assert capsys.readouterr().out.splitlines()[-1] == str(data_of(staged))
+    release = data_of(staged).parent
+    release.chmod(0o700)
+    change(release)
+    for command in ("gate", "path"):
+        assert main([command, "--config", config]) == 4
+        told = capsys.readouterr()
+        assert told.out == ""
+        assert "penstock: the current release is not whole" in told.err
+        assert said in told.err
+
+
+def test_a_missing_folder_is_found_by_the_sample(staged: Context) -> None:
+    data = data_of(staged)
+    with writable(data), writable(data / "d1"):
+        for path in (data / "d1").iterdir():
+            path.unlink()
+    with pytest.raises(FindingsError):
+        gate.published(staged.layout("data"))
+
+
+def test_an_older_seal_states_no_size(staged: Context) -> None:
+    """Releases of before: the manifest is compared by its ends and its digest."""
+    layout, release = staged.layout("data"), data_of(staged).parent
+    seal = durable.read_json(release / "release.json")
+    del seal["manifests"]["manifest.parquet"]["bytes"]
+    release.chmod(0o700)
+    durable.write_json(release / "release.json", seal)
+    layout.history.unlink()
+    assert gate.published(layout).release == release.name
+    no_manifest(release)
+    with pytest.raises(FindingsError):
+        gate.published(layout)
+
+
+def test_a_job_waits_little_for_the_gate(staged: Context) -> None:
+    """The built commands, as a batch script has them."""
+    config = configured(staged, staged.config.target.root.parent)
+    done = penstock("gate", "--config", config)
+    assert (done.returncode, done.stderr) == (0, "")
+    torn_seal(data_of(staged).parent)
+    done = penstock("gate", "--config", config)
+    assert done.returncode == 4
+    assert "Traceback" not in done.stderr
