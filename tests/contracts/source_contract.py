@@ -183,6 +183,38 @@ class SourceContract:
         assert read(reader, entry_of(found["y"])) == b"more"
         reader.close()
 
+    def test_one_object_is_listed_as_all_are(self, store: Store) -> None:
+        for key in store.odd:
+            store.put(key, content(key, 100))
+        source = store.source()
+        for key, item in listing(source).items():
+            assert source.list_one(key) == item
+
+    def test_one_object_is_listed_in_its_new_version(self, store: Store) -> None:
+        for key in ("d/x", "d/x.y", "d/x0"):
+            store.put(key, content(key, 900))
+        source = store.source()
+        before = listing(source)["d/x"]
+        store.put("d/x", content("new", 700))
+        found = source.list_one("d/x")
+        assert found is not None
+        assert (found.size, found.token != before.token) == (700, True)
+        assert found == listing(source)["d/x"]
+        reader = source.reader()
+        assert read(reader, entry_of(found)) == content("new", 700)
+        reader.close()
+
+    def test_a_removed_object_is_gone(self, store: Store) -> None:
+        for key in ("d/x", "d/x.y", "e/f/z", "y"):
+            store.put(key, b"some")
+        source = store.source()
+        listing(source)
+        store.remove("d/x")
+        store.remove("e/f/z")
+        assert source.list_one("d/x") is None
+        assert source.list_one("e/f/z") is None
+        assert source.list_one("d/x.y") is not None
+
     def test_an_abandoned_body_harms_nothing(self, store: Store) -> None:
         store.put("x", content("x", 2 * MIB))
         source = store.source()

@@ -9,6 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.contracts.source_contract import SourceContract, composite, content, drain, entry_of, listing, sums
 from tests.sources.conftest import AzuriteStore, DemoStore, FolderStore, MemoryStore, VersityStore
+from tests.support.versity import ACCESS
+
+from penstock.errors import PenstockError
+from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources.sigv4 import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,6 +96,17 @@ class TestVersity(SourceContract):
                 assert (claim.parts, claim.part_bytes) == (3, 5 * MIB)
                 assert claim.value == composite(claim.algorithm, data, 5 * MIB)
         reader.close()
+
+    def test_what_may_not_be_read_is_never_gone(self, store: VersityStore) -> None:
+        store.put("x", b"some")
+        source = store.source()
+        assert source.list_one("x") is not None
+        source.renew(S3Credentials(Keys(ACCESS, "another secret"), "us-east-1", store.server.endpoint))
+        with pytest.raises(PenstockError, match="refuses the credentials"):
+            source.list_one("x")
+        source.renew(S3Credentials(None, "us-east-1", store.server.endpoint))
+        with pytest.raises(PenstockError, match="status 403"):
+            source.list_one("x")
 
     def test_parts_of_mixed_sizes_are_not_taken_for_alike(self, store: VersityStore) -> None:
         data = content("x", 19 * MIB)

@@ -209,3 +209,26 @@ def test_pages_of_another_kind(moody: Site, tmp_path: Path) -> None:
     fill(tmp_path, ["one"])
     moody.moods["/one"] = (405, 100)
     assert {key: item.size for key, item in listing(web(moody.url)).items()} == {"one": 3}
+
+
+def test_one_file_is_listed_again_and_gone_where_no_page_links_to_it(moody: Site, tmp_path: Path) -> None:
+    fill(tmp_path, ["a b/one", "a b/two", "three"])
+    source = web(moody.url)
+    found = listing(source)
+    assert source.list_one("a b/one") == found["a b/one"]
+    (tmp_path / "a b/one").write_bytes(b"another size")
+    assert source.list_one("a b/one").size == 12
+    (tmp_path / "a b/one").unlink()
+    (tmp_path / "three").unlink()
+    assert source.list_one("a b/one") is None
+    assert source.list_one("three") is None
+
+
+@pytest.mark.parametrize(("status", "error"), [(404, SourceChangedError), (400, ObjectError)])
+def test_what_a_page_still_links_to_is_not_gone(
+    moody: Site, tmp_path: Path, status: int, error: type[Exception]
+) -> None:
+    fill(tmp_path, ["a/one", "two"])
+    moody.moods["/a/one"] = (status, 100)
+    with pytest.raises(error):
+        web(moody.url).list_one("a/one")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import threading
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.model import Listed
+from penstock.core.model import Entry, Listed
 from penstock.errors import (
     ExpiredCredentialsError,
     FailedError,
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.config.model import SourceConfig
-    from penstock.core.model import Claim, Entry
+    from penstock.core.model import Claim
 
     Page = tuple[list[Listed], int, str]
     """Objects, folders' own markers, and the token of the next page ("" at the end)."""
@@ -189,6 +189,34 @@ class AzureSource:
                     batch.append(Listed(key, blob.size, (blob.etag or "").strip('"'), _time(blob)))
             break
         return batch, markers, str(pages.continuation_token or "")
+
+    def list_one(self, key: str) -> Listed | None:
+        name, where = self.place.prefix + key, self.url + key
+        link = self._link()
+        try:
+            found = link.run(self._one(link, name), where)
+            if found is not None:
+                return found._replace(key=key)
+            nothing = Entry(key, key, 0, "", 0)
+            try:
+                link.run(fetch(link, name, nothing, 0, 0), where)
+            except SourceChangedError:
+                return None
+            raise TransientError("the store has the object, and does not list it yet", where=where)
+        finally:
+            self.links.give_back(link)
+
+    async def _one(self, link: Link, name: str) -> Listed | None:
+        """Of the first page of what begins with this name."""
+        pages = link.container.list_blobs(
+            name_starts_with=name, include=["metadata"], results_per_page=PAGE, **link.options
+        ).by_page()
+        async for page in pages:
+            async for blob in page:
+                if blob.name == name and not _is_folder(blob):
+                    return Listed(name, blob.size, (blob.etag or "").strip('"'), _time(blob))
+            break
+        return None
 
     def reader(self) -> AzureReader:
         return AzureReader(self)

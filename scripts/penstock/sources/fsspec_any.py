@@ -247,6 +247,34 @@ class FsspecSource:
             found[order] = (key, info)
         return [(order, *found[order]) for order in sorted(found)]
 
+    def list_one(self, key: str) -> Listed | None:
+        """By the protocol's description of the object, which is what a reader compares with the listing."""
+        fs = self.connect()
+        try:
+            fs.invalidate_cache()
+            try:
+                info = fs.info(self.path(fs, key))
+            except FileNotFoundError:
+                self._check_gone(fs, key)
+                return None
+        except protocol_errors() as error:
+            raise failure(error, key) from None
+        if info.get("type") != "file" or not isinstance(info.get("size"), int):
+            raise SourceChangedError("no longer a file with a size", where=key)
+        return Listed(key, info["size"], token_of(info), modified(info))
+
+    def _check_gone(self, fs: Any, key: str) -> None:
+        """Raises TransientError unless listings of the folders on its way do not name it either."""
+        if self._single:
+            return
+        here = ""
+        for name in key.split("/"):
+            here = f"{here}/{name}" if here else name
+            folder = here.rpartition("/")[0]
+            if all(found != here for _, found, _ in self._names(fs, folder)):
+                return
+        raise TransientError("the store lists the object, and does not find it", where=key)
+
     def reader(self) -> FsspecReader:
         return FsspecReader(self)
 

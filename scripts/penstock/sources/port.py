@@ -113,6 +113,14 @@ class Source(Protocol):
         """Everything below the root, in batches, in ascending order of the key's bytes
         (`os.fsencode`). Bounded memory. A changed or looping page order is an error."""
 
+    def list_one(self, key: str) -> Listed | None:
+        """The object of this key as `list` would state it now. None when it is gone: not found by its name,
+        and missing in a new listing of its prefix too. What may not be read is never gone.
+
+        Raises TransientError for what may pass, ExpiredCredentialsError, ObjectError for a refusal, and
+        SourceChangedError where something else took its place.
+        """
+
     def reader(self) -> Reader: ...
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:

@@ -16,7 +16,7 @@ from itertools import repeat
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
-from penstock.errors import PreflightError
+from penstock.errors import PreflightError, SourceChangedError
 from penstock.sources.hard_links import HardLinks
 from penstock.sources.posix_reader import PosixReader, beneath, token, tokens
 from penstock.storage.tree import BROKEN, FILE, LINK, descend
@@ -212,6 +212,18 @@ class PosixSource:
             offenders.add(path, "link to something that is not a regular file")
             return None
         return Listed(path, found.st_size, token(found), found.st_mtime_ns)
+
+    def list_one(self, key: str) -> Listed | None:
+        reader = self.reader()
+        try:
+            found = reader.stat(key)
+        except SourceChangedError:
+            if reader.missing(key):
+                return None
+            raise
+        finally:
+            reader.close()
+        return Listed(key, found.st_size, token(found), found.st_mtime_ns)
 
     def reader(self) -> PosixReader:
         return PosixReader(self.root, follow=self.links == "follow")

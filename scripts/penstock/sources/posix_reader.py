@@ -184,6 +184,40 @@ class PosixReader:
             os.close(fd)
         return buffer[:size], ()
 
+    def stat(self, key: str) -> os.stat_result:
+        """Of the regular file that has this key now. Raises as `open`, for what is no such file too."""
+        fd = self._open(key)
+        try:
+            found = os.fstat(fd)
+        finally:
+            os.close(fd)
+        if not stat.S_ISREG(found.st_mode):
+            raise SourceChangedError("no longer a regular file", where=key)
+        return found
+
+    def missing(self, key: str) -> bool:
+        """Whether new listings of the folders on its way do not name it. Raises as `open`; TransientError
+        when the root itself is not there."""
+        *folders, last = key.split("/")
+        try:
+            fd = os.open(self._root, ROOT)
+        except OSError as error:
+            raise TransientError(
+                "the source's folder cannot be opened", where=self._root, why=error.strerror or str(error)
+            ) from None
+        try:
+            for name in folders:
+                if name not in os.listdir(fd):
+                    return True
+                below = os.open(name, FOLDER, dir_fd=fd)
+                os.close(fd)
+                fd = below
+            return last not in os.listdir(fd)
+        except OSError as error:
+            raise failure(error, key) from None
+        finally:
+            os.close(fd)
+
     def _open(self, key: str) -> int:
         parent, _, name = key.rpartition("/")
         try:

@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.errors import ConfigError, ExpiredCredentialsError, PenstockError, PreflightError
+from penstock.errors import (
+    ConfigError,
+    ExpiredCredentialsError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.sources.claims import s3_claims
 from penstock.sources.s3_client import AWS, Bucket, S3Client
 from penstock.sources.s3_credentials import S3Credentials, resolve
-from penstock.sources.s3_listing import Pages, listed
+from penstock.sources.s3_listing import Pages, first, listed
 from penstock.sources.s3_reader import S3Reader, part_bytes, quoted
 from penstock.sources.sigv4 import quote_value
 
@@ -82,6 +90,32 @@ class S3Source:
 
     def list(self) -> Iterator[Sequence[Listed]]:
         return listed(self.bucket, iter(Pages(self.bucket, self.credentials, self._renew_here)))
+
+    def list_one(self, key: str) -> Listed | None:
+        """By a listing of this key alone: HEAD states times in whole seconds, a listing in thousandths."""
+        name = self.bucket.prefix + key
+        pages = Pages(replace(self.bucket, prefix=name), self.credentials, self._renew_here)
+        try:
+            found = first(pages.fetch("", limit=1), self.bucket.url)
+        finally:
+            pages.close()
+        if found is not None and found.key == name:
+            return found._replace(key=key)
+        client = S3Client(self.bucket, self._credentials)
+        try:
+            connection = client.request("HEAD", quoted(self.bucket.prefix) + quoted(key))
+            status = connection.status
+            if status == 200:
+                connection.finish()
+                raise TransientError(
+                    "the store has the object, and does not list it yet", where=self.url + key
+                )
+            error = client.failure(connection, name)
+        finally:
+            client.close()
+        if status in (404, 410) and isinstance(error, SourceChangedError):
+            return None
+        raise error
 
     def reader(self) -> S3Reader:
         return S3Reader(self.bucket, self.credentials)

@@ -159,6 +159,14 @@ def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
             yield batch
 
 
+def first(page: Page, where: str) -> Listed | None:
+    """The first object of a page, with its whole key."""
+    for raw, modified, etag, size in objects(page.text, where):
+        key = key_of(raw, encoded(page))
+        return Listed(key, int(size), plain(etag).strip('"'), Times().nanoseconds(modified))
+    return None
+
+
 def _plain_batch(
     bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last: str, times: Times
 ) -> list[Listed] | None:

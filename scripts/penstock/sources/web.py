@@ -121,6 +121,17 @@ class WebSource:
             else:
                 yield from listing.folder()
 
+    def list_one(self, key: str) -> Listed | None:
+        from penstock.sources.web_listing import WebListing
+
+        with WebListing(self.client, self.url_of) as listing:
+            try:
+                return listing.file(key)
+            except SourceChangedError:
+                if self._single or not listing.names(key):
+                    return None
+                raise
+
     def reader(self) -> WebReader:
         return WebReader(self)
 

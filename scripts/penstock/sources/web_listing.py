@@ -108,6 +108,16 @@ class WebListing:
     def file(self, key: str) -> Listed:
         return self._patiently(self._look, key)
 
+    def names(self, key: str) -> bool:
+        """Whether the folders' pages, from the root on, link to this file."""
+        prefix = ""
+        *folders, last = key.split("/")
+        for name in (*(f"{folder}/" for folder in folders), last):
+            if name not in links(self._patiently(self._page, prefix), self._url_of(prefix)):
+                return False
+            prefix += name
+        return True
+
     def _files(self, keys: Sequence[str]) -> Iterator[Sequence[Listed]]:
         for start in range(0, len(keys), BATCH):
             yield list(self._threads.map(self.file, keys[start : start + BATCH]))
