@@ -91,6 +91,11 @@ class Pin(NamedTuple):
     version: str = ""
     checksum: str = ""
 
+    @classmethod
+    def planned(cls, entry: Entry) -> Pin:
+        """The version that was listed."""
+        return cls(entry.size, entry.token, entry.modified_ns, entry.version, entry.checksum)
+
     def of(self, entry: Entry) -> Entry:
         """The entry, a whole object, in this version. What another release holds is not this."""
         return entry._replace(**self._asdict(), length=self.size, reuse="")

@@ -10,13 +10,14 @@ import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine import journal
+from penstock.core.model import Pin
+from penstock.engine import amended, journal
 from penstock.engine.running import Run
 from penstock.engine.task import Outcome
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
 
     from penstock.config.model import DatasetConfig
     from penstock.core.model import Entry
@@ -62,15 +63,23 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
         done = journal.replay(task.journals, task.shard.digest)
+        wholes, voids = journal.joined(task.journals, task.shard.digest)
         credentials = Credentials(task.dataset)
         setup = _setup(task, outcome.durability, credentials.current)
         from penstock.engine.batches import batches
         from penstock.formats.shards import read_shard
 
+        def shard(pins: Mapping[int, Pin | None]) -> Iterator[list[Entry]]:
+            return amended.rows(read_shard(task.rows), wholes, voids, pins)
+
+        pins = amended.pins(done)
         rows, total = task.shard.rows, task.shard.bytes
-        if done:
-            _count_done(read_shard(task.rows), done, outcome)
-            rows, total = rows - outcome.resumed_files, total - outcome.resumed_bytes
+        if done or voids or wholes:
+            rows, total = _count_done(shard(pins), done.keys() | voids, outcome)
+        # Who copies a giant whole says of which version, also where it is the planned one.
+        joined = {row: Pin.planned(one) for row, one in _entries(shard({}), wholes - done.keys()).items()}
+        pins |= joined
+        _count_amended(pins, outcome)
         if not rows:
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
@@ -87,11 +96,17 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         stack.callback(book.close)
         keeper = stack.enter_context(Keeper(book, barrier))
 
+        follow = None
+        if task.dataset.changed == "follow":
+            from penstock.engine.following import Following
+
+            follow = Following(task, outcome, credentials, setup["writer"], pins)
+
         def take(_: Job, answer: tuple[Any, ...]) -> None:
             _, count, lines, failures, size, retries, linked = answer
             if count:
                 keeper.add(lines)
-            run.fail(failures)
+            run.fail(follow.sort(failures) if follow else failures)
             outcome.files += count
             outcome.bytes += size
             outcome.retries += retries
@@ -99,16 +114,29 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
 
         def idle() -> None:
             keeper.check()
+            if follow:
+                follow.check()
             if credentials.renew(run.pool.expired):
                 run.pool.expired = False
                 run.pool.renew(credentials.current)
 
+        def again() -> Iterator[Job] | None:
+            """The rows of a further round, of the version that they have now."""
+            if not follow or not follow.waiting:
+                return None
+            chosen, lines = follow.round(_entries(shard(pins), follow.waiting), run.fail, stop)
+            keeper.add(lines)
+            return batches(shard(pins), _AllBut(chosen), len(chosen), outcome.workers)
+
         try:
-            jobs = batches(read_shard(task.rows), done, rows, outcome.workers)
-            run.go(jobs, take, idle, stop, view=VIEW)
+            keeper.add("".join(journal.amend_line(row, pin) for row, pin in joined.items()).encode())
+            jobs = batches(shard(pins), done.keys() | voids, rows, outcome.workers)
+            run.go(jobs, take, idle, stop, view=VIEW, again=again)
         finally:
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()
+    if follow:
+        _count_amended(pins, outcome)
     missing = rows - outcome.files - len(outcome.failures)
     if missing:
         raise FailedError(
@@ -116,14 +144,43 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         )
 
 
-def _count_done(shard: Iterable[Sequence[Entry]], done: Container[int], outcome: Outcome) -> None:
-    row = 0
+def _count_done(shard: Iterable[Sequence[Entry]], done: Container[int], outcome: Outcome) -> tuple[int, int]:
+    """How many rows are left, and their bytes."""
+    row = rows = total = 0
     for group in shard:
         for entry in group:
+            size = entry.length if entry.part >= 0 else entry.size
             if row in done:
                 outcome.resumed_files += 1
-                outcome.resumed_bytes += entry.length if entry.part >= 0 else entry.size
+                outcome.resumed_bytes += size
+            else:
+                rows += 1
+                total += size
             row += 1
+    return rows, total
+
+
+def _count_amended(pins: Mapping[int, Pin | None], outcome: Outcome) -> None:
+    outcome.gone = sum(pin is None for pin in pins.values())
+    outcome.amended = len(pins) - outcome.gone
+
+
+def _entries(shard: Iterable[Sequence[Entry]], rows: Collection[int]) -> dict[int, Entry]:
+    """These rows, by their number."""
+    if not rows:
+        return {}
+    numbered = enumerate(entry for group in shard for entry in group)
+    return {row: entry for row, entry in numbered if row in rows}
+
+
+class _AllBut:
+    """Every row but these."""
+
+    def __init__(self, rows: Iterable[int]) -> None:
+        self._rows = frozenset(rows)
+
+    def __contains__(self, row: object) -> bool:
+        return row not in self._rows
 
 
 def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str, Any]:

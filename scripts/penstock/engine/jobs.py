@@ -30,7 +30,7 @@ class Sources:
         self._dataset, self._credentials, self._timeout = dataset, credentials, timeout
         self._lock = Lock()
         self._open: dict[int, Source] = {}
-        self._claims: dict[tuple[int, str], Sequence[Claim]] = {}
+        self._claims: dict[tuple[int, str, str], Sequence[Claim]] = {}
 
     def get(self, index: int) -> Source:
         from penstock.sources.opening import open_source
@@ -47,7 +47,7 @@ class Sources:
 
     def claims(self, entry: Entry) -> Sequence[Claim]:
         """A giant's own checksums, asked for once for all its parts here."""
-        place = (entry.source, entry.key)
+        place = (entry.source, entry.key, entry.token)
         found = self._claims.get(place)
         if found is None:
             found = self._claims[place] = tuple(self.get(entry.source).checksum(entry))

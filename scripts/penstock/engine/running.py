@@ -92,16 +92,20 @@ class Run:
         stop: StopCheck,
         *,
         view: int = 1,
+        again: Callable[[], Iterator[Job] | None] | None = None,
     ) -> None:
-        """All jobs, to the end. On any error what the workers had done still goes to `take`. `view`: see
-        `batches.Ahead`."""
+        """All jobs, to the end, then those that `again` gives, until it gives none. On any error what the
+        workers had done still goes to `take`. `view`: see `batches.Ahead`."""
 
         def tick() -> None:
             idle()
             self.tell()
 
         try:
-            self.pool.run(Ahead(jobs, view), take, tick, stop, self.tuner)
+            more: Iterator[Job] | None = jobs
+            while more is not None:
+                self.pool.run(Ahead(more, view), take, tick, stop, self.tuner)
+                more = again() if again else None
             self.pool.drain(take, stop=False)
         except BaseException as error:
             if isinstance(error, (PenstockError, KeyboardInterrupt)):

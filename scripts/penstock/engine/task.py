@@ -12,6 +12,8 @@ if TYPE_CHECKING:
     from penstock.config.model import DatasetConfig, EngineConfig, VerifyConfig
     from penstock.core.runs import ShardInfo
 
+    Failed = tuple[int, str, str, int, bool]
+    """A row's number, and the fields of its `Failure`."""
     Report = Callable[[int, int, int], None]
     """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had
     done counts too, so the totals end at the shard's own."""
@@ -51,6 +53,8 @@ class CopyTask:
     gid: int | None = None
     base: Path | None = None
     """`data` of the release whose unchanged files are linked, if any."""
+    may_change: tuple[int, int] = (0, 0)
+    """With `changed: follow`: how many files of the dataset may be pinned anew, and how many may leave."""
 
 
 @dataclass(frozen=True)
@@ -90,6 +94,12 @@ class Outcome:
     workers: int = 0
     streams: int = 0
     """The most that were active at once."""
+    amended: int = 0
+    """Rows that were copied of another version than the planned one, also by earlier attempts."""
+    gone: int = 0
+    """Rows whose object left its source, likewise."""
+    split: list[int] = field(default_factory=list)
+    """Rows of giants whose object changed: to be copied whole (`changed: follow`)."""
     durability: str = ""
     grades: dict[str, int] = field(default_factory=dict)
     """Rows by storage grade (reread)."""

@@ -137,8 +137,10 @@ def _work(
             verify=verify_config(info.config["verify"]),
             gid=group_id(dataset.permissions),
             base=base,
+            may_change=dataset.follow_limit.allowed(info.files),
         )
-        return copy_shard(task, reporter, stop.check), {}
+        outcome = copy_shard(task, reporter, stop.check)
+        return outcome, {"amended": outcome.amended, "gone": outcome.gone}
     from penstock.engine.rereading import reread_shard
     from penstock.engine.task import RereadTask
 
@@ -227,6 +229,7 @@ def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outco
             "failed": len(outcome.failures),
             "failures": [[f.path, f.why] for f in outcome.failures[:NAMED]],
             "retry": any(f.retry for f in outcome.failures),
+            "split": outcome.split,
         },
     )
 

@@ -132,6 +132,19 @@ class Writer(Parts, Links):
                 raise storage_error(error, "cannot complete", path) from None
             raise
 
+    def remove(self, path: str) -> None:
+        """Nothing has this name on return: its object left the source. Durable as a file is by `finish`."""
+        parent, name = split(path)
+        try:
+            folder = self._enter(parent, make=False)
+            os.unlink(name, dir_fd=folder)
+            if self._fsync:
+                self._touched.add(parent)
+        except (FileNotFoundError, NotADirectoryError):
+            return
+        except OSError as error:
+            raise storage_error(error, "cannot remove", path) from None
+
     def _put_slowly(self, path: str, data: memoryview, mtime_ns: int) -> None:
         pending = self.begin(path, len(data))
         try:

@@ -1,0 +1,184 @@
+"""Objects that changed since they were listed are pinned anew and copied in a further round
+(`datasets.*.changed: follow`).
+
+A round ends when all its rows are done or were refused as changed. Each of those is then listed anew by its
+key. What is there is copied in the next round, of the version that was just listed; what is gone leaves its
+place in staging. Both are written into this attempt's journal, before the rows themselves. So a file is
+always wholly of one version, and the journal says of which.
+
+A row that changes in `engine.attempts` rounds is refused by its name. Beyond `follow_limit` the shard is.
+"""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Pin
+from penstock.engine import journal
+from penstock.engine.jobs import Sources
+from penstock.engine.stream import failure
+from penstock.errors import ExpiredCredentialsError, PenstockError, SourceChangedError
+from penstock.sources.patience import pause_after
+from penstock.storage.staging import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from typing import Any
+
+    from penstock.core.model import Entry, Listed
+    from penstock.engine.copying import Credentials
+    from penstock.engine.task import CopyTask, Failed, Outcome, StopCheck
+
+LOOKS = 8
+"""Objects that are listed anew at a time."""
+WAIT = 0.1
+"""Seconds between two looks whether the engine is to stop."""
+
+
+class Following:
+    """Of one attempt at one shard."""
+
+    def __init__(
+        self,
+        task: CopyTask,
+        outcome: Outcome,
+        credentials: Credentials,
+        writer: Mapping[str, Any],
+        pins: dict[int, Pin | None],
+    ) -> None:
+        """`writer`: how staging is written. `pins`: row to the version that is copied, where it is not the
+        planned one, None where the object is gone: kept up to date here."""
+        self._task, self._outcome, self._credentials = task, outcome, credentials
+        self._sources = Sources(task.dataset, credentials.current, task.engine.timeout)
+        self._lock = threading.Lock()
+        self._writer = writer
+        self.waiting: dict[int, Failed] = {}
+        """Rows whose object changed, for the next round."""
+        self._rounds: dict[int, int] = {}
+        self.pins = pins
+
+    def sort(self, failures: Sequence[Failed]) -> list[Failed]:
+        """Keeps rows whose object changed for the next round; gives the others."""
+        others = []
+        for one in failures:
+            if one[3] == SourceChangedError.exit_code:
+                self.waiting[one[0]] = one
+            else:
+                others.append(one)
+        return others
+
+    def check(self) -> None:
+        """Raises SourceChangedError as soon as more changed than may."""
+        if len(self.waiting) > sum(self._task.may_change):
+            self._limited(self.pins.keys() | self.waiting.keys(), set())
+
+    def round(
+        self, entries: Mapping[int, Entry], fail: Callable[[list[Failed]], None], stop: StopCheck
+    ) -> tuple[list[int], bytes]:
+        """List anew what changed in the last round. Gives the rows of the next one, and the journal's lines
+        that are to be written before. Raises SourceChangedError beyond the limits, InterruptedRunError."""
+        waiting, self.waiting = self.waiting, {}
+        wanted = []
+        for row, one in waiting.items():
+            if entries[row].part >= 0:
+                # Other elements hold its other parts: it is copied whole, in a further round of elements.
+                self._outcome.split.append(row)
+                fail([one])
+            elif self._rounds.get(row, 0) >= self._task.engine.attempts:
+                fail([_restless(one, self._rounds[row])])
+            else:
+                self._rounds[row] = self._rounds.get(row, 0) + 1
+                wanted.append(row)
+        lines: list[str] = []
+        gone: list[int] = []
+        again: list[int] = []
+        for row, found in self._listed_anew(wanted, entries, stop):
+            if isinstance(found, PenstockError):
+                fail([(row, *failure(entries[row].path, found))])
+            elif found is None:
+                gone.append(row)
+                lines.append(journal.gone_line(row))
+                self.pins[row] = None
+            else:
+                again.append(row)
+                self.pins[row] = _pin(found)
+                lines.append(journal.amend_line(row, _pin(found)))
+        self._limited(
+            {row for row, pin in self.pins.items() if pin is not None},
+            {row for row, pin in self.pins.items() if pin is None},
+        )
+        self._remove([entries[row].path for row in gone])
+        self._outcome.files += len(gone)
+        return again, "".join(lines).encode()
+
+    def _listed_anew(
+        self, rows: Sequence[int], entries: Mapping[int, Entry], stop: StopCheck
+    ) -> Iterator[tuple[int, Listed | PenstockError | None]]:
+        ending = threading.Event()
+        with ThreadPoolExecutor(LOOKS, thread_name_prefix="following") as threads:
+            asked = [(row, threads.submit(self._list_one, entries[row], ending)) for row in rows]
+            try:
+                for row, answer in asked:
+                    while not answer.done():
+                        stop()
+                        ending.wait(WAIT)
+                    yield row, answer.result()
+            finally:
+                ending.set()
+                threads.shutdown(cancel_futures=True)
+
+    def _list_one(self, entry: Entry, ending: threading.Event) -> Listed | PenstockError | None:
+        """The object as it is listed now; what remains of the tries."""
+        tried = 0
+        while True:
+            tried += 1
+            try:
+                return self._sources.get(entry.source).list_one(entry.key)
+            except PenstockError as error:
+                if not error.retry or tried >= self._task.engine.attempts:
+                    return error
+                if isinstance(error, ExpiredCredentialsError):
+                    with self._lock:
+                        self._credentials.renew(expired=True)
+                        self._sources.renew(self._credentials.current)
+                if ending.wait(pause_after(error, tried)):
+                    return error
+
+    def _limited(self, changed: set[int], gone: set[int]) -> None:
+        """Raises SourceChangedError where so many rows are beyond what may be."""
+        for what, found, most in zip(
+            ("changed", "gone"), (changed, gone), self._task.may_change, strict=True
+        ):
+            if len(found) > most:
+                raise beyond(what, len(found), most)
+
+    def _remove(self, paths: Sequence[str]) -> None:
+        """Durable with the journal's lines."""
+        if paths:
+            with Writer(self._task.data, **self._writer) as writer:
+                for path in paths:
+                    writer.remove(path)
+                writer.settle()
+
+
+def beyond(what: str, found: int, most: int) -> SourceChangedError:
+    """`what`: a key of `follow_limit`."""
+    told = "left the source" if what == "gone" else "changed"
+    return SourceChangedError(
+        "the source changes more than `follow_limit` allows",
+        why=f"{found:,} files {told} since they were listed, {most:,} may (follow_limit.{what})",
+        hint="the same command lists the source again and keeps what did not change; raise the limit if so "
+        "much may differ from one moment of the source",
+    )
+
+
+def _pin(found: Listed) -> Pin:
+    return Pin(found.size, found.token, found.modified_ns, found.version, found.checksum)
+
+
+def _restless(one: Failed, rounds: int) -> Failed:
+    row, path, why, code, _ = one
+    told = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
+    return row, path, f"{why} ({told})", code, False

@@ -1,0 +1,214 @@
+"""Objects that change while a shard is copied, with `changed: follow`: over folders and a web server."""
+
+from __future__ import annotations
+
+import os
+import threading
+from dataclasses import replace
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.engine_runs import ShardRun, content, make_tree, read_tree, shard_run
+
+from penstock.core.model import Pin
+from penstock.engine import journal
+from penstock.errors import SourceChangedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+FILES = {f"d{n % 3}/{n:02d}": 100 + n for n in range(12)}
+MAY = {"may_change": (3, 2)}
+
+
+def following(run: ShardRun) -> ShardRun:
+    run.dataset = replace(run.dataset, changed="follow")
+    return run
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return make_tree(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def run(tmp_path: Path, source: Path) -> ShardRun:
+    return following(shard_run(tmp_path / "run", source))
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    new = path.with_name(".new")
+    new.write_bytes(data)
+    os.replace(new, path)
+
+
+def row_of(run: ShardRun, path: str) -> int:
+    return next(row for row, entry in enumerate(run.entries) if entry.path == path)
+
+
+def test_what_changed_is_copied_anew_and_what_is_gone_leaves(run: ShardRun, source: Path) -> None:
+    replace_file(source / "d0/00", b"another size")
+    os.unlink(source / "d1/04")
+    outcome = run.copy(**MAY)
+    assert outcome.failures == []
+    assert (outcome.files, outcome.amended, outcome.gone) == (12, 1, 1)
+    expected = {name: content(n, size) for n, (name, size) in enumerate(FILES.items()) if name != "d1/04"}
+    assert read_tree(run.data) == expected | {"d0/00": b"another size"}
+    seen = os.stat(source / "d0/00")
+    assert os.stat(run.data / "d0/00").st_mtime_ns == seen.st_mtime_ns
+    copied = journal.replay(run.journals, run.shard.digest)
+    token = f"{seen.st_size}-{seen.st_mtime_ns}-{seen.st_ctime_ns}-{seen.st_ino}"
+    assert copied[row_of(run, "d0/00")].pin == Pin(12, token, seen.st_mtime_ns)
+    assert copied[row_of(run, "d1/04")].digest == journal.GONE
+    assert sum(one.pin is not None for one in copied.values()) == 1
+    again = run.copy(**MAY)
+    assert (again.files, again.resumed_files, again.amended, again.gone) == (0, 12, 1, 1)
+
+
+def test_without_follow_nothing_is_pinned_anew(run: ShardRun, source: Path) -> None:
+    run.dataset = replace(run.dataset, changed="refuse")
+    replace_file(source / "d0/00", b"another size")
+    outcome = run.copy()
+    assert [(one.path, one.exit_code) for one in outcome.failures] == [("d0/00", 5)]
+    assert outcome.files == 11
+
+
+@pytest.mark.parametrize("what", ["changed", "gone"])
+def test_more_than_the_limit_allows_ends_the_shard(run: ShardRun, source: Path, what: str) -> None:
+    for n in range(4 if what == "changed" else 3):
+        path = source / f"d{n % 3}/{n:02d}"
+        replace_file(path, b"new") if what == "changed" else os.unlink(path)
+    with pytest.raises(SourceChangedError, match="follow_limit") as caught:
+        run.copy(**MAY)
+    assert caught.value.exit_code == 5
+    assert f"{4 if what == 'changed' else 3} files" in caught.value.why
+    # What did not change is kept.
+    assert len(journal.replay(run.journals, run.shard.digest)) >= 8
+
+
+def test_what_earlier_attempts_pinned_anew_counts_too(run: ShardRun, source: Path) -> None:
+    replace_file(source / "d0/00", b"new")
+    replace_file(source / "d1/01", b"new")
+    assert run.copy(**MAY).amended == 2
+    copied = journal.replay(run.journals, run.shard.digest)
+    taken_back = [copied[row_of(run, name)] for name in ("d2/02", "d0/03")]
+    journal.invalidate(run.journals, run.shard.digest, taken_back, run="run", host="h")
+    for name in ("d2/02", "d0/03"):
+        replace_file(source / name, b"new")
+    with pytest.raises(SourceChangedError, match="follow_limit"):
+        run.copy(**MAY)
+
+
+def test_what_an_unrecorded_attempt_left_behind_goes_with_its_object(run: ShardRun, source: Path) -> None:
+    run.copy(**MAY)
+    journal.clear(run.journals)
+    os.unlink(source / "d1/04")
+    assert run.copy(**MAY).gone == 1
+    assert "d1/04" not in read_tree(run.data)
+
+
+def test_versions_of_two_attempts_end_as_what_lies_there(run: ShardRun, source: Path) -> None:
+    """Two attempts at once recorded different versions: neither counts, the next copy does."""
+    run.copy(**MAY)
+    row = row_of(run, "d0/00")
+    late = journal.Journal(run.journals, shard_digest=run.shard.digest, run="run", attempt="late", host="h")
+    late.append(
+        (journal.amend_line(row, Pin(3, "t", 1)) + journal.row_line(row, "0" * 32, "size", "")).encode()
+    )
+    late.close()
+    (run.data / "d0/00").write_bytes(b"of the late one")
+    replace_file(source / "d0/00", b"the newest")
+    outcome = run.copy(**MAY)
+    assert (outcome.files, outcome.amended) == (1, 1)
+    assert (run.data / "d0/00").read_bytes() == b"the newest"
+    pin = journal.replay(run.journals, run.shard.digest)[row].pin
+    assert pin is not None
+    assert pin.size == 10
+
+
+def test_a_giants_part_waits_for_a_further_round(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", {"giant": 5 << 20, "small": 10})
+    run = following(shard_run(tmp_path / "run", source, giant=1 << 20, part_bytes=2 << 20))
+    replace_file(source / "giant", content(9, 3 << 20))
+    outcome = run.copy(**MAY)
+    assert sorted(outcome.split) == [0, 1, 2]
+    assert {one.exit_code for one in outcome.failures} == {5}
+    journal.join(run.journals, run.shard.digest, [0], [1, 2], run="run", host="h")
+    outcome = run.copy(**MAY)
+    assert (outcome.failures, outcome.amended) == ([], 1)
+    assert read_tree(run.data) == {"giant": content(9, 3 << 20), "small": content(1, 10)}
+    again = run.copy(**MAY)
+    assert (again.resumed_files, again.files, again.amended) == (4, 0, 1)
+
+
+def test_a_giant_that_is_copied_whole_may_be_as_it_was_planned(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", {"giant": 5 << 20})
+    run = following(shard_run(tmp_path / "run", source, giant=1 << 20, part_bytes=2 << 20))
+    run.copy(**MAY)
+    journal.join(run.journals, run.shard.digest, [0], [1, 2], run="run", host="h")
+    assert run.copy(**MAY).files == 1
+    copied = journal.replay(run.journals, run.shard.digest)
+    assert copied[0].pin == Pin.planned(run.entries[0])
+    assert sorted(copied) == [0]
+    assert (run.data / "giant").read_bytes() == content(0, 5 << 20)
+
+
+class Restless(BaseHTTPRequestHandler):
+    """One file whose version is another one each time it was looked at."""
+
+    protocol_version = "HTTP/1.1"
+    versions: list[int]
+
+    def do_HEAD(self) -> None:
+        self._head(200, 7)
+        self.versions[0] += 1
+
+    def do_GET(self) -> None:
+        data = b"%07d" % self.versions[0]
+        asked = self.headers.get("If-Match", "").strip('"')
+        if asked != f"v{self.versions[0]}":
+            self._head(412, 0)
+            return
+        self._head(200, len(data))
+        self.wfile.write(data)
+
+    def _head(self, status: int, length: int) -> None:
+        self.send_response(status)
+        self.send_header("ETag", f'"v{self.versions[0]}"')
+        self.send_header("Content-Length", str(length))
+        self.end_headers()
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+@pytest.fixture
+def restless() -> Iterator[str]:
+    handler = type("Handler", (Restless,), {"versions": [0]})
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_port}/x"
+        server.shutdown()
+        thread.join()
+
+
+def test_what_changes_at_every_attempt_is_named(tmp_path: Path, restless: str) -> None:
+    run = following(shard_run(tmp_path / "run", restless))
+    outcome = run.copy(engine={"attempts": 3}, may_change=(1, 0))
+    (failed,) = outcome.failures
+    assert (failed.path, failed.exit_code, failed.retry) == ("x", 5, False)
+    assert "3 times" in failed.why
+    assert "exclude" in failed.why
+    assert read_tree(run.data) == {}
+
+
+def test_a_row_that_may_not_be_read_any_more_is_not_gone(run: ShardRun, source: Path) -> None:
+    """A folder took the file's place."""
+    os.unlink(source / "d0/00")
+    (source / "d0/00").mkdir()
+    outcome = run.copy(**MAY)
+    assert [(one.path, one.retry) for one in outcome.failures] == [("d0/00", False)]
+    assert (outcome.gone, outcome.files) == (0, 11)
