@@ -1,0 +1,157 @@
+"""Releases and killed runs that commit 32c1780 made: today's code reads, audits, repairs, reuses and resumes
+them. tests/fixtures/make.py tells how they were made."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.s3server import S3Server
+from tests.support.staging_runs import tree
+from tests.support.whole_way import content
+
+from penstock.cli.main import main
+from penstock.core.layout import DatasetLayout
+from penstock.formats.manifest import read_manifest
+from penstock.storage import clearing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+FIXTURE = Path(__file__).resolve().parents[1] / "fixtures/32c1780.tar.gz"
+PUBLISHED = ("azure", "posix", "s3", "several", "web")
+
+
+class Older:
+    """What the fixture holds, in a folder of its own; and the command on it."""
+
+    def __init__(self, top: Path, capture: pytest.CaptureFixture[str]) -> None:
+        self.capture = capture
+        subprocess.run(["tar", "-C", str(top), "-xpzf", str(FIXTURE), "--no-same-owner"], check=True)
+        self.top = top / "made"
+        self.config = top / "config.yaml"
+        for file in self.top.glob("target/*/.penstock/runs/*/run.json"):
+            file.write_text(json.dumps(json.loads(file.read_text()) | {"root": str(self.top / "target")}))
+        # The host that the killed runs held their locks on is gone for good.
+        for lock in self.top.glob("target/*/.penstock/lock"):
+            lock.unlink()
+
+    def layout(self, dataset: str) -> DatasetLayout:
+        return DatasetLayout(self.top / "target", dataset)
+
+    def serve(self, endpoint: str = "http://127.0.0.1:9") -> None:
+        options = {"endpoint_url": endpoint, "anon": True}
+        bucket = {"source": "s3://bucket/", "storage_options": options}
+        several = [
+            {"url": f"s3://bucket/d{n}/", "into": into, "storage_options": options}
+            for n, into in enumerate(("one", "two"))
+        ]
+        document = {
+            "target": {"root": str(self.top / "target"), "keep_free": 0},
+            "datasets": {
+                "azure": {"source": "abfs://container/"},
+                "posix": {"source": str(self.top / "folder")},
+                "s3": bucket,
+                "several": {"sources": several},
+                "web": {"source": "http://127.0.0.1:9/"},
+                "in-copy": bucket,
+                "in-verify": bucket,
+            },
+            "plan": {
+                "shard_files": 20, "shard_bytes": "2MiB", "giant_bytes": "2MiB", "part_bytes": "1MiB",
+            },
+        }  # fmt: skip
+        self.config.write_text(json.dumps(document))
+
+    def bucket(self) -> dict[bytes, bytes]:
+        """What the bucket names; a key that is not UTF-8 cannot be one of S3."""
+        held = content(self.top / "bucket")
+        return {path: data for path, data in held.items() if b"\xff" not in path}
+
+    def command(self, *words: str) -> str:
+        return self.ended(0, *words)
+
+    def ended(self, status: int, *words: str) -> str:
+        self.capture.readouterr()
+        ended = main(["--config", str(self.config), "--progress", "off", *words])
+        said = self.capture.readouterr()
+        assert ended == status, said.out + said.err
+        return said.out + said.err
+
+    def staged(self, dataset: str) -> dict[str, Any]:
+        for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
+            self.command(step, dataset)
+        seal: dict[str, Any] = json.loads((self.layout(dataset).current / "release.json").read_text())
+        return seal
+
+
+@pytest.fixture
+def older(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Older]:
+    made = Older(tmp_path, capsys)
+    made.serve()
+    yield made
+    clearing.remove_tree(made.top)
+
+
+@pytest.fixture
+def served(older: Older) -> Iterator[Older]:
+    with S3Server(older.top / "bucket", options=["--md5-etags"]) as server:
+        older.serve(server.endpoint)
+        yield older
+
+
+def test_each_release_opens_and_is_whole(older: Older) -> None:
+    for dataset in PUBLISHED:
+        layout = older.layout(dataset)
+        release = layout.current.resolve()
+        assert older.command("path", dataset).strip() == str(release / "data")
+        older.command("gate", dataset)
+        older.command("status", dataset)
+        records = [record for batch in read_manifest(release / "manifest.parquet") for record in batch]
+        assert {os.fsencode(record.path): record.size for record in records} == {
+            path: len(data) for path, data in content(release / "data").items()
+        }
+
+
+def test_each_release_passes_an_audit_and_shows_what_rots(older: Older) -> None:
+    for dataset in PUBLISHED:
+        older.command("audit", dataset)
+    rotten = older.layout("posix").current / "data/d1/file 01"
+    os.chmod(rotten, 0o600)
+    rotten.write_bytes(b"x" * rotten.stat().st_size)
+    older.ended(4, "audit", "posix")
+
+
+def test_a_rotten_file_is_repaired_from_its_source(served: Older) -> None:
+    rotten = served.layout("s3").current / "data/d0/added"
+    whole = rotten.read_bytes()
+    os.chmod(rotten, 0o600)
+    rotten.write_bytes(b"y" * len(whole))
+    served.ended(4, "audit", "s3")
+    served.command("repair", "s3")
+    assert rotten.read_bytes() == whole
+    served.command("audit", "s3")
+
+
+def test_the_next_release_links_what_is_unchanged(served: Older) -> None:
+    tree(served.top / "bucket", {"d2/newer": b"newer"})
+    before = served.layout("s3").current.resolve()
+    served.staged("s3")
+    after = served.layout("s3").current.resolve()
+    assert after != before
+    assert content(after / "data") == served.bucket()
+    assert (after / "data/d1/file 04").stat().st_ino == (before / "data/d1/file 04").stat().st_ino
+
+
+@pytest.mark.parametrize("dataset", ["in-copy", "in-verify"])
+def test_a_killed_run_goes_on(served: Older, dataset: str) -> None:
+    (run,) = served.layout(dataset).runs.iterdir()
+    journals = {path.name for path in run.glob("journal/*/*.journal")}
+    seal = served.staged(dataset)
+    assert seal["run"] == run.name
+    assert journals <= {path.name for path in run.glob("journal/*/*.journal")}
+    assert content(served.layout(dataset).current / "data") == served.bucket()
