@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.port import State
+from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.slurm.call import Answer, call, problem
 from penstock.cluster.slurm.site import read_nodes, read_time
 from penstock.cluster.slurm.states import read_sacct, read_squeue
@@ -32,6 +32,10 @@ from penstock.errors import ConfigError, FailedError, PreflightError, TransientE
 
 def given_as(key: str, value: str) -> dict[str, Any]:
     return {key: value}
+
+
+def an_array(logs: Path) -> ArraySpec:
+    return ArraySpec("n", "copy", [0], ["/x"], logs)
 
 
 class TestArguments:
@@ -61,19 +65,22 @@ class TestArguments:
             job_arguments(JobOptions(licenses=(bad,)))
 
     def test_an_array_bears_its_cap_and_its_logs(self) -> None:
-        words = array_arguments("n", [0, 1, 2, 9], 3, JobOptions(), Path("/t/100%/logs"), "copy")
+        labels = {"dataset": "a", "release": "20261122-ab", "step": "copy"}
+        spec = ArraySpec("n", "copy", [0, 1, 2, 9], ["/x"], Path("/t/100%/logs"), labels)
+        words = array_arguments(spec, 3, JobOptions())
+        assert "--comment=penstock dataset=a release=20261122-ab step=copy" in words
         assert "--array=0-2,9%3" in words
         assert "--output=/t/100%%/logs/copy-%A_%a.log" in words
         assert {"--requeue", "--signal=B:TERM@120", "--export=ALL", "--open-mode=append"} <= set(words)
 
     def test_a_short_time_leaves_a_shorter_lead(self) -> None:
-        words = array_arguments("n", [0], 1, JobOptions(time=120), Path("/t"), "copy")
+        words = array_arguments(an_array(Path("/t")), 1, JobOptions(time=120))
         assert "--signal=B:TERM@30" in words
 
     @pytest.mark.parametrize("folder", ["/a\\b", "/a\nb", "relative"])
     def test_folders_that_slurm_would_misread_are_refused(self, folder: str) -> None:
         with pytest.raises(ConfigError):
-            array_arguments("n", [0], 1, JobOptions(), Path(folder), "copy")
+            array_arguments(an_array(Path(folder)), 1, JobOptions())
 
     def test_a_name_is_no_free_text_either(self) -> None:
         with pytest.raises(ConfigError):

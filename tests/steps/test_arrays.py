@@ -2,150 +2,26 @@ from __future__ import annotations
 
 import json
 import threading
-from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.staging_runs import context_for, events_of
+from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage, staged
+from tests.support.staging_runs import events_of
 
-from penstock.cluster.port import State, Status
-from penstock.config.model import ClusterConfig
-from penstock.core.layout import RunLayout
 from penstock.errors import (
     FailedError,
     InterruptedRunError,
     LockedError,
     NoSpaceError,
     SourceChangedError,
-    TransientError,
 )
-from penstock.steps import receipts
 from penstock.steps.arraybook import ArrayBook
-from penstock.steps.arrays import run_array, still_alive
+from penstock.steps.arrays import still_alive
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.cluster.port import ArraySpec
-    from penstock.steps.context import Context
-
-DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
-
-
-@dataclass
-class ScriptedCluster:
-    """A faithful cluster whose elements end as they are told to, one query after another.
-
-    `script(index, try)` says how an element ends, and may leave a receipt or an outcome. Tries of
-    an index are counted over all arrays. An index in two live arrays at once is an error here.
-    """
-
-    script: Callable[[int, int], State]
-    kind: str = "slurm"
-    most: int = 1000
-    reason: str = "so"
-    silent: int = 0
-    """So many queries fail before one is answered."""
-    queries_until_end: int = 2
-    arrays: dict[str, ArraySpec] = field(default_factory=dict)
-    ended: dict[str, dict[int, Status]] = field(default_factory=dict)
-    tries: dict[int, int] = field(default_factory=dict)
-    asked: dict[str, int] = field(default_factory=dict)
-    cancelled: list[str] = field(default_factory=list)
-    on_query: Callable[[], None] = lambda: None
-
-    def check(self, steps: Sequence[str]) -> Sequence[str]:
-        return ()
-
-    def slots(self, step: str) -> int:
-        return 2
-
-    def max_array(self) -> int:
-        return self.most
-
-    def submit(self, spec: ArraySpec) -> str:
-        live = {i for a, s in self.arrays.items() if a not in self.ended for i in s.indices}
-        assert not live & set(spec.indices), "one index in two live arrays"
-        assert len(spec.indices) <= self.most
-        array = str(len(self.arrays) + 1)
-        self.arrays[array] = spec
-        return array
-
-    def find(self, name: str) -> str | None:
-        return next((a for a, s in self.arrays.items() if s.name == name and a not in self.ended), None)
-
-    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
-        self.on_query()
-        if self.silent:
-            self.silent -= 1
-            raise TransientError("slurmctld does not answer")
-        if array not in self.arrays:
-            return {i: Status(LOST) for i in indices}
-        self.asked[array] = self.asked.get(array, 0) + 1
-        if self.asked[array] < self.queries_until_end:
-            return {i: Status(RUNNING, node=f"n{i}") for i in indices}
-        if array not in self.ended:
-            self.ended[array] = {}
-            for index in self.arrays[array].indices:
-                self.tries[index] = self.tries.get(index, 0) + 1
-                self.ended[array][index] = Status(
-                    self.script(index, self.tries[index]), self.reason, f"n{index}"
-                )
-        return {i: self.ended[array].get(i, Status(LOST)) for i in indices}
-
-    def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        self.cancelled.append(array)
-
-    def interval(self, waited: float) -> float:
-        return 0.001
-
-    def holder_ended(self, job: str) -> bool:
-        return False
-
-
-class Stage:
-    """A run's folder, a cluster that follows `how`, and receipts that count when they are there."""
-
-    def __init__(self, tmp_path: Path, how: Callable[[int, int], State], **cluster: Any) -> None:
-        self.run = RunLayout(tmp_path / "runs" / "0123456789abcdef")
-        self.run.folder.mkdir(parents=True)
-        self.cluster = ScriptedCluster(how, **cluster)
-        self.context: Context = context_for(tmp_path, "/nowhere")
-        self.context.cluster = self.cluster
-
-    def retries(self, count: int) -> None:
-        self.context.config = replace(self.context.config, cluster=ClusterConfig(retries=count))
-
-    def receipt(self, index: int) -> None:
-        receipts.write(self.run.receipt("copy", index), {"files": 1, "bytes": 10})
-
-    def outcome(self, index: int, **what: Any) -> None:
-        receipts.write(self.run.outcome("copy", index), what)
-
-    def has(self, index: int) -> bool:
-        return self.run.receipt("copy", index).exists()
-
-    def go(self, indices: Sequence[int]) -> Mapping[int, Status]:
-        return run_array(self.context, "data", self.run, "copy", indices, self.has)
-
-    def texts(self, kind: str) -> list[str]:
-        return [e.data["text"] for e in events_of(self.context) if e.kind == kind]
-
-
-def good(stage: list[Stage]) -> Callable[[int, int], State]:
-    def how(index: int, _: int) -> State:
-        stage[0].receipt(index)
-        return DONE
-
-    return how
-
-
-def staged(tmp_path: Path, **cluster: Any) -> Stage:
-    """Every element does its work at once."""
-    box: list[Stage] = []
-    box.append(Stage(tmp_path, good(box), **cluster))
-    return box[0]
+    from penstock.cluster.port import ArraySpec, State
 
 
 def test_only_elements_without_a_receipt_are_submitted(tmp_path: Path) -> None:

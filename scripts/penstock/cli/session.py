@@ -13,6 +13,7 @@ import fcntl
 import json
 import logging
 import os
+import shlex
 import signal
 import sys
 import threading
@@ -108,6 +109,16 @@ class Session:
             raise ConfigError("which dataset?", hint=f"the configuration has: {', '.join(names)}")
         return names[0]
 
+    @property
+    def program(self) -> str:
+        """`penstock`, with --config and --backend as they were given: what hints begin with."""
+        words = ["penstock"]
+        if str(self.parsed.config) != "config.yaml":
+            words += ["--config", str(self.parsed.config)]
+        if self.parsed.backend:
+            words += ["--backend", self.parsed.backend]
+        return shlex.join(words)
+
     @contextlib.contextmanager
     def context(self, config: Config) -> Iterator[Context]:
         """The steps' context, with the display open."""
@@ -115,7 +126,7 @@ class Session:
 
         with self.display() as view:
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir)
-            yield Context(config, cluster, _logged(view), self.stop)
+            yield Context(config, cluster, _logged(view), self.stop, program=self.program)
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:

@@ -74,7 +74,7 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
     with session.context(config) as context:
         for name in names:
             ended = cancelling.run(context, name)
-            print(f"{name}: {', '.join(ended) or 'nothing runs'}")
+            print(f"{name}: {'; '.join(ended) or 'nothing runs'}")
     return 0
 
 

@@ -87,7 +87,8 @@ class LocalCluster:
     def submit(self, spec: ArraySpec) -> str:
         spec.logs.mkdir(parents=True, exist_ok=True)
         identity = f"local-{os.getpid()}-{len(self._arrays) + 1}"
-        array = _Array(spec, min(self.slots(spec.step), len(spec.indices)), deque(spec.indices))
+        slots = spec.at_once or self.slots(spec.step)
+        array = _Array(spec, min(slots, len(spec.indices)), deque(spec.indices))
         array.elements = {i: _Element(Status(State.PENDING)) for i in spec.indices}
         with self._changed:
             self._arrays[identity] = array
@@ -129,6 +130,13 @@ class LocalCluster:
                 for element in chosen:
                     _signal(element, signal.SIGKILL)
             self._await(chosen, None)
+
+    def throttle(self, array: str, at_once: int) -> None:
+        with self._changed:
+            if array not in self._arrays:
+                return
+            self._arrays[array].slots = at_once
+        self._wake()
 
     def interval(self, waited: float) -> float:
         """A twentieth of what was waited, so that the wait for the end stays within 5 % also for one

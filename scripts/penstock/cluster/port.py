@@ -46,6 +46,13 @@ class Status:
     """Seconds since the epoch; 0 when not known."""
     ended: float = 0.0
     restarts: int = 0
+    held: bool = False
+    """A person or the site holds it: it waits until somebody releases it."""
+    expected: float = 0.0
+    """When the cluster expects a pending element to start, in seconds since the epoch; 0 when it
+    does not say."""
+    requeued: str = ""
+    """Why it was started again (`preempted on n2`), at the query that first sees it."""
 
 
 @dataclass(frozen=True)
@@ -64,6 +71,10 @@ class ArraySpec:
     logs: Path
     """Folder for the elements' output: `<step>-<index>.log` (SLURM: `%x-%A_%a.log`)."""
     labels: Mapping[str, str] = field(default_factory=dict)
+    """What people want to see of it in the cluster's own listings: dataset, release, step. Keys and
+    values like `name`."""
+    at_once: int = 0
+    """How many of its elements may run at once; 0: `slots(step)`."""
 
 
 class Cluster(Protocol):
@@ -94,6 +105,10 @@ class Cluster(Protocol):
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         """End the elements (all of them without `indices`); returns when they are told."""
+
+    def throttle(self, array: str, at_once: int) -> None:
+        """Let at most so many elements of a living array (at least 1) run at once from now on. Those
+        that run stay. An array that has ended is no error."""
 
     def interval(self, waited: float) -> float:
         """Seconds until the next query, after `waited` seconds of waiting."""

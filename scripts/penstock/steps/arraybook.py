@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
@@ -28,6 +28,8 @@ class Submission:
     kind: str
     indices: Sequence[int]
     array: str = ""
+    at_once: int = 0
+    """How many of its elements may run at once, where that was changed since; 0: as submitted."""
 
 
 class ArrayBook:
@@ -42,6 +44,10 @@ class ArrayBook:
     def submitted(self, name: str, array: str) -> None:
         self._append({"submitted": name, "array": array})
 
+    def throttled(self, name: str, at_once: int) -> None:
+        """No more than this many of its elements are to run at once."""
+        self._append({"throttled": name, "at_once": at_once})
+
     def ended(self, name: str) -> None:
         """None of its elements lives any more, or it was never submitted."""
         self._append({"ended": name})
@@ -55,7 +61,10 @@ class ArrayBook:
                 found[name] = Submission(name, line["step"], line["kind"], tuple(line["indices"]))
             elif "submitted" in line and line["submitted"] in found:
                 old = found[line["submitted"]]
-                found[old.name] = Submission(old.name, old.step, old.kind, old.indices, line["array"])
+                found[old.name] = replace(old, array=line["array"])
+            elif "throttled" in line and line["throttled"] in found:
+                old = found[line["throttled"]]
+                found[old.name] = replace(old, at_once=line["at_once"])
             elif "ended" in line:
                 found.pop(line["ended"], None)
         return [s for s in found.values() if step is None or s.step == step]

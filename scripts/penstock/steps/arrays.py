@@ -1,8 +1,10 @@
 """Runs a step's elements as job arrays until every one of them has its receipt.
 
 Guarantees: an element with a good receipt is not run again; an array that still lives is met
-again, also by another controller; one index is never in two live arrays; an element counts as
-done by its receipt, once the cluster says that it ended.
+again, also by another controller; one index is never in two live arrays, but one that ended goes
+again while others of its array still run; no more than `cluster.max_elements` run at once, over
+all of the step's arrays; an element counts as done by its receipt, once the cluster says that it
+ended; what a person cancelled is not submitted again unasked.
 """
 
 from __future__ import annotations
@@ -10,59 +12,27 @@ from __future__ import annotations
 import secrets
 import sys
 import time
-from collections import Counter
-from dataclasses import dataclass, field
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, State, Status
-from penstock.errors import (
-    FailedError,
-    FindingsError,
-    LockedError,
-    NoSpaceError,
-    SourceChangedError,
-    TransientError,
-)
-from penstock.steps.arraybook import ArrayBook
-from penstock.steps.progress import Progress
+from penstock.errors import FailedError, LockedError
+from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, watch_of
+from penstock.steps.element_ends import GOES_ON
 from penstock.storage import durable
-from penstock.storage.facts import facts
 from penstock.views import units
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
-    from pathlib import Path
 
     from penstock.cluster.port import Cluster
     from penstock.core.layout import RunLayout
-    from penstock.errors import PenstockError
-    from penstock.steps.arraybook import Submission
     from penstock.steps.context import Context
 
-T = TypeVar("T")
-
-SHOWN = 20
-"""Failed files that an error message names; all of them are in the outcome files."""
-RECEIPT_GRACE = 30.0
-"""Seconds in which a receipt written on another node must become visible here."""
-
-
-@dataclass
-class _Watch:
-    """What one call of `run_array` knows of its elements."""
-
-    context: Context
-    dataset: str
-    run: RunLayout
-    step: str
-    receipt_ok: Callable[[int], bool]
-    indices: Sequence[int]
-    book: ArrayBook
-    command: Sequence[str]
-    statuses: dict[int, Status] = field(default_factory=dict)
-    progress: Progress = field(default_factory=Progress)
-    asked_in_vain: bool = False
+CANCEL_GRACE = 120.0
+"""Seconds that a cancelled step waits for its elements to end; the next run waits for the rest."""
+ARRAYS = 4
+"""The most live arrays of one step: each costs a query."""
 
 
 def run_array(
@@ -78,58 +48,38 @@ def run_array(
     (without the index) is for other elements than those of shards.
 
     Raises FailedError that names the elements, reasons and files (exit status 5 when every
-    failure is a changed source, 6 when one is a full target), and InterruptedRunError on a
-    signal: local elements have ended tidily by then, SLURM's run on and are met again.
+    failure is a changed source, 6 when one is a full target), also when a person cancelled the
+    dataset or elements of it; and InterruptedRunError on a signal: local elements have ended tidily
+    by then, SLURM's run on and are met again.
     """
     words = command or element_command(context, run, step)
-    watch = _Watch(context, dataset, run, step, receipt_ok, indices, ArrayBook(run.arrays), words)
-    tries: Counter[int] = Counter()
-    while True:
-        for submission, array in _living(watch):
-            _wait(watch, submission, array)
-        missing = [i for i in indices if not receipt_ok(i)]
-        if not missing:
-            return watch.statuses
-        again = [i for i in missing if _may_run(watch, i, tries[i])]
-        if not again:
-            raise _failure(watch, missing)
-        chosen = _one_array(again, context.cluster.max_array())
-        if any(tries[i] for i in chosen):
-            text = f"{len(chosen)} failed elements are submitted again"
-            context.emit("note", dataset, step, text=text)
-        tries.update(chosen)
-        _submit(watch, chosen)
+    watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
+    begun = time.monotonic()
+    try:
+        _meet(watch)
+        while True:
+            if who := watch.cancelled.said():
+                _cancel(watch, who)
+            missing = watch.missing()
+            if not missing and not watch.live:
+                return watch.statuses
+            if _submit_some(watch, missing):
+                begun = time.monotonic()
+            elif not watch.live:
+                error = watch.ends.failure(missing)
+                error.where = dataset
+                raise error
+            else:
+                context.stop.wait(context.cluster.interval(time.monotonic() - begun))
+            _look(watch)
+    except BaseException:
+        _leave(watch)
+        raise
 
 
 def still_alive(context: Context, dataset: str, run: RunLayout, step: str) -> list[str]:
     """Ids of arrays of this step that have elements which may still write."""
-    watch = _Watch(context, dataset, run, step, lambda _: False, (), ArrayBook(run.arrays), ())
-    return [array for _, array in _living(watch)]
-
-
-def _one_array(indices: Sequence[int], most: int) -> list[int]:
-    """The first indices that fit one array: in number and, for SLURM's limit on the largest
-    index, in span."""
-    return [i for i in indices[:most] if i - indices[0] < most]
-
-
-def _submit(watch: _Watch, indices: Sequence[int]) -> None:
-    context, run, step = watch.context, watch.run, watch.step
-    context.stop.check()
-    name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
-    for index in indices:
-        run.outcome(step, index).unlink(missing_ok=True)
-        for folder in (run.receipt(step, index), run.outcome(step, index), run.progress(step, index)):
-            durable.make_dirs(folder.parent)
-    durable.make_dirs(run.logs)
-    spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, {"dataset": watch.dataset})
-    watch.book.intend(name, step, context.cluster.kind, indices)
-    watch.book.submitted(name, _patiently(watch, partial(_submit_once, context.cluster, spec)))
-
-
-def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
-    """Submit unless an earlier try, whose answer was lost, has done so."""
-    return cluster.find(spec.name) or cluster.submit(spec)
+    return [one.array for one in _living(watch_of(context, dataset, run, step, lambda _: False))]
 
 
 def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
@@ -139,8 +89,20 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     return [python, "-m", "penstock", *words]
 
 
-def _living(watch: _Watch) -> Iterable[tuple[Submission, str]]:
-    """Submissions of this step with elements that may be alive, with their ids."""
+def _meet(watch: Watch) -> None:
+    """Take up the arrays that live."""
+    for live in _living(watch):
+        watch.live.append(live)
+        alive = sum(not s.state.ended for s in live.statuses.values())
+        told = f"{alive} of {units.counted(len(live.statuses), 'element')} to come or at work"
+        watch.note(f"array {live.array} lives and is met again: {told}")
+    if watch.live:
+        tell(watch)
+        _close(watch)
+
+
+def _living(watch: Watch) -> Iterable[Live]:
+    """Submissions of this step with elements that may be alive."""
     cluster = watch.context.cluster
     for submission in watch.book.open(watch.step):
         if submission.kind != cluster.kind:
@@ -151,200 +113,153 @@ def _living(watch: _Watch) -> Iterable[tuple[Submission, str]]:
                 f"elements of {watch.step} may still run on {submission.kind}",
                 where=watch.dataset,
                 why=f"array {submission.array or submission.name}",
-                hint=f"go on with that backend, or end them with `penstock cancel {watch.dataset}`",
+                hint="go on with that backend, or end them with "
+                f"`{watch.context.program} cancel {watch.dataset}`",
             )
         array = submission.array
         if not array:
-            array = _patiently(watch, partial(cluster.find, submission.name)) or ""
+            array = patiently(watch, partial(cluster.find, submission.name)) or ""
             if array:
                 watch.book.submitted(submission.name, array)
         if not array:
             watch.book.ended(submission.name)
             continue
-        statuses = _states(watch, array, submission.indices)
-        if all(s.state.ended for s in statuses.values()):
+        live = Live(submission, array, submission.at_once or cluster.slots(watch.step))
+        ask(watch, live)
+        if live.over:
             watch.book.ended(submission.name)
         else:
-            yield submission, array
+            yield live
 
 
-def _wait(watch: _Watch, submission: Submission, array: str) -> None:
-    """Until every element of the array ended and its receipt, if it was DONE, is to be seen."""
-    cluster, stop = watch.context.cluster, watch.context.stop
-    begun = time.monotonic()
-    ended_at: float | None = None
-    try:
-        while True:
-            statuses = _states(watch, array, submission.indices)
-            _tell(watch, statuses)
-            now = time.monotonic()
-            if all(s.state.ended for s in statuses.values()):
-                late = any(s.state is State.DONE and not watch.receipt_ok(i) for i, s in statuses.items())
-                ended_at = ended_at or now
-                if not late or cluster.kind == "local" or now - ended_at > RECEIPT_GRACE:
-                    break
-            stop.wait(cluster.interval(now - begun))
-    except BaseException:
-        _leave(watch, array)
-        raise
-    watch.book.ended(submission.name)
+def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
+    """Submit, as one array, what may run of the missing indices and finds room."""
+    again = [i for i in missing if watch.ends.may_run(i, watch.tries[i])]
+    if not again or len(watch.live) >= ARRAYS:
+        return False
+    room = _room(watch, retry=any(watch.tries[i] for i in again))
+    if room < 1:
+        return False
+    most = watch.context.cluster.max_array()
+    # What fits one array: in number and, for SLURM's limit on the largest index, in span.
+    chosen = [i for i in again[:most] if i - again[0] < most]
+    ran = [i for i in chosen if watch.tries[i]]
+    if ran:
+        watch.note(watch.ends.again(ran))
+    # A stop at the end of the time, with progress, is no failure: it uses up no try.
+    watch.tries.update(i for i in chosen if not (watch.tries[i] and watch.ends.planned(i)))
+    _submit(watch, chosen, room)
+    return True
 
 
-def _leave(watch: _Watch, array: str) -> None:
+def _room(watch: Watch, *, retry: bool) -> int:
+    """How many elements of a further array may run at once within the cap of all of them. Where
+    the first array would fill each slot itself, one of them is kept free of it for elements that go
+    again; it gets that one back when they have ended."""
     cluster = watch.context.cluster
-    if cluster.kind == "local":
-        cluster.cancel(array)
-    else:
-        text = (
-            f"array {array} runs on; the same command goes on with it, "
-            f"`penstock cancel {watch.dataset}` ends it"
-        )
-        watch.context.emit("warning", watch.dataset, watch.step, text=text)
+    free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
+    if free >= 1 or not retry:
+        return free
+    first = watch.live[0]
+    if first.pending and first.at_once > 1 and len(watch.live) == 1:
+        _throttle(watch, first, first.at_once - 1)
+        free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
+    return free
 
 
-def _states(watch: _Watch, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
-    return _patiently(watch, lambda: watch.context.cluster.states(array, indices))
+def _throttle(watch: Watch, live: Live, at_once: int) -> None:
+    # Before, so that a controller that dies in between knows that it was lowered.
+    watch.book.throttled(live.submission.name, at_once)
+    patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
+    live.at_once = at_once
 
 
-def _patiently(watch: _Watch, ask: Callable[[], T]) -> T:
-    """Ask until the cluster answers; a controller that is down for hours ends nothing."""
+def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
+    context, run, step = watch.context, watch.run, watch.step
+    context.stop.check()
+    name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
+    for index in indices:
+        run.outcome(step, index).unlink(missing_ok=True)
+        for folder in (run.receipt(step, index), run.outcome(step, index), run.progress(step, index)):
+            durable.make_dirs(folder.parent)
+    durable.make_dirs(run.logs)
+    spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
+    watch.book.intend(name, step, context.cluster.kind, indices)
+    array = patiently(watch, partial(_submit_once, context.cluster, spec))
+    watch.book.submitted(name, array)
+    submission = next(one for one in watch.book.open(step) if one.name == name)
+    live = Live(submission, array, at_once)
+    live.statuses = dict.fromkeys(indices, Status(State.PENDING))
+    watch.live.append(live)
+
+
+def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
+    """Submit unless an earlier try, whose answer was lost, has done so."""
+    return cluster.find(spec.name) or cluster.submit(spec)
+
+
+def _labels(watch: Watch) -> dict[str, str]:
+    """What people look for in the cluster's own listings."""
+    labels = {"dataset": watch.dataset, "step": watch.step}
+    try:
+        release = durable.read_json(watch.run.run_file).get("release")
+    except (OSError, ValueError, AttributeError):
+        release = None  # a light step on a node has no run of its own
+    return {**labels, "release": release} if isinstance(release, str) and release else labels
+
+
+def _look(watch: Watch) -> None:
+    """Ask how the elements do, by one query an array; tell; let go of arrays that are over."""
+    for live in watch.live:
+        ask(watch, live)
+    tell(watch)
+    _close(watch)
+
+
+def _close(watch: Watch) -> None:
+    for live in list(watch.live):
+        # Until the receipts of what is DONE are to be seen here, or have been waited for.
+        if live.over and not any(watch.under_way(live, i) for i in live.submission.indices):
+            watch.book.ended(live.submission.name)
+            watch.live.remove(live)
+    _give_back(watch)
+
+
+def _give_back(watch: Watch) -> None:
+    """The slots that were kept free for elements that went again, once these have ended."""
+    most = watch.context.cluster.slots(watch.step)
+    if len(watch.live) == 1 and watch.live[0].at_once < most and watch.live[0].pending:
+        if any(watch.tries[i] for i in watch.missing()):
+            return
+        _throttle(watch, watch.live[0], most)
+
+
+def _cancel(watch: Watch, who: str) -> None:
+    """Obey the mark of `penstock cancel`: end the arrays, wait for their elements. Raises FailedError."""
+    cluster = watch.context.cluster
+    for live in watch.live:
+        patiently(watch, partial(cluster.cancel, live.array))
     begun = time.monotonic()
-    while True:
-        try:
-            answer = ask()
-        except TransientError as error:
-            if not watch.asked_in_vain:
-                watch.asked_in_vain = True
-                text = f"the cluster does not answer, asking on: {error}"
-                watch.context.emit("warning", watch.dataset, watch.step, text=text)
-            pause = watch.context.cluster.interval(time.monotonic() - begun)
-            watch.context.stop.wait(max(pause, error.after or 0.0))
-            continue
-        if watch.asked_in_vain:
-            watch.asked_in_vain = False
-            watch.context.emit("note", watch.dataset, watch.step, text="the cluster answers again")
-        return answer
+    if watch.live:
+        watch.note(f"cancelled {who}: waiting for {', '.join(a.array for a in watch.live)} to end")
+    while watch.live and time.monotonic() - begun < CANCEL_GRACE:
+        for live in list(watch.live):
+            ask(watch, live)
+            if live.over:
+                watch.book.ended(live.submission.name)
+                watch.live.remove(live)
+        if watch.live:
+            watch.context.stop.wait(cluster.interval(time.monotonic() - begun))
+    raise FailedError(f"{watch.step} was cancelled", where=watch.dataset, why=who, hint=GOES_ON)
 
 
-def _tell(watch: _Watch, statuses: Mapping[int, Status]) -> None:
-    context, dataset, step = watch.context, watch.dataset, watch.step
-    for index, status in statuses.items():
-        old = watch.statuses.get(index)
-        if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
-            data = {"state": status.state.value, "node": status.node, "reason": status.reason}
-            context.emit("element", dataset, step, index=index, **data)
-    watch.statuses.update(statuses)
-    files, size, failed = watch.progress.total(watch.run, step, watch.indices)
-    states = Counter(s.state.value for s in watch.statuses.values())
-    context.emit("progress", dataset, step, files=files, bytes=size, failed=failed, states=dict(states))
-
-
-def _outcome(watch: _Watch, index: int) -> dict[str, Any]:
-    """What an element wrote when it ended without a receipt; {} when it could not."""
-    try:
-        found = durable.read_json(watch.run.outcome(watch.step, index))
-    except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _may_run(watch: _Watch, index: int, tries: int) -> bool:
-    """
-    tries in this call | outcome file        | run (again)
-    none               | any                 | yes
-    more than retries  | any                 | no
-    else               | says retry is vain  | no
-    else               | of verify, damaged  | no: those files are copied again first
-    else               | says retry may help | yes
-    else               | none, exit status 6 | no: the target has no room for it
-    else               | none (was killed)   | yes
-    """
-    if tries == 0:
-        return True
-    outcome = _outcome(watch, index)
-    if watch.step == "verify" and outcome.get("failures"):
-        return False
-    if not outcome and _exit_status(watch, index) == NoSpaceError.exit_code:
-        return False
-    return tries <= watch.context.config.cluster.retries and bool(outcome.get("retry", True))
-
-
-def _exit_status(watch: _Watch, index: int) -> int:
-    """How an element ended that left no outcome (a full target has no room for one), as far as the
-    cluster tells."""
-    status = watch.statuses.get(index)
-    word, _, number = status.reason.partition(" ") if status else ("", "", "")
-    return int(number) if word == "exit" and number.isdecimal() else 1
-
-
-def _failure(watch: _Watch, missing: Sequence[int]) -> PenstockError:
-    lines: list[str] = []
-    codes: set[int] = set()
-    shown = 0
-    for index in missing:
-        outcome = _outcome(watch, index)
-        status = watch.statuses.get(index)
-        codes.add(int(outcome.get("exit_code") or _exit_status(watch, index)))
-        reason = (status.reason or status.state.value) if status else "not run"
-        node = f" on {status.node}" if status and status.node else ""
-        why = outcome.get("error") or ""
-        if not outcome and _exit_status(watch, index) == NoSpaceError.exit_code:
-            why = (
-                "the target has no space, inodes or quota left, not even for this element's own account of it"
+def _leave(watch: Watch) -> None:
+    for live in watch.live:
+        if watch.context.cluster.kind == "local":
+            watch.context.cluster.cancel(live.array)
+        else:
+            text = (
+                f"array {live.array} runs on; the same command goes on with it, "
+                f"`{watch.context.program} cancel {watch.dataset}` ends it"
             )
-        lines.append(f"element {index}{node}: {reason}" + (f": {why}" if why else ""))
-        if not outcome:
-            log = _log(watch, index)
-            lines += [f"  {line}" for line in _last_lines(log)]
-            lines.append(f"  its log: {log}")
-        named = outcome.get("failures", ())[: max(0, SHOWN - shown)]
-        shown += len(named)
-        lines += [f"  {path!r}: {cause}" for path, cause in named]
-        left = int(outcome.get("failed", 0)) - len(named)
-        if left > 0:
-            lines.append(f"  and {left} more, see {watch.run.outcome(watch.step, index)}")
-    hint = "what was done is kept; the same command goes on"
-    kind: type[PenstockError] = FailedError
-    if 6 in codes:
-        kind, hint = NoSpaceError, "make room (or raise the quota); the same command goes on"
-        lines += [free] if (free := _free(watch)) else []
-    elif codes == {5}:
-        kind, hint = SourceChangedError, "list the source again: `penstock list`, then the same command"
-    elif codes == {FindingsError.exit_code}:
-        kind = FindingsError
-        hint = (
-            "what could be proven is kept; lower `verify.source_checksum`, or have the source state checksums"
-        )
-    lines += [hint]
-    return kind(
-        f"{watch.step}: {units.counted(len(missing), 'element')} did not finish",
-        where=watch.dataset,
-        hint="\n  ".join(lines),
-    )
-
-
-def _free(watch: _Watch) -> str:
-    """What the target's file system says is free now; a quota may leave less."""
-    try:
-        found = facts(watch.run.folder)
-    except OSError:
-        return ""
-    inodes = "" if found.free_inodes is None else f" and {found.free_inodes:,} inodes"
-    return f"free now, without regard to quotas: {units.size(found.free_bytes)}{inodes}"
-
-
-def _log(watch: _Watch, index: int) -> Path:
-    """Where the last attempt of an element wrote, on either backend."""
-    arrays = [path for path in watch.run.logs.glob(f"{watch.step}-*_{index}.log") if path.is_file()]
-    newest = max(arrays, key=lambda path: path.stat().st_mtime, default=None)
-    return newest or watch.run.logs / f"{watch.step}-{index}.log"
-
-
-def _last_lines(log: Path, count: int = 3) -> list[str]:
-    """The end of what an element said, when it could leave nothing else."""
-    try:
-        with log.open("rb") as stream:
-            stream.seek(max(0, stream.seek(0, 2) - 2048))
-            return stream.read().decode(errors="replace").splitlines()[-count:]
-    except OSError:
-        return []
+            watch.context.emit("warning", watch.dataset, watch.step, text=text)

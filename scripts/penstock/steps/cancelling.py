@@ -2,28 +2,59 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import TYPE_CHECKING
 
+from penstock.cluster.opening import open_cluster
+from penstock.steps import cancel_mark
 from penstock.steps.arraybook import ArrayBook
+from penstock.steps.status import held_by
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cluster.port import Cluster
+    from penstock.core.layout import DatasetLayout
+    from penstock.steps.arraybook import Submission
     from penstock.steps.context import Context
 
 
 def run(context: Context, dataset: str) -> list[str]:
-    """Ids of the arrays that were told to end: of every run and audit of the dataset, not of the
-    last run alone. Takes no lock: the controller that holds it may be the one that hangs. Elements of the
-    local backend end with their controller and have no array to cancel."""
-    cluster, layout = context.cluster, context.layout(dataset)
+    """What was told to end, a line each: living arrays of every run and audit of the dataset, on
+    whichever backend they were submitted to, and the controller at work, which obeys a durable mark.
+    Takes no lock: the controller that holds it may be the one that hangs."""
+    layout = context.layout(dataset)
+    holder = held_by(layout)
+    # Before the arrays: a controller that sees them end must not submit them again.
+    cancel_mark.make(layout)
+    clusters = {context.cluster.kind: context.cluster}
     told = []
-    folders = (layout.runs, layout.state / "nodes", layout.state / "audits")
-    books = [book for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]
-    for book in books:
-        for submission in ArrayBook(book).open():
-            if submission.kind != cluster.kind:
-                continue
-            array = submission.array or cluster.find(submission.name)
-            if array:
-                cluster.cancel(array)
-                told.append(array)
+    for submission in _submissions(layout):
+        if submission.kind == "local":
+            continue  # its elements end with their controller
+        if submission.kind not in clusters:
+            config = dataclasses.replace(context.config.cluster, backend=submission.kind)
+            clusters[submission.kind] = open_cluster(config)
+        array = _living(clusters[submission.kind], submission)
+        if array:
+            clusters[submission.kind].cancel(array)
+            told.append(f"array {array} of {submission.step}")
+    if holder:
+        told.append(f"its controller, which stops as soon as it sees that ({holder})")
     return told
+
+
+def _submissions(layout: DatasetLayout) -> Iterator[Submission]:
+    """All that the books of the dataset hold for open."""
+    for folder in (layout.runs, layout.state / "nodes", layout.state / "audits"):
+        for book in sorted(folder.glob("*/arrays.jsonl")):
+            yield from ArrayBook(book).open()
+
+
+def _living(cluster: Cluster, submission: Submission) -> str | None:
+    """The array's id, where it has elements that have not ended."""
+    array = submission.array or cluster.find(submission.name)
+    if not array:
+        return None
+    states = cluster.states(array, submission.indices).values()
+    return None if all(status.state.ended for status in states) else array

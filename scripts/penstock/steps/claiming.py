@@ -13,6 +13,7 @@ not known (the local backend, an element run by hand) an element reads the shard
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING
 
@@ -42,6 +43,25 @@ def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Map
         return _claim(run.folder / "claims" / STEP / array, index, indices, lambda s: _writer(run, s) == host)
     except OSError as error:
         raise FailedError("a shard cannot be claimed", where=str(run.folder), why=str(error)) from error
+
+
+def shared_out(step: str, indices: Sequence[int]) -> bool:
+    """Whether the elements of such an array on nodes share its shards out among themselves."""
+    return step == STEP and len(indices) > 1
+
+
+def taken(run: RunLayout, array: str) -> dict[int, int]:
+    """Which element of an array took which shard, as {shard: element}."""
+    folder = run.folder / "claims" / STEP / array
+    found: dict[int, int] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            kind, _, element = name.partition("-")
+            if kind == "element" and element.isdecimal():
+                # Empty for the moment in which it is written: known at the next look.
+                with contextlib.suppress(OSError, ValueError):
+                    found[int((folder / name).read_bytes())] = int(element)
+    return found
 
 
 def _claim(folder: Path, index: int, indices: Sequence[int], own: Callable[[int], bool]) -> int:

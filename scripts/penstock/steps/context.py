@@ -66,6 +66,8 @@ class Context:
     stop: Stop = field(default_factory=Stop)
     run: str = ""
     """The run that the steps work on; "": the one that list made or met last."""
+    program: str = "penstock"
+    """How this program was called, up to the command: what hints for people begin with."""
 
     def dataset(self, name: str) -> DatasetConfig:
         try:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import to_json
 from penstock.core import runs
 from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.steps import receipts, runbook
+from penstock.steps import cancel_mark, receipts, runbook
 from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
@@ -57,6 +57,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     try:
         target.prepare(layout)
         with holding(context, dataset, "", STEP):
+            cancel_mark.clear(layout)
             receipt = _list(context, config, layout, sources)
     except BaseException:
         _undo(made)

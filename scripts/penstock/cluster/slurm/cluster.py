@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm import site
-from penstock.cluster.slurm.call import ask, call, problem, require
+from penstock.cluster.slurm.call import Answer, ask, call, problem, require
 from penstock.cluster.slurm.states import (
     PASSING,
     SACCT_FIELDS,
@@ -70,9 +70,7 @@ class SlurmCluster:
         submit again. Raises FailedError with SLURM's own words when it was refused, and when the
         cluster dropped the core-spec (the array is then cancelled)."""
         options = self._config.of(spec.step)
-        command = array_arguments(
-            spec.name, spec.indices, options.max_elements, options, spec.logs, spec.step
-        )
+        command = array_arguments(spec, spec.at_once or options.max_elements, options)
         if max(spec.indices) >= self.max_array():
             raise FailedError(
                 f"an element's index {max(spec.indices)} is too large for this cluster",
@@ -181,9 +179,14 @@ class SlurmCluster:
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         job = array if indices is None else f"{array}_[{compressed(indices)}]"
         answer = call("scancel", job)
-        gone = ("Invalid job id", "already completing or completed", "already finished")
-        if answer.code != 0 and not any(words in answer.words for words in gone):
+        if answer.code != 0 and not _gone(answer):
             raise problem("scancel", answer)
+
+    def throttle(self, array: str, at_once: int) -> None:
+        answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
+        # Of an array whose elements have all started, or ended, there is nothing to hold back.
+        if answer.code != 0 and not _gone(answer):
+            raise problem("scontrol update", answer)
 
     def interval(self, waited: float) -> float:
         return min(1.0 + waited / 10.0, max(self._config.poll, min(30.0, waited / 60.0)))
@@ -207,3 +210,8 @@ class SlurmCluster:
         if self._facts is None:
             self._facts = site.facts()
         return self._facts
+
+
+def _gone(answer: Answer) -> bool:
+    gone = ("Invalid job id", "already completing or completed", "already finished")
+    return any(words in answer.words for words in gone)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
+    from penstock.cluster.port import ArraySpec
     from penstock.config.model import JobOptions
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -64,22 +65,22 @@ def job_arguments(options: JobOptions) -> list[str]:
     return arguments
 
 
-def array_arguments(
-    name: str, indices: Sequence[int], at_once: int, options: JobOptions, logs: Path, step: str
-) -> list[str]:
+def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
     """The whole of sbatch's arguments for one array."""
     lead = LEAD if options.time is None else max(1, min(LEAD, options.time // 4))
+    labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
     return [
         "sbatch",
         "--parsable",
-        f"--job-name={validated('name', name)}",
-        f"--array={compressed(indices)}%{at_once}",
+        f"--job-name={validated('name', spec.name)}",
+        f"--comment={' '.join(['penstock', *labels])}",
+        f"--array={compressed(spec.indices)}%{at_once}",
         "--requeue",
         f"--signal=B:TERM@{lead}",
         "--export=ALL",
         "--open-mode=append",
         "--input=/dev/null",
-        f"--output={pattern(logs)}/{validated('name', step)}-%A_%a.log",
+        f"--output={pattern(spec.logs)}/{validated('name', spec.step)}-%A_%a.log",
         "--chdir=/",
         *job_arguments(options),
     ]

@@ -1,0 +1,94 @@
+"""The durable mark of `penstock cancel`, which the controller of a dataset obeys.
+
+    <state>/cancelled.json      {nonce, at, user, host}: the last cancel
+
+A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach
+its process, which may be a job on another node. A mark concerns the work that was under way: the
+next `list` removes it, and a step that a person calls alone passes it over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import pwd
+import secrets
+import socket
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import FailedError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+
+INVOCATION = "PENSTOCK_INVOCATION"
+"""In the environment of all steps of one run of the workflow."""
+LATER_STEPS = frozenset({"plan", "copy", "permissions", "verify", "publish"})
+"""In a workflow these follow a list, so that a mark which they find was made since then."""
+
+
+def path(layout: DatasetLayout) -> Path:
+    """Where a dataset's mark lies."""
+    return layout.state / "cancelled.json"
+
+
+def make(layout: DatasetLayout) -> None:
+    """Mark what is under way as cancelled, durably. Raises FailedError when that cannot be written;
+    a dataset that nobody ever staged needs no mark."""
+    if not layout.state.is_dir():
+        return
+    try:
+        user = pwd.getpwuid(os.geteuid()).pw_name
+    except KeyError:
+        user = f"uid {os.geteuid()}"
+    mark = {"nonce": secrets.token_hex(8), "at": time.time(), "user": user, "host": socket.gethostname()}
+    try:
+        durable.write_json(path(layout), mark)
+    except OSError as error:
+        raise FailedError(
+            "the mark that stops a running controller cannot be written",
+            where=str(path(layout)),
+            why=error.strerror or "",
+            hint="cancel as the account that stages the dataset",
+        ) from error
+
+
+def clear(layout: DatasetLayout) -> None:
+    """A new run was asked for: what was cancelled before is over."""
+    with contextlib.suppress(FileNotFoundError):
+        path(layout).unlink()
+
+
+def _read(layout: DatasetLayout) -> dict[str, Any]:
+    try:
+        found = durable.read_json(path(layout))
+    except (OSError, ValueError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+@dataclass(frozen=True)
+class CancelMark:
+    """A dataset's mark as one step sees it."""
+
+    layout: DatasetLayout
+    before: str
+    """The mark that was there when the step began and does not concern it, or ""."""
+
+    @classmethod
+    def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
+        follows = step in LATER_STEPS and INVOCATION in os.environ
+        return cls(layout, "" if follows else str(_read(layout).get("nonce", "")))
+
+    def said(self) -> str:
+        """`by alice on login1 at 15:04:05`, when the step is cancelled; else ""."""
+        mark = _read(self.layout)
+        if not mark.get("nonce") or mark["nonce"] == self.before:
+            return ""
+        clock = time.strftime("%H:%M:%S", time.localtime(float(mark.get("at", 0))))
+        return f"by {mark.get('user', '?')} on {mark.get('host', '?')} at {clock}"

@@ -1,0 +1,207 @@
+"""How elements ended: whether they may go again, and the error of a step whose elements did not finish."""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.port import State
+from penstock.errors import FailedError, FindingsError, NoSpaceError, SourceChangedError
+from penstock.storage import durable
+from penstock.storage.facts import facts
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import Status
+    from penstock.core.layout import RunLayout
+    from penstock.errors import PenstockError
+
+SHOWN = 20
+"""Failed files that an error message names; all of them are in the outcome files."""
+GOES_ON = "what was done is kept; the same command goes on"
+
+
+@dataclass
+class Ends:
+    """What is known of a step's elements that ended without a receipt."""
+
+    run: RunLayout
+    step: str
+    retries: int
+    statuses: Mapping[int, Status]
+    """The last status of each element."""
+
+    def outcome(self, index: int) -> dict[str, Any]:
+        """What an element wrote when it ended without a receipt; {} when it could not."""
+        path = self.run.outcome(self.step, index)
+        for last in (False, True):
+            try:
+                found = durable.read_json(path)
+            except FileNotFoundError:
+                if not last:
+                    _look_anew(path.parent)
+            except (OSError, ValueError):
+                return {}
+            else:
+                return found if isinstance(found, dict) else {}
+        return {}
+
+    def planned(self, index: int) -> bool:
+        """Whether it stopped tidily before the end of its time and had made progress: no failure."""
+        status = self.statuses.get(index)
+        if status is not None and status.state is State.CANCELLED:
+            return False
+        outcome = self.outcome(index)
+        return outcome.get("stopped") == "time" and bool(outcome.get("progress"))
+
+    def may_run(self, index: int, tries: int) -> bool:
+        """
+        tries in this call | how it ended           | run (again)
+        none               | any                    | yes
+        any                | cancelled by a person  | no: nobody asked for it
+        any                | its time, progress     | yes: that is no failure
+        more than retries  | any other              | no
+        else               | says retry is vain     | no
+        else               | of verify, damaged     | no: those files are copied again first
+        else               | says retry may help    | yes
+        else               | no outcome, exit 6     | no: the target has no room for it
+        else               | no outcome (killed)    | yes
+        """
+        if tries == 0:
+            return True
+        status = self.statuses.get(index)
+        if status is not None and status.state is State.CANCELLED:
+            return False
+        if self.planned(index):
+            return True
+        outcome = self.outcome(index)
+        if self.step == "verify" and outcome.get("failures"):
+            return False
+        if not outcome and self.exit_status(index) == NoSpaceError.exit_code:
+            return False
+        return tries <= self.retries and bool(outcome.get("retry", True))
+
+    def exit_status(self, index: int) -> int:
+        """How an element ended that left no outcome (a full target has no room for one), as far as the
+        cluster tells."""
+        status = self.statuses.get(index)
+        word, _, number = status.reason.partition(" ") if status else ("", "", "")
+        return int(number) if word == "exit" and number.isdecimal() else 1
+
+    def again(self, indices: Iterable[int]) -> str:
+        """The line that says which elements go again, and why."""
+        kinds = Counter(self._kind(index) for index in indices)
+        number = sum(kinds.values())
+        if len(kinds) == 1:
+            (kind,) = kinds
+            text = units.counted(number, f"{kind} element")
+        else:
+            text = units.counted(number, "element") + f" ({', '.join(f'{n} {k}' for k, n in kinds.items())})"
+        return f"{text} {'is' if number == 1 else 'are'} submitted again"
+
+    def _kind(self, index: int) -> str:
+        if self.planned(index):
+            return "stopped"
+        status = self.statuses.get(index)
+        return status.state.value if status and status.state in (State.LOST, State.CANCELLED) else "failed"
+
+    def failure(self, missing: Sequence[int]) -> PenstockError:
+        """The error for these elements: SourceChangedError, NoSpaceError or FindingsError where that
+        is what kept them, else FailedError. It names elements, nodes, reasons, files and logs."""
+        lines: list[str] = []
+        codes: set[int] = set()
+        shown = 0
+        for index in missing:
+            outcome = self.outcome(index)
+            codes.add(int(outcome.get("exit_code") or self.exit_status(index)))
+            lines.append(self._line(index, outcome))
+            if not outcome and not self._cancelled(index):
+                log = self._log(index)
+                lines += [f"  {line}" for line in _last_lines(log)]
+                lines.append(f"  its log: {log}")
+            named = outcome.get("failures", ())[: max(0, SHOWN - shown)]
+            shown += len(named)
+            lines += [f"  {path!r}: {cause}" for path, cause in named]
+            left = int(outcome.get("failed", 0)) - len(named)
+            if left > 0:
+                lines.append(f"  and {left} more, see {self.run.outcome(self.step, index)}")
+        number = units.counted(len(missing), "element")
+        what, hint = f"{number} did not finish", GOES_ON
+        kind: type[PenstockError] = FailedError
+        if all(map(self._cancelled, missing)):
+            what = f"{number} {'was' if len(missing) == 1 else 'were'} cancelled"
+            hint = f"somebody ended them (scancel), so they are not submitted again unasked; {GOES_ON}"
+        elif 6 in codes:
+            kind, hint = NoSpaceError, "make room (or raise the quota); the same command goes on"
+            lines += [free] if (free := self._free()) else []
+        elif codes == {5}:
+            kind, hint = SourceChangedError, "list the source again: `penstock list`, then the same command"
+        elif codes == {FindingsError.exit_code}:
+            kind = FindingsError
+            hint = (
+                "what could be proven is kept; lower `verify.source_checksum`, or have the source state "
+                "checksums"
+            )
+        elif any(self.outcome(index).get("stopped") == "time" for index in missing):
+            hint = (
+                "an element that ends with its time must finish something before: raise cluster.time, or "
+                f"lower plan.shard_bytes and plan.shard_files; {GOES_ON}"
+            )
+        return kind(f"{self.step}: {what}", hint="\n  ".join([*lines, hint]))
+
+    def _cancelled(self, index: int) -> bool:
+        status = self.statuses.get(index)
+        return status is not None and status.state is State.CANCELLED
+
+    def _line(self, index: int, outcome: Mapping[str, Any]) -> str:
+        status = self.statuses.get(index)
+        node = f" on {status.node}" if status and status.node else ""
+        reason = (status.reason or status.state.value) if status else "not run"
+        why = outcome.get("error") or ""
+        if self._cancelled(index):
+            reason, why = "cancelled", ""
+        elif outcome.get("stopped") == "time":
+            reason, why = "its time ended before it had finished anything", ""
+        elif not outcome and self.exit_status(index) == NoSpaceError.exit_code:
+            why = (
+                "the target has no space, inodes or quota left, not even for this element's own account of it"
+            )
+        return f"element {index}{node}: {reason}" + (f": {why}" if why else "")
+
+    def _free(self) -> str:
+        """What the target's file system says is free now; a quota may leave less."""
+        try:
+            found = facts(self.run.folder)
+        except OSError:
+            return ""
+        inodes = "" if found.free_inodes is None else f" and {found.free_inodes:,} inodes"
+        return f"free now, without regard to quotas: {units.size(found.free_bytes)}{inodes}"
+
+    def _log(self, index: int) -> Path:
+        """Where the last attempt of an element wrote, on either backend."""
+        arrays = [path for path in self.run.logs.glob(f"{self.step}-*_{index}.log") if path.is_file()]
+        newest = max(arrays, key=lambda path: path.stat().st_mtime, default=None)
+        return newest or self.run.logs / f"{self.step}-{index}.log"
+
+
+def _look_anew(folder: Path) -> None:
+    """A network file system may remember that a file was not there: listing its folder makes it ask."""
+    try:
+        os.listdir(folder)
+    except OSError:
+        return
+
+
+def _last_lines(log: Path, count: int = 3) -> list[str]:
+    """The end of what an element said, when it could leave nothing else."""
+    try:
+        with log.open("rb") as stream:
+            stream.seek(max(0, stream.seek(0, 2) - 2048))
+            return stream.read().decode(errors="replace").splitlines()[-count:]
+    except OSError:
+        return []

@@ -1,0 +1,137 @@
+"""What a step that waits for its arrays reports, beside counts and bytes.
+
+At once: elements that the cluster started again, with the reason; elements that somebody holds; at
+the first look and then once in EVERY seconds, while nothing moves: what it waits for, in the
+cluster's own words, with the start that the cluster expects.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter, defaultdict
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import State
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping, Sequence
+
+    from penstock.cluster.port import Status
+
+FIRST = 10.0
+"""Seconds without anything that runs or moves before the first line."""
+EVERY = 60.0
+"""Seconds between two lines while nothing moves; also until running elements count as stalled."""
+NAMED = 5
+
+
+@dataclass(frozen=True)
+class Element:
+    """One element of a live array."""
+
+    array: str
+    index: int
+    status: Status
+
+
+@dataclass
+class WaitReport:
+    """Fed with every look at the arrays; `look` returns the lines to be shown now."""
+
+    _moved: object = None
+    _moved_at: float = 0.0
+    _said_at: float = float("-inf")
+    _held: set[tuple[str, int]] = field(default_factory=set)
+
+    def look(self, now: float, elements: Sequence[Element], moved: object) -> list[str]:
+        """`moved` is anything that changes when work was done (counts of files and bytes)."""
+        states = tuple(sorted((e.array, e.index, e.status.state.value) for e in elements))
+        if (moved, states) != self._moved:
+            self._moved, self._moved_at = (moved, states), now
+        lines = [*_requeued(elements), *self._newly_held(elements, now)]
+        waiting = [e for e in elements if not e.status.state.ended]
+        runs = any(e.status.state is State.RUNNING for e in waiting)
+        still = now - self._moved_at
+        if waiting and still >= (EVERY if runs else FIRST) and now - self._said_at >= EVERY:
+            self._said_at = now
+            lines.append(f"nothing has moved for {units.duration(still)}: {_waits(waiting)}")
+        return lines
+
+    def _newly_held(self, elements: Iterable[Element], now: float) -> list[str]:
+        held = [e for e in elements if e.status.held]
+        new = [e for e in held if (e.array, e.index) not in self._held]
+        self._held = {(e.array, e.index) for e in held}
+        if new:
+            self._said_at = now
+        return [_held(new)] if new else []
+
+
+def _requeued(elements: Iterable[Element]) -> list[str]:
+    causes: dict[str, list[int]] = defaultdict(list)
+    for e in elements:
+        if e.status.requeued:
+            causes[e.status.requeued].append(e.index)
+    return [
+        f"{_named(indices)} {_verb(indices, 'was', 'were')} {cause}: the cluster starts "
+        f"{_verb(indices, 'it', 'them')} again by itself"
+        for cause, indices in causes.items()
+    ]
+
+
+def _waits(waiting: Sequence[Element]) -> str:
+    pending = [e for e in waiting if e.status.state is State.PENDING and not e.status.held]
+    held = [e for e in waiting if e.status.held]
+    running = [e for e in waiting if e.status.state is State.RUNNING]
+    parts = []
+    if pending:
+        reasons = Counter(e.status.reason or "no reason given" for e in pending)
+        why = ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common(NAMED))
+        parts.append(f"{units.counted(len(pending), 'element')} in the queue: {why}{_start(pending)}")
+    if held:
+        parts.append(_held(held))
+    if running:
+        nodes = sorted({e.status.node for e in running if e.status.node})
+        more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+        where = f" on {', '.join(nodes[:NAMED])}{more}" if nodes else ""
+        parts.append(
+            f"{units.counted(len(running), 'element')}{where} "
+            f"{_verb(running, 'runs', 'run')} without finishing anything"
+        )
+    return "; ".join(parts)
+
+
+def _start(pending: Iterable[Element]) -> str:
+    expected = min((e.status.expected for e in pending if e.status.expected), default=0.0)
+    if not expected:
+        return ", no start is foreseen yet"
+    form = "%H:%M:%S" if abs(expected - time.time()) < 20 * 3600 else "%Y-%m-%d %H:%M"
+    return f", the first is expected to start at {time.strftime(form, time.localtime(expected))}"
+
+
+def _held(held: Sequence[Element]) -> str:
+    reasons = sorted({e.status.reason or "held" for e in held})
+    jobs = " ".join(f"{e.array}_{e.index}" for e in held[:NAMED])
+    more = " ..." if len(held) > NAMED else ""
+    return (
+        f"{_named([e.index for e in held])} {_verb(held, 'is', 'are')} held ({', '.join(reasons)}): "
+        f"`scontrol release {jobs}{more}` lets {_verb(held, 'it', 'them')} go on"
+    )
+
+
+def _named(indices: Sequence[int]) -> str:
+    if len(indices) == 1:
+        return f"element {indices[0]}"
+    shown = ", ".join(map(str, sorted(indices)[:NAMED]))
+    more = ", ..." if len(indices) > NAMED else ""
+    return f"{units.counted(len(indices), 'element')} ({shown}{more})"
+
+
+def _verb(things: Sequence[object], one: str, many: str) -> str:
+    return one if len(things) == 1 else many
+
+
+def states(statuses: Mapping[int, Status]) -> dict[str, int]:
+    """How many elements are in which state, for the display."""
+    return dict(Counter("held" if s.held else s.state.value for s in statuses.values()))

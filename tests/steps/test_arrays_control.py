@@ -1,0 +1,220 @@
+"""What a step does while its arrays live: elements that go again, cancels, slots, what it says."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage
+from tests.support.staging_runs import events_of
+
+from penstock.cluster.port import State, Status
+from penstock.errors import FailedError
+from penstock.steps import array_watch, cancel_mark
+from penstock.steps.arraybook import ArrayBook, Submission
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+PROGRAM = "penstock --config my.yaml --backend slurm"
+
+
+def stage(tmp_path: Path, how: Callable[[Stage, int, int], State], **cluster: object) -> Stage:
+    box: list[Stage] = []
+    box.append(Stage(tmp_path, lambda index, tries: how(box[0], index, tries), **cluster))
+    box[0].context.program = PROGRAM
+    box[0].context.layout("data").state.mkdir(parents=True)
+    return box[0]
+
+
+def arrays(one: Stage) -> list[list[int]]:
+    return [list(spec.indices) for spec in one.cluster.arrays.values()]
+
+
+def first_fails(one: Stage, index: int, tries: int) -> State:
+    if index == 0 and tries == 1:
+        return FAILED
+    one.receipt(index)
+    return DONE
+
+
+class TestGoingAgain:
+    def test_a_failed_element_goes_again_while_others_of_its_array_run(self, tmp_path: Path) -> None:
+        lasts = lambda index, tries: 2 if index == 0 and tries == 1 else 6 + 4 * index  # noqa: E731
+        one = stage(tmp_path, first_fails, lasts=lasts, slot_count=4)
+        alive: list[int] = []
+        submit = one.cluster.submit
+
+        def submitting(spec: object) -> str:
+            ended = one.cluster.ended.get("1", {})
+            alive.append(8 - len(ended))
+            return submit(spec)  # type: ignore[arg-type]
+
+        one.cluster.submit = submitting  # type: ignore[method-assign, assignment]
+        one.go(range(8))
+        assert arrays(one) == [list(range(8)), [0]]
+        assert alive == [8, 6], "the second array went as soon as a slot was free"
+        assert ArrayBook(one.run.arrays).open() == []
+
+    def test_all_arrays_of_a_step_keep_within_the_slots(self, tmp_path: Path) -> None:
+        lasts = lambda index, tries: 2 if index == 0 and tries == 1 else 3 + 3 * index  # noqa: E731
+        one = stage(tmp_path, first_fails, lasts=lasts, slot_count=2)
+        most = 0
+
+        def look() -> None:
+            nonlocal most
+            cluster = one.cluster
+            running = sum(
+                cluster.waits(array, index).state is State.RUNNING
+                for array, spec in cluster.arrays.items()
+                for index in spec.indices
+                if array in cluster.ended and index not in cluster.ended[array]
+            )
+            most = max(most, running)
+
+        one.cluster.on_query = look
+        one.go(range(6))
+        assert most == 2
+        assert arrays(one) == [list(range(6)), [0]]
+        assert one.cluster.throttles == [("1", 1), ("1", 2)], "a slot kept free for it, and given back"
+
+    def test_with_one_slot_it_goes_when_its_array_has_no_more_to_start(self, tmp_path: Path) -> None:
+        one = stage(tmp_path, first_fails, lasts=lambda index, _: 2 + 2 * index, slot_count=1)
+        one.go(range(3))
+        assert arrays(one) == [[0, 1, 2], [0]]
+        assert one.cluster.throttles == []
+
+    @pytest.mark.parametrize(
+        ("kinds", "text"),
+        [
+            ([FAILED], "1 failed element is submitted again"),
+            ([LOST, LOST], "2 lost elements are submitted again"),
+            ([FAILED, LOST], "2 elements (1 failed, 1 lost) are submitted again"),
+        ],
+    )
+    def test_the_words(self, tmp_path: Path, kinds: list[State], text: str) -> None:
+        def how(one: Stage, index: int, tries: int) -> State:
+            if tries == 1:
+                return kinds[index]
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how)
+        one.go(range(len(kinds)))
+        assert text in one.texts("note")
+
+
+class TestTimeSlots:
+    def test_a_tidy_stop_with_progress_uses_up_no_retry(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, tries: int) -> State:
+            if tries < 6:
+                one.outcome(index, exit_code=143, stopped="time", progress=True, retry=True)
+                return FAILED
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how, reason="exit 143")
+        one.retries(0)
+        one.go([0])
+        assert len(arrays(one)) == 6
+        assert "1 stopped element is submitted again" in one.texts("note")
+        shown = [dict(e.data) for e in events_of(one.context) if e.kind == "element"]
+        assert not any("143" in str(data["reason"]) for data in shown if data["state"] == "stopped")
+        assert {data["state"] for data in shown} == {"running", "stopped", "done"}
+
+    def test_without_progress_it_is_a_failure_that_says_what_to_change(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, _: int) -> State:
+            one.outcome(index, exit_code=143, stopped="time", progress=False, retry=True)
+            return FAILED
+
+        one = stage(tmp_path, how, reason="exit 143")
+        one.retries(1)
+        with pytest.raises(FailedError) as failed:
+            one.go([0])
+        assert len(arrays(one)) == 2
+        assert "its time ended before it had finished anything" in str(failed.value)
+        assert "cluster.time" in str(failed.value)
+
+
+class TestCancel:
+    def test_the_mark_of_cancel_stops_the_controller(self, tmp_path: Path) -> None:
+        one = stage(tmp_path, first_fails, lasts=lambda _i, _t: 1000)
+        queries = 0
+
+        def cancelled_meanwhile() -> None:
+            nonlocal queries
+            queries += 1
+            if queries == 3:
+                cancel_mark.make(one.context.layout("data"))
+
+        one.cluster.on_query = cancelled_meanwhile
+        with pytest.raises(FailedError) as failed:
+            one.go([0, 1])
+        assert failed.value.exit_code == 1
+        assert str(failed.value).startswith("copy was cancelled [data]: by ")
+        assert "the same command goes on" in str(failed.value)
+        assert one.cluster.cancelled == ["1"]
+        assert arrays(one) == [[0, 1]], "nothing is submitted again"
+        assert ArrayBook(one.run.arrays).open() == []
+        assert not one.texts("warning"), "nothing runs on"
+
+    def test_a_later_call_goes_on(self, tmp_path: Path) -> None:
+        one = stage(tmp_path, first_fails)
+        cancel_mark.make(one.context.layout("data"))
+        one.go([1])
+        assert one.has(1)
+
+    def test_later_steps_of_the_cancelled_workflow_do_not_begin(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        monkeypatch.setenv(cancel_mark.INVOCATION, "1")
+        one = stage(tmp_path, first_fails)
+        cancel_mark.make(one.context.layout("data"))
+        with pytest.raises(FailedError, match="copy was cancelled"):
+            one.go([1])
+        assert not one.cluster.arrays
+        cancel_mark.clear(one.context.layout("data"))
+        one.go([1])
+
+    def test_what_a_person_cancelled_is_not_submitted_again(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, _: int) -> State:
+            if index == 1:
+                return State.CANCELLED
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how, reason="CANCELLED")
+        with pytest.raises(FailedError) as failed:
+            one.go([0, 1])
+        assert arrays(one) == [[0, 1]]
+        text = str(failed.value)
+        assert text.startswith("copy: 1 element was cancelled [data]\n")
+        assert "scancel" in text
+        assert "fail" not in text
+
+    def test_met_again_and_left_are_said_with_the_command_as_it_was_called(self, tmp_path: Path) -> None:
+        one = stage(tmp_path, first_fails, lasts=lambda _i, _t: 4)
+        one.cluster.on_query = lambda: one.context.stop.set(2)
+        with pytest.raises(BaseException, match="SIGINT"):
+            one.go([1, 2])
+        (left,) = one.texts("warning")
+        assert f"`{PROGRAM} cancel data` ends it" in left
+        one.context.stop.event.clear()
+        one.cluster.on_query = lambda: None
+        one.go([1, 2])
+        assert any(t.startswith("array 1 lives and is met again: 2 of 2 elements") for t in one.texts("note"))
+
+
+class TestVerify:
+    def test_a_shard_that_an_element_may_yet_take_is_not_submitted_again(self, tmp_path: Path) -> None:
+        """Elements of verify share the shards out: element 0 took shard 2, and failed."""
+        one = stage(tmp_path, first_fails, queries_until_end=3)
+        submission = Submission("x", "verify", "slurm", (0, 1, 2), "1")
+        statuses = {0: Status(FAILED), 1: Status(State.RUNNING), 2: Status(State.PENDING)}
+        live = array_watch.Live(submission, "1", 2, statuses, taken={2: 0, 0: 1})
+        watch = array_watch.watch_of(one.context, "data", one.run, "verify", lambda _: False, (0, 1, 2))
+        watch.live.append(live)
+        assert watch.missing() == [2]
+        live.statuses = dict.fromkeys((0, 1, 2), Status(FAILED, "exit 1"))
+        assert watch.missing() == [0, 1, 2]

@@ -1,0 +1,79 @@
+"""`penstock cancel`: it finds the arrays by their book, whatever backend the configuration names."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import tree
+
+from penstock.cli.main import main
+from penstock.core.layout import DatasetLayout
+from penstock.steps import cancel_mark
+from penstock.steps.arraybook import ArrayBook
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+# As strict as the real ones: squeue refuses a job that it does not know.
+SQUEUE = """\
+#!/bin/sh
+case " $* " in
+*" -j 7 "*) echo "7|0|COMPLETED|0:0|0|N/A|1795263274|1795263275|n1|None|" ;;
+*" -j 8 "*) echo "8|0|RUNNING|0:0|0|N/A|1795263274|NONE|n2|None|" ;;
+*) echo "slurm_load_jobs error: Invalid job id specified" >&2; exit 1 ;;
+esac
+"""
+SCANCEL = """\
+#!/bin/sh
+echo "$*" >> @LOG@
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
+    """A dataset with an array that ended long ago (7) and one that runs (8); local is configured."""
+    tree(tmp_path / "source", {"a": b"1"})
+    (tmp_path / "my.yaml").write_text(
+        json.dumps({"target": {"root": "target"}, "datasets": {"d": {"source": str(tmp_path / "source")}}})
+    )
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name, text in (("squeue", SQUEUE), ("scancel", SCANCEL.replace("@LOG@", str(tmp_path / "ended")))):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    layout = DatasetLayout(tmp_path / "target", "d")
+    folder = layout.run("0123456789abcdef").folder
+    folder.mkdir(parents=True)
+    book = ArrayBook(folder / "arrays.jsonl")
+    for array in ("7", "8"):
+        book.intend(f"name-{array}", "copy", "slurm", [0])
+        book.submitted(f"name-{array}", array)
+    return layout
+
+
+def test_it_ends_what_lives_without_being_told_the_backend(
+    layout: DatasetLayout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["--config", "my.yaml", "cancel", "d"]) == 0
+    assert capsys.readouterr().out == "d: array 8 of copy\n"
+    assert (tmp_path / "ended").read_text() == "8\n"
+    mark = cancel_mark.CancelMark(layout, before="")
+    assert mark.said().startswith("by ")
+
+
+def test_nothing_runs(tmp_path: Path, layout: DatasetLayout, capsys: pytest.CaptureFixture[str]) -> None:
+    ArrayBook(layout.run("0123456789abcdef").arrays).ended("name-8")
+    assert main(["--config", "my.yaml", "cancel", "d"]) == 0
+    assert capsys.readouterr().out == "d: nothing runs\n"
+    assert not (tmp_path / "ended").exists()
+
+
+def test_a_later_list_forgets_the_cancel(layout: DatasetLayout) -> None:
+    assert main(["--config", "my.yaml", "cancel", "d"]) == 0
+    assert cancel_mark.path(layout).exists()
+    assert main(["--config", "my.yaml", "list", "d"]) == 0
+    assert not cancel_mark.path(layout).exists()

@@ -1,0 +1,162 @@
+"""A cluster whose elements end as a test's script says, and a run's folder to use it in."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
+
+from tests.support.staging_runs import context_for, events_of
+
+from penstock.cluster.port import State, Status
+from penstock.config.model import ClusterConfig
+from penstock.core.layout import RunLayout
+from penstock.errors import TransientError
+from penstock.steps import receipts
+from penstock.steps.arrays import run_array
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import ArraySpec
+    from penstock.steps.context import Context
+
+DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
+
+
+@dataclass
+class ScriptedCluster:
+    """A faithful cluster whose elements end as they are told to, one query after another.
+
+    `script(index, try)` says how an element ends, and may leave a receipt or an outcome. Tries of
+    an index are counted over all arrays. An index in two live arrays at once is an error here.
+    """
+
+    script: Callable[[int, int], State]
+    kind: str = "slurm"
+    most: int = 1000
+    reason: str = "so"
+    silent: int = 0
+    """So many queries fail before one is answered."""
+    queries_until_end: int = 2
+    arrays: dict[str, ArraySpec] = field(default_factory=dict)
+    ended: dict[str, dict[int, Status]] = field(default_factory=dict)
+    tries: dict[int, int] = field(default_factory=dict)
+    asked: dict[str, int] = field(default_factory=dict)
+    cancelled: list[str] = field(default_factory=list)
+    started: dict[str, set[int]] = field(default_factory=dict)
+    throttles: list[tuple[str, int]] = field(default_factory=list)
+    lasts: Callable[[int, int], int] | None = None
+    """So many queries of its array until an element (index, try) has ended; None: `queries_until_end`,
+    all of them at once."""
+    slot_count: int = 2
+    on_query: Callable[[], None] = lambda: None
+
+    def check(self, steps: Sequence[str]) -> Sequence[str]:
+        return ()
+
+    def slots(self, step: str) -> int:
+        return self.slot_count
+
+    def max_array(self) -> int:
+        return self.most
+
+    def submit(self, spec: ArraySpec) -> str:
+        live = {i for a, s in self.arrays.items() for i in s.indices if i not in self.ended.get(a, {})}
+        assert not live & set(spec.indices), "one index in two live arrays"
+        assert len(spec.indices) <= self.most
+        array = str(len(self.arrays) + 1)
+        self.arrays[array] = spec
+        return array
+
+    def find(self, name: str) -> str | None:
+        found = (a for a, s in self.arrays.items() if s.name == name)
+        return next((a for a in found if len(self.ended.get(a, {})) < len(self.arrays[a].indices)), None)
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        self.on_query()
+        if self.silent:
+            self.silent -= 1
+            raise TransientError("slurmctld does not answer")
+        if array not in self.arrays:
+            return {i: Status(LOST) for i in indices}
+        asked = self.asked[array] = self.asked.get(array, 0) + 1
+        ended = self.ended.setdefault(array, {})
+        for index in self.arrays[array].indices:
+            count = self.tries.get(index, 0) + 1
+            if index in ended or asked < (self.lasts(index, count) if self.lasts else self.queries_until_end):
+                continue
+            self.tries[index] = count
+            ended[index] = Status(self.script(index, count), self.reason, f"n{index}")
+        return {i: ended.get(i, self.waits(array, i)) for i in indices}
+
+    def waits(self, array: str, index: int) -> Status:
+        """Of the elements that have not ended as many run as may; what runs is not stopped."""
+        lowered = [n for a, n in self.throttles if a == array]
+        at_once = lowered[-1] if lowered else self.arrays[array].at_once or self.slot_count
+        alive = [i for i in self.arrays[array].indices if i not in self.ended[array]]
+        started = self.started.setdefault(array, set())
+        running = [i for i in alive if i in started]
+        started.update([i for i in alive if i not in started][: max(0, at_once - len(running))])
+        if index in started:
+            return Status(RUNNING, node=f"n{index}")
+        return Status(State.PENDING, "JobArrayTaskLimit")
+
+    def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
+        self.cancelled.append(array)
+        ended = self.ended.setdefault(array, {})
+        for index in self.arrays[array].indices:
+            ended.setdefault(index, Status(State.CANCELLED, "CANCELLED", f"n{index}"))
+
+    def throttle(self, array: str, at_once: int) -> None:
+        self.throttles.append((array, at_once))
+
+    def interval(self, waited: float) -> float:
+        return 0.001
+
+    def holder_ended(self, job: str) -> bool:
+        return False
+
+
+class Stage:
+    """A run's folder, a cluster that follows `how`, and receipts that count when they are there."""
+
+    def __init__(self, tmp_path: Path, how: Callable[[int, int], State], **cluster: Any) -> None:
+        self.run = RunLayout(tmp_path / "runs" / "0123456789abcdef")
+        self.run.folder.mkdir(parents=True)
+        self.cluster = ScriptedCluster(how, **cluster)
+        self.context: Context = context_for(tmp_path, "/nowhere")
+        self.context.cluster = self.cluster
+
+    def retries(self, count: int) -> None:
+        self.context.config = replace(self.context.config, cluster=ClusterConfig(retries=count))
+
+    def receipt(self, index: int) -> None:
+        receipts.write(self.run.receipt("copy", index), {"files": 1, "bytes": 10})
+
+    def outcome(self, index: int, **what: Any) -> None:
+        receipts.write(self.run.outcome("copy", index), what)
+
+    def has(self, index: int) -> bool:
+        return self.run.receipt("copy", index).exists()
+
+    def go(self, indices: Sequence[int]) -> Mapping[int, Status]:
+        return run_array(self.context, "data", self.run, "copy", indices, self.has)
+
+    def texts(self, kind: str) -> list[str]:
+        return [e.data["text"] for e in events_of(self.context) if e.kind == kind]
+
+
+def good(stage: list[Stage]) -> Callable[[int, int], State]:
+    def how(index: int, _: int) -> State:
+        stage[0].receipt(index)
+        return DONE
+
+    return how
+
+
+def staged(tmp_path: Path, **cluster: Any) -> Stage:
+    """Every element does its work at once."""
+    box: list[Stage] = []
+    box.append(Stage(tmp_path, good(box), **cluster))
+    return box[0]
