@@ -68,6 +68,25 @@ def test_what_is_done_is_not_done_again(tmp_path: Path, source: Path) -> None:
     assert {e.path: os.stat(run.data / e.path).st_ino for e in run.entries} == before
 
 
+def test_a_hole_in_a_journal_costs_what_stood_behind_it(tmp_path: Path) -> None:
+    """As after a power cut of a client whose pages were on their way: copied again, and said."""
+    source = make_tree(tmp_path / "source", {f"d{i % 7}/{i}": 100 for i in range(300)})
+    run = shard_run(tmp_path / "run", source)
+    run.copy()
+    [path] = run.journals.iterdir()
+    with path.open("r+b") as stream:
+        stream.seek(8192)
+        stream.write(bytes(4096))
+    kept = len(journal.replay(run.journals, run.shard.digest))
+    assert 0 < kept < 300
+    again = run.copy()
+    assert (again.resumed_files, again.files) == (kept, 300 - kept)
+    assert len(again.warnings) == 1
+    assert str(path) in again.warnings[0]
+    assert len(journal.replay(run.journals, run.shard.digest)) == 300
+    assert read_tree(run.data) == read_tree(source)
+
+
 @pytest.mark.parametrize("durability", ["fsync", "syncfs"])
 def test_both_ways_of_durability(tmp_path: Path, durability: str) -> None:
     source = make_tree(tmp_path / "source", {f"d/{i}": 500 for i in range(50)})

@@ -80,9 +80,36 @@ def damaged_behind_its_header(folder: Path) -> None:
     path.write_bytes(raw)
 
 
-def test_damage_before_good_lines_is_refused(tmp_path: Path) -> None:
-    damaged_behind_its_header(tmp_path)
-    with pytest.raises(FailedError, match="damaged"):
+def test_an_attempts_journal_ends_at_its_first_bad_line(tmp_path: Path) -> None:
+    """A hole amid the lines that were not synced: what an NFS, BeeGFS or XFS client leaves that dies."""
+    path = written(tmp_path, range(3000))
+    with path.open("r+b") as stream:
+        stream.seek(path.stat().st_size // 4096 // 2 * 4096)
+        stream.write(bytes(4096))
+    whole = path.read_bytes().partition(b"\0")[0].count(b"\n") - 1
+    told: list[str] = []
+    assert sorted(journal.replay(tmp_path, SHARD, told)) == list(range(whole))
+    assert 1000 < whole < 2000
+    assert [str(path) in text for text in told] == [True]
+    # What is copied again after it counts, and a torn end is nothing to tell of.
+    torn = written(tmp_path, range(whole, 3000), "a2")
+    torn.write_bytes(torn.read_bytes()[:-5])
+    told.clear()
+    assert sorted(journal.replay(tmp_path, SHARD, told)) == list(range(2999))
+    assert len(told) == 1
+
+
+@pytest.mark.parametrize("cut", [-1, -20, 30])
+def test_what_takes_records_back_loses_no_line(tmp_path: Path, cut: int) -> None:
+    """It is written whole, by a rename: a bad line there would let a bad row count."""
+    written(tmp_path, range(5))
+    copied = journal.replay(tmp_path, SHARD)
+    journal.invalidate(tmp_path, SHARD, list(copied.values())[1:4], run="r", host="h")
+    [path] = tmp_path.glob("bad-*")
+    raw = path.read_bytes()
+    head = raw.index(b"\n") + 1
+    path.write_bytes(raw[:cut] if cut < 0 else raw[:head] + bytes(cut) + raw[head + cut :])
+    with pytest.raises(FailedError, match="takes records back is damaged"):
         journal.replay(tmp_path, SHARD)
 
 

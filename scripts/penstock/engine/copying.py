@@ -62,7 +62,7 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
-        done = journal.replay(task.journals, task.shard.digest)
+        done = journal.replay(task.journals, task.shard.digest, outcome.warnings)
         wholes, voids = journal.joined(task.journals, task.shard.digest)
         credentials = Credentials(task.dataset)
         setup = _setup(task, outcome.durability, credentials.current)

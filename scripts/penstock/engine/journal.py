@@ -18,8 +18,8 @@ Attempts can overlap, so they may record one row of different versions. Which ve
 known only where all records of a row agree, in digest and in version: else none of them counts, the row
 is copied again, and the copy made then is the one that lies there.
 
-Replay accepts a torn end (whatever follows the last good line) and refuses everything else that
-is not as it was written: a bad line before a good one, another shard's journal.
+An attempt's journal ends at its first bad line: a torn end, or a hole that a power cut left. Refused are
+another shard's journal, and a bad line in a file that was written whole (one that takes records back).
 """
 
 from __future__ import annotations
@@ -124,16 +124,17 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
     return line({"journal": FORMAT, "shard": shard_digest, "run": run, "attempt": attempt, "host": host})
 
 
-def replay(folder: Path, shard_digest: str) -> dict[int, Copied]:
+def replay(folder: Path, shard_digest: str, told: list[str] | None = None) -> dict[int, Copied]:
     """Row to what became of it, over all attempts, without the rows that were invalidated since.
 
     A row that two attempts copied with different digests, or of different versions, counts as not copied:
-    what lies on the target is from one of them. A row whose object is gone has the digest `GONE`. Raises
-    FailedError for a damaged journal or another shard's.
+    what lies on the target is from one of them. A row whose object is gone has the digest `GONE`. `told` gets
+    a sentence for each journal that ends at a hole. Raises FailedError for another shard's journal, and for a
+    damaged one that takes records back.
     """
     copied: dict[int, Copied] = {}
     doubtful: set[int] = set()
-    for one in _records(folder, shard_digest):
+    for one in _records(folder, shard_digest, told):
         known = copied.get(one.row)
         if known is not None and _became(known) != _became(one):
             doubtful.add(one.row)
@@ -163,7 +164,7 @@ def _became(copied: Copied) -> tuple[str, Pin | None]:
     return copied.digest, copied.pin
 
 
-def _records(folder: Path, shard_digest: str) -> Iterator[Copied]:
+def _records(folder: Path, shard_digest: str, told: list[str] | None = None) -> Iterator[Copied]:
     """What all attempts recorded and nobody took back. Of a giant that is copied whole, only what was
     copied so."""
     bad: set[tuple[int, str]] = set()
@@ -171,7 +172,7 @@ def _records(folder: Path, shard_digest: str) -> Iterator[Copied]:
     for path in files(folder):
         attempt = host = ""
         pins: dict[int, Pin] = {}
-        for number, value in enumerate(_values(path)):
+        for number, value in enumerate(_values(path, told)):
             if number == 0:
                 attempt, host = _check_header(path, value, shard_digest)
             elif isinstance(value, dict):
@@ -226,30 +227,47 @@ def files(folder: Path) -> list[Path]:
     return sorted(found, key=lambda p: (not p.name.startswith(_FIRST), p.name))
 
 
-def _values(path: Path) -> Iterator[Any]:
-    """The good lines; stops at a torn end, raises for damage before a good line."""
-    damaged = 0
+def _values(path: Path, told: list[str] | None = None) -> Iterator[Any]:
+    """The good lines. An attempt's journal ends at its first bad line: leaving records out is always safe,
+    their rows are copied again (an NFS, BeeGFS or XFS client that dies while pages are on their way can leave
+    a hole before good lines): `told` gets a sentence. A file that was written whole (`_FIRST`) has no bad
+    line, or FailedError is raised."""
     bodies: list[bytes] = []
     with _telling("cannot read a journal", path), path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):
             body = raw[9:-1]
             good = raw[-1:] == b"\n" and raw[8:9] == b" " and raw[:8] == b"%08x" % crc32(body)
             if not good:
-                damaged = damaged or number
-                continue
-            if damaged:
-                raise FailedError(
-                    "a journal is damaged",
-                    where=str(path),
-                    why=f"line {damaged} is not as it was written, and whole lines follow it",
-                    hint="remove this file: what it recorded is copied again",
-                )
+                if path.name.startswith(_FIRST):
+                    # Raised after those before it: whose the file is comes first.
+                    yield from _parsed(bodies)
+                    raise _damaged(path, number)
+                if told is not None and (hole := _hole(path, number, stream)):
+                    told.append(hole)
+                break
             bodies.append(body)
             # The first one says whose the others are.
             if len(bodies) == TOGETHER or number == 1:
                 yield from _parsed(bodies)
                 bodies = []
     yield from _parsed(bodies)
+
+
+def _damaged(path: Path, number: int) -> FailedError:
+    return FailedError(
+        "a journal that takes records back is damaged",
+        where=str(path),
+        why=f"line {number} is not as it was written",
+        hint=f"remove {path.parent.parent.parent}: the same command copies this release anew",
+    )
+
+
+def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
+    """Of a journal that goes on behind its first bad line, a sentence for people; "" for a torn end."""
+    lost = sum(raw[-1:] == b"\n" and raw[:8] == b"%08x" % crc32(raw[9:-1]) for raw in rest)
+    if not lost:
+        return ""
+    return f"line {number} of the journal {path} is damaged: the {lost} lines after it count as not written"
 
 
 def _parsed(bodies: Sequence[bytes]) -> list[Any]:

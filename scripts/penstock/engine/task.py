@@ -105,6 +105,8 @@ class Outcome:
     """Rows by storage grade (reread)."""
     methods: dict[str, int] = field(default_factory=dict)
     """Rows by how the caches were passed (reread)."""
+    warnings: list[str] = field(default_factory=list)
+    """What a person should know although it was mended."""
     why: str = ""
     """Why this many workers and streams, and what pressure did to them, in words."""
 

@@ -67,6 +67,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     run_array(context, dataset, folder, STEP, shards, ok)
     told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
     fresh = [r for i, r in zip(shards, told, strict=True) if i not in set(done_before)]
+    for text in (text for r in fresh for text in r.get("warnings", ())):
+        context.emit("warning", dataset, STEP, text=text)
     receipt = {
         **head(info, STEP, started),
         "files": plan.files,

@@ -53,6 +53,8 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
         _failed(run, step, index, attempt, error)
         print(f"penstock: {error}", flush=True)  # noqa: T201 - the element's log is its stdout
         return error.exit_code
+    for text in outcome.warnings:
+        print(f"penstock: warning: {text!r}", flush=True)  # noqa: T201
     reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
     if outcome.failures:
         _outcome(run, step, index, attempt, outcome)
@@ -207,6 +209,7 @@ def _receipt(
         "durability": outcome.durability,
         "grades": outcome.grades,
         "methods": outcome.methods,
+        "warnings": outcome.warnings,
         "why": outcome.why,
         "attempt": attempt,
         "host": host_name(),
