@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import mmap
 import os
+import shutil
 import subprocess
 from typing import TYPE_CHECKING
 
@@ -12,11 +14,12 @@ from tests.support.images import BLOCK, blocks, mounted
 from tests.support.published import content, data_of, published
 from tests.support.staging_runs import tree
 
-from penstock.steps import auditing
+from penstock.steps import auditing, auditplan
 from penstock.storage.cold import ColdReader
 from penstock.storage.facts import facts
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
 MARK = b"a block that is found in the image by its content"
@@ -62,6 +65,48 @@ def test_damage_on_disk_is_found_behind_a_good_cache_and_the_other_way_round(tmp
             assert manifest.read_bytes() == kept
             result = auditing.run(context, "data")
             assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", manifest.name)]
+
+
+@contextlib.contextmanager
+def laid_over(kind: str, below: Path, point: Path) -> Iterator[Path]:
+    """A FUSE or overlay file system over the folder `below`, at `point`."""
+    point.mkdir()
+    if kind == "fuse":
+        command = ["bindfs", str(below), str(point)]
+    else:
+        layers = [below / name for name in ("lower", "upper", "work")]
+        for layer in layers:
+            layer.mkdir()
+        lower, upper, work = layers
+        layered = f"lowerdir={lower},upperdir={upper},workdir={work}"
+        command = ["mount", "-t", "overlay", "-o", layered, "overlay", str(point)]
+    if shutil.which(command[0]) is None:
+        pytest.skip(f"{command[0]} is not installed")
+    done = subprocess.run(command, capture_output=True, check=False)
+    if done.returncode:
+        pytest.skip(f"no {kind} here: {done.stderr.decode(errors='replace').strip()}")
+    try:
+        yield point
+    finally:
+        subprocess.run(["umount", "--lazy", point], check=True)
+
+
+@pytest.mark.parametrize("kind", ["fuse", "overlay"])
+def test_nothing_is_called_cold_where_other_caches_lie_below(tmp_path: Path, kind: str) -> None:
+    """The file system below keeps the good bytes in its own cache, which nobody above can empty."""
+    (tmp_path / "low").mkdir()
+    with (
+        mounted(tmp_path / "low") as (image, low),
+        laid_over(kind, low, tmp_path / "target") as target,
+        published(tmp_path, tree(tmp_path / "source", {"file": CONTENT})) as context,
+    ):
+        assert facts(target).kind == kind
+        seal = auditplan.read_seal(context.layout("data"), data_of(context).parent.name)[0]
+        assert seal["evidence"]["storage"] == {"reread": {"files": 1, "bytes": len(CONTENT)}}
+        flip_on_disk(image, MARK)
+        result = auditing.run(context, "data")
+        # It may be found or not: either way nothing is claimed of the disk.
+        assert set(result["methods"]) <= {"cached"}
 
 
 def in_memory(path: Path) -> int:

@@ -36,6 +36,12 @@ def test_it_lists_what_it_looked_at_and_creates_nothing(tmp_path: Path) -> None:
     assert [event.kind for event in events_of(context) if event.kind != "warning"] == ["start", "end"]
 
 
+def test_it_warns_of_root(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    warnings = preflight.run(context, "data")["warnings"]
+    assert any("uid 0" in text for text in warnings) == (os.geteuid() == 0)
+
+
 def test_each_thing_that_cannot_work_is_named(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     with pytest.raises(PreflightError, match="source folder cannot be read"):

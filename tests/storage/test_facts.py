@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.facts import durability_of, facts, kind_of, mount_of
+from penstock.storage.facts import durability_of, facts, kind_of, mount_of, passable
 
 _MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
 30 22 0:25 / /mnt/beegfs rw,relatime - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf
@@ -62,7 +62,8 @@ def test_kinds(magic: int, fstype: str, kind: str) -> None:
         ("ext4", "4.18.0-553.el8_10.x86_64", "fsync"),
         ("tmpfs", "4.18.0", "syncfs"),
         ("wekafs", "5.14.0-427.el9", "syncfs"),
-        ("lustre", "5.8.0", "syncfs"),
+        ("lustre", "5.8.0", "fsync"),
+        ("lustre", "6.12.0", "fsync"),
         ("xfs", "5.7.19", "fsync"),
         ("xfs", "odd", "fsync"),
         ("beegfs", "6.1.0", "fsync"),
@@ -73,6 +74,17 @@ def test_kinds(magic: int, fstype: str, kind: str) -> None:
 )
 def test_durability(kind: str, release: str, durability: str) -> None:
     assert durability_of(kind, release) == durability
+
+
+@pytest.mark.parametrize(
+    ("kind", "can"),
+    [
+        *((kind, True) for kind in ("ext4", "xfs", "btrfs", "wekafs", "lustre", "beegfs", "nfs", "ceph")),
+        *((kind, False) for kind in ("fuse", "overlay", "tmpfs", "ramfs", "zfs", "gpfs", "9p", "unknown-1")),
+    ],
+)
+def test_where_a_read_can_pass_all_caches(kind: str, can: bool) -> None:
+    assert passable(kind) is can
 
 
 def test_facts_of_this_machine(folder: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import re
 import stat
 import subprocess
 import sys
@@ -201,6 +202,36 @@ def test_errors_by_their_table(number: int, kind: type[PenstockError]) -> None:
     assert type(error) is kind
     assert str(error).splitlines()[0].startswith("cannot write [a\\x1b[31m\\n\\udcff]: ")
     assert printable("plain ünï") == "plain ünï"
+
+
+def test_a_folder_that_another_made_is_made_durable_before_files_in_it_are_named(folder: Path) -> None:
+    """Under fsync, by each attempt once: a dead one may have made the folder, and not come to sync it."""
+    strace = need("strace")
+    data = folder / "data"
+    (data / "a/b").mkdir(parents=True)
+    script = (
+        "import sys; from pathlib import Path\n"
+        "from tests.contracts.storage_contract import make_writer, put\n"
+        "with make_writer(Path(sys.argv[1]), durability='fsync') as writer:\n"
+        "    for name in ('a/b/1', 'a/b/2', 'c/3'):\n"
+        "        put(writer, name, b'abc')\n"
+        "        writer.settle()\n"
+        "        Path(sys.argv[1], 'settled').mkdir(exist_ok=True)\n"
+    )
+    trace = folder / "trace"
+    subprocess.run(
+        [strace, "-f", "-qq", "-y", "-o", str(trace), "-e", "trace=fsync,mkdir", sys.executable, "-c", script,
+         str(data)],
+        check=True, cwd=Path(__file__).parents[2],
+    )  # fmt: skip
+    calls = re.findall(r"fsync\(\d+<([^>]*)>\)|mkdir\(.*?(settled)", trace.read_text())
+    rounds: list[set[str]] = [set()]
+    for synced, settled in calls:
+        if settled:
+            rounds.append(set())
+        elif os.path.isdir(synced):
+            rounds[-1].add(os.path.relpath(synced, data))
+    assert rounds == [{".", "a", "a/b"}, {"a/b"}, {".", "c"}, set()]
 
 
 _SCRIPT = """

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES, Claim
 from penstock.engine.checks import COMBINABLE
-from penstock.storage.cold import CACHED_ONLY
+from penstock.storage.facts import passable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -110,7 +110,7 @@ def beyond(verify: VerifyConfig, *, kind: str, alone: bool, stated: bool) -> str
     auto, written   | any                      | any          | any   | yes
     reread and more | sample of less than all  | any          | any   | no: the rest is `written`
     reread and more | unproven, stated         | any          | any   | no: what is proven is `written`
-    cold and more   | else                     | memory alone | any   | no
+    cold and more   | else                     | not passable | any   | no
     cold-other-node | else                     | any          | yes   | no
     else            | else                     | any          | any   | perhaps
     """
@@ -119,8 +119,8 @@ def beyond(verify: VerifyConfig, *, kind: str, alone: bool, stated: bool) -> str
         return ""
     if (verify.reread == "sample" and verify.sample < 1) or (verify.reread == "unproven" and stated):
         return f"with `verify.reread: {verify.reread}` some files are not read back at all"
-    if minimum != "reread" and kind in CACHED_ONLY:
-        return f"{kind} has its bytes nowhere but in memory"
+    if minimum != "reread" and not passable(kind):
+        return f"on {kind} bytes can be in caches that no read can be shown to pass"
     if minimum == "cold-other-node" and alone:
         return "who writes and who reads back is the same machine"
     return ""

@@ -121,9 +121,15 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
             why=f"{units.size(seen.free_bytes)} are free, and target.keep_free is {units.size(keep)}",
             hint="make room, or lower target.keep_free",
         )
-    if not seen.direct:
+    if not seen.passable:
         warnings.append(
-            f"{layout.root} is {seen.kind}: reads cannot be shown to pass this machine's caches there"
+            f"{layout.root} is {seen.kind}: reads cannot be shown to pass this machine's caches there, so "
+            "what is read back counts as `reread`, never as `cold`"
+        )
+    if os.geteuid() == 0:
+        warnings.append(
+            "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
+            "squash root; stage by an account of its own"
         )
     room = f"{units.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"

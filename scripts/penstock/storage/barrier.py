@@ -1,4 +1,4 @@
-"""The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA, Lustre."""
+"""The durability barrier of file systems that syncfs reaches: ext4, XFS, btrfs, WEKA."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ class Barrier:
     """One durability barrier for everything below `data` that is written after this was made.
 
     The descriptor is opened by the constructor: the kernel reports a failed write-back only to
-    descriptors that were open when it failed. Where syncfs does not reach the servers (BeeGFS, NFS) the
-    writer must use `fsync`.
+    descriptors that were open when it failed. Where syncfs does not reach the servers (BeeGFS, NFS, Lustre)
+    the writer must use `fsync`.
     """
 
     def __init__(self, data: Path) -> None:

@@ -4,9 +4,11 @@
 |---------|-----------------------------------------------------------|--------------------------------------|
 | direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers|
 |         | of the range was in this kernel's page cache afterwards   | during this call                     |
-| dropped | the range was dropped from the page cache, and no page of | the same, by this kernel's cache (a  |
-|         | it was there when the read began                          | FUSE daemon may have its own)        |
-| cached  | neither could be shown                                    | nothing of the disk                  |
+| dropped | the range was dropped from the page cache, and no page of | the same                             |
+|         | it was there when the read began                          |                                      |
+| cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
+|         | other caches than the page cache (`facts.passable`): on   |                                      |
+|         | FUSE the daemon's and those of what it stands on          |                                      |
 
 No method passes the RAM of a storage server: a client cannot. The kernel tells who neither owns a file
 nor may write it that every page is in memory: such a read counts as `cached`, never as more.
@@ -38,8 +40,6 @@ BLOCK = 1 << 20
 _WINDOW = 1 << 30
 FOLDERS = 16
 """Descriptors of folders that a reader keeps: many readers share a process's limit."""
-CACHED_ONLY = frozenset({"tmpfs", "ramfs"})
-"""Kinds of file systems whose bytes are nowhere but in the page cache."""
 _cachestat_works = True
 
 
@@ -60,7 +60,7 @@ class ColdReader:
         self._parent: str | None = None
         self._parent_fd = -1
         self._direct = facts.direct
-        self._droppable = facts.kind not in CACHED_ONLY
+        self._passable = facts.passable
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
         self._together = Together(self._folder, _absent) if self._direct else None
@@ -158,7 +158,7 @@ class ColdReader:
         length: int,
         consume: Callable[[memoryview], None],
     ) -> str:
-        if not self._droppable:
+        if not self._passable:
             self._read(fd, path, offset, length, consume)
             return "cached"
         if length == 0:

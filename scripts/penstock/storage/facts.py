@@ -1,14 +1,19 @@
 """What a file system is and what it can do: kind, space, durability, direct reads.
 
-| kind                                   | durability auto         | direct reads honoured |
-|----------------------------------------|-------------------------|-----------------------|
-| ext4 xfs btrfs                         | syncfs (Linux >= 5.8)   | yes                   |
-| wekafs lustre                          | syncfs (Linux >= 5.8)   | yes                   |
-| tmpfs                                  | syncfs                  | no (succeeds, cached) |
-| beegfs nfs                             | fsync                   | yes                   |
-| fuse overlay and whatever else         | fsync                   | no                    |
+| kind                         | durability auto       | direct reads honoured | no other cache          |
+|------------------------------|-----------------------|-----------------------|-------------------------|
+| ext4 xfs btrfs wekafs        | syncfs (Linux >= 5.8) | yes                   | yes                     |
+| lustre beegfs nfs            | fsync                 | yes                   | yes                     |
+| ceph cifs f2fs               | fsync                 | no                    | yes                     |
+| tmpfs                        | syncfs                | no (succeeds, cached) | no: all is in memory    |
+| fuse overlay 9p zfs gpfs and | fsync                 | no                    | no: a daemon, a pool or |
+| whatever else                |                       |                       | the layer below         |
 
-syncfs reports write-back errors since Linux 5.8; BeeGFS's client has no sync_fs at all.
+syncfs reports write-back errors since Linux 5.8. BeeGFS's and Lustre's clients have no sync_fs at all
+(Lustre: `lustre_super_operations` in llite/super25.c; its writepages only starts what an fsync makes durable
+by an OST_SYNC), so data is durable there by fsync of each file; nobody has measured Lustre with penstock.
+"No other cache": a file's bytes are in no cache of this machine but the page cache, which can be emptied of
+them. Elsewhere no read is called `cold`.
 """
 
 from __future__ import annotations
@@ -40,8 +45,9 @@ _KINDS = {
     0xF2F52010: "f2fs",
 }
 _ALIASES = {"nfs4": "nfs", "ext2": "ext4", "ext3": "ext4"}
-_SYNCFS = frozenset({"ext4", "xfs", "btrfs", "tmpfs", "wekafs", "lustre"})
+_SYNCFS = frozenset({"ext4", "xfs", "btrfs", "tmpfs", "wekafs"})
 _DIRECT = frozenset({"ext4", "xfs", "btrfs", "beegfs", "wekafs", "lustre", "nfs"})
+_ONE_CACHE = _DIRECT | {"ceph", "cifs", "f2fs"}
 
 
 @dataclass(frozen=True)
@@ -61,6 +67,17 @@ class StorageFacts:
     read_only: bool
     mount_options: str
     device: str
+
+    @property
+    def passable(self) -> bool:
+        """Whether a read can be shown to pass all caches of this machine: a file's bytes are nowhere on it
+        but in the page cache, which can be emptied of them."""
+        return passable(self.kind)
+
+
+def passable(kind: str) -> bool:
+    """The same by the kind alone."""
+    return kind in _ONE_CACHE
 
 
 def facts(path: Path) -> StorageFacts:

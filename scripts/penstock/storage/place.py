@@ -30,6 +30,8 @@ PREALLOCATE = 1 << 20
 """Bytes from which blocks are reserved before the first write, where the file system can."""
 LOOK_EVERY = 1.0
 """Seconds after which the staging folder is looked at again."""
+CERTAIN = 1 << 16
+"""Folders that an attempt remembers to have made durable: some MiB. Forgotten ones are synced once more."""
 _PREALLOCATING = frozenset({"ext4", "xfs"})
 
 
@@ -71,6 +73,9 @@ class Place:
         self._parent_fd = -1
         self._chown = False
         self._touched: set[str] = set()
+        """Folders whose names `settle` makes durable."""
+        self._certain: set[str] = set()
+        """Folders whose own names, and those of all above them, a `settle` of this attempt makes durable."""
         self._preallocate = facts(data).kind in _PREALLOCATING
         self._looked = time.monotonic()
         self._prefix = ""
@@ -111,6 +116,7 @@ class Place:
             try:
                 os.fsync(self._enter(parent, make=False))
             except OSError as error:
+                self._certain.clear()
                 raise storage_error(error, "cannot make the names durable of folder", parent or ".") from None
 
     def close(self) -> None:
@@ -143,15 +149,18 @@ class Place:
         return fd
 
     def _make_noting(self, parent: str) -> int:
-        """Make a folder; when it was missing, its own name and its parents' names need `settle` too."""
-        try:
-            return self._folders.get(parent)
-        except FileNotFoundError:
+        """Make a folder where it is missing. Its own name and those above it need `settle` too, also where
+        another stream or a dead attempt made it: nobody knows whether that one came to make it durable."""
+        fd = self._folders.make(parent, self._dir_mode, self._gid)
+        if parent not in self._certain:
+            if len(self._certain) >= CERTAIN:
+                self._certain.clear()
             above = parent
-            while above:
+            while above and above not in self._certain:
+                self._certain.add(above)
                 above = above.rpartition("/")[0]
                 self._touched.add(above)
-            return self._folders.make(parent, self._dir_mode, self._gid)
+        return fd
 
     def _dress(self, fd: int, size: int) -> None:
         if self._chown and self._gid is not None:
