@@ -97,7 +97,7 @@ def test_links_of_a_page() -> None:
       <a href=plain>p</a> <a href="/base/dir/">d</a> <a href="http://else/x">x</a> <a href="deep/er">n</a>
       <a href="a%2Fb">hidden slash</a> <a href="&amp;amp">e</a> <a href="#top">t</a> <a href="./dot">.</a>
       <a href="mailto:x@y">m</a> <a href="/other">o</a> <a href="%2e%2e">up</a>"""
-    assert links(page, "http://h/base/") == {"b c", "plain", "dir/", "&amp", "dot"}
+    assert links(page, "http://h/base/") == ({"b c", "plain", "dir/", "&amp", "dot"}, 1)
 
 
 MD5 = hashlib.md5(b"x").hexdigest()

@@ -23,6 +23,7 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | wrongrange | 206 with another range's bytes and Content-Range |
 | errhtml200 | 200 and a login page |
 | redirect | 307 to the same path at the same host and port, without TLS |
+| redirectport:N | 307 to the same path and host, at port N |
 | redirectother | 307 to the same port by another host name |
 | drip | one byte each half second |
 | silent | the headers, then nothing |
@@ -39,6 +40,7 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | duplicate | a key twice |
 | outside | a key outside the prefix |
 | unsorted | keys in descending order |
+| endless | pages without a key, each with a token of the next |
 | html, slowdown, cut | as above; `*n` too |
 """
 
@@ -102,6 +104,8 @@ class Hostile:
         self.objects = dict(objects)
         self.modes = dict(modes or {})
         self.listing, self.page, self.bucket = listing, page, bucket
+        self.sizes: dict[str, int] = {}
+        """What listings state of these keys."""
         self.asked: list[Asked] = []
         self._used: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -241,7 +245,8 @@ class Hostile:
             return _error(sock, method, *refusals[mode])
         if mode.startswith("redirect") and method == "GET":
             host = "localhost" if mode == "redirectother" else "127.0.0.1"
-            return _send(sock, method, 307, b"", Location=f"http://{host}:{self.port}{path}")
+            port = mode.partition(":")[2] or self.port
+            return _send(sock, method, 307, b"", Location=f"http://{host}:{port}{path}")
         etag = self.etag(key)
         if mode == "changed" and method == "GET":
             etag, data = "0" * 24, bytes(byte ^ 0xFF for byte in data)
@@ -326,12 +331,14 @@ class Hostile:
         begin = int(token or 0)
         size = min(self.page, int(query.get("max-keys", self.page)))
         shown, following = keys[begin : begin + size], begin + size
-        sizes = {key: len(self.objects[key]) for key in shown}
+        sizes = {key: self.sizes.get(key, len(self.objects[key])) for key in shown}
         if mode == "outside":
             shown = [*shown, f"elsewhere-{prefix}/x"]
         more = following < len(keys) or mode in ("repeated", "tokenless")
         if mode == "repeated":
             following = 0
+        if mode == "endless":
+            shown, following, more = [], begin + 1, True
         coded = query.get("encoding-type") == "url"
         body = '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult>'
         body += f"<Name>{self.bucket}</Name><IsTruncated>{str(more).lower()}</IsTruncated>"

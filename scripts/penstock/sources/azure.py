@@ -23,7 +23,7 @@ from penstock.errors import (
 from penstock.sources.azure_account import HINT, AzureCredentials, place, resolve
 from penstock.sources.azure_link import Link, Links
 from penstock.sources.azure_reader import AzureReader, claims_of, fetch, misfit
-from penstock.sources.ordering import in_order, order
+from penstock.sources.ordering import endless, in_order, order
 from penstock.sources.patience import TRIES, pause_after
 
 if TYPE_CHECKING:
@@ -122,7 +122,7 @@ class AzureSource:
         link = self._link()
         ahead: Future[Page] | None = None
         try:
-            token, seen = "", {hash("")}
+            token, seen, empty = "", {hash("")}, 0
             while True:
                 ahead = ahead or link.submit(self._page(link, token, PAGE))
                 link, (batch, markers, following) = self._patiently(link, ahead, token)
@@ -131,6 +131,9 @@ class AzureSource:
                     if hash(following) in seen:
                         raise FailedError("the listing runs in a circle", where=self.url)
                     seen.add(hash(following))
+                    empty = 0 if batch or markers else empty + 1
+                    if (error := endless(empty, self.url)) is not None:
+                        raise error
                     ahead = link.submit(self._page(link, following, PAGE))
                 self._markers += markers
                 yield batch

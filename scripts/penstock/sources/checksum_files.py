@@ -25,7 +25,13 @@ _NAMED = {
 _ORDER = ("xxh3_128", "xxh64", "crc32c", "sha256", "sha512", "sha1", "md5")
 """What is cheap to check, and proves a giant, comes first; what is weak comes last."""
 _GNU = re.compile(r"(\\?)([0-9a-fA-F]{8,128})(?: [ *]|\t)(.+)", re.DOTALL)
-_BSD = re.compile(r"(\\?)([A-Za-z0-9_]+) ?\((.+)\) = ([0-9a-fA-F]{8,128})", re.DOTALL)
+_BSD = re.compile(r"(\\?)([A-Za-z0-9_/-]+) ?\((.+)\) = ([0-9a-fA-F]{8,128})", re.DOTALL)
+_OTHER = re.compile(
+    r"b[23]sum|blake-?[23][bs]?p?|sha-?3(?![0-9])|sha-?(?:224|384)|sha-?512[-_/]?t?(?:224|256)|shake|keccak"
+    r"|xxh3(?!_128)|xxh32|crc-?32(?!c)|crc-?64|cksum|adler|ripemd|rmd-?160|whirlpool|tiger|md[24]|sm3|gost|k12|skein"
+)
+"""Algorithms that are told by a file's name or a line, and are not known here: some of their sums are as long
+as those of known ones."""
 _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
 
 
@@ -48,7 +54,7 @@ def parse(text: str, key: str) -> dict[str, Claim]:
         if not line or line.startswith(("#", ";")):
             continue
         if match := _BSD.fullmatch(line):
-            escaped, name, value, algorithm = match[1], match[3], match[4], _NAMED.get(match[2].lower(), "")
+            escaped, name, value, algorithm = match[1], match[3], match[4], _of_label(match[2], key)
         elif match := _GNU.fullmatch(line):
             escaped, name, value, algorithm = match[1], match[3], match[2], hint
         else:
@@ -61,16 +67,42 @@ def parse(text: str, key: str) -> dict[str, Claim]:
 
 def _claim(value: str, algorithm: str, key: str) -> Claim:
     lengths = {"xxh3_128": 32, "xxh64": 16, "crc32c": 8} | {v: k for k, v in _BY_LENGTH.items()}
-    if not algorithm or lengths.get(algorithm) != len(value):
-        algorithm = _BY_LENGTH.get(len(value), "")
+    algorithm = algorithm or _BY_LENGTH.get(len(value), "")
     if not algorithm:
         raise ObjectError("a checksum of an unknown kind", where=key, why=repr(value))
+    if lengths[algorithm] != len(value):
+        why = f"{algorithm} has {lengths[algorithm]} digits, not {len(value)}: {value!r}"
+        raise ObjectError("a checksum that is not of the kind that is named", where=key, why=why)
     return Claim(algorithm, "full", value.lower())
 
 
+def _of_label(label: str, key: str) -> str:
+    """The algorithm that a BSD line names."""
+    known = _NAMED.get(label.lower()) or _NAMED.get(label.lower().replace("-", ""))
+    if known is None:
+        raise _unknown(label, key)
+    return known
+
+
+def _unknown(name: str, key: str) -> ObjectError:
+    known = ", ".join(dict.fromkeys(_NAMED.values()))
+    return ObjectError(
+        "a checksum file of a kind that is not known",
+        where=key,
+        why=f"{name!r} is none of {known}",
+        hint="leave it out of `checksums`, or have one of these made",
+    )
+
+
 def _algorithm_hint(key: str) -> str:
-    """From names such as SHA256SUMS, md5sums.txt, a.tar.xxh128."""
+    """From names such as SHA256SUMS, md5sums.txt, a.tar.xxh128; "" for one that tells nothing, whose sums are
+    taken for what has their length. Raises ObjectError for one that tells another algorithm."""
     name = key.rpartition("/")[2].lower()
+    suffix = name.rpartition(".")[2].removesuffix("sums").removesuffix("sum").replace("-", "")
+    if suffix in _NAMED:
+        return _NAMED[suffix]
+    if other := _OTHER.search(name):
+        raise _unknown(other[0], key)
     return next((known for label, known in _NAMED.items() if label in name), "")
 
 

@@ -13,6 +13,7 @@ import re
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Claim
+from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -96,7 +97,7 @@ def s3_claims(headers: Mapping[bytes, bytes], *, whole: bool, part_bytes: int = 
 
 
 def _count(text: str) -> int:
-    return int(text) if text.isdigit() else 0
+    return decimal(text) or 0
 
 
 def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:

@@ -6,6 +6,7 @@ Listed folder by folder, in order. An object is pinned by what its protocol tell
 
 from __future__ import annotations
 
+import inspect
 import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
@@ -151,10 +152,12 @@ class FsspecSource:
         self.secrets = credentials if credentials is not None else resolve(config)
         self._root = ""
         self._single: bool | None = None
+        self._markers = 0
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        return {}
+        """Markers of folders, in stores that have keys and no folders."""
+        return {"markers": self._markers} if self._markers else {}
 
     def renew(self, credentials: object) -> None:
         assert isinstance(credentials, FsspecCredentials)
@@ -199,6 +202,7 @@ class FsspecSource:
         """Memory grows with the largest single folder, as far as the protocol allows."""
         fs = self.connect()
         fs.invalidate_cache()
+        self._markers = 0
         offenders = Offenders(self._keep)
         batch: list[Listed] = []
         try:
@@ -212,7 +216,9 @@ class FsspecSource:
         if batch:
             yield batch
         if offenders.count:
-            raise offenders.error(self.url)
+            raise offenders.error(
+                self.url, "mend them at the source, or leave them out by `exclude` patterns"
+            )
 
     def _walk(self, fs: Any, offenders: Offenders) -> Iterator[Listed]:
         if self._root and fs.isfile(self._root):
@@ -220,11 +226,11 @@ class FsspecSource:
             name = self._root.rpartition("/")[2]
             yield Listed(name, info["size"], token_of(info), modified(info))
             return
-        levels = [iter(self._names(fs, ""))]
+        levels = [iter(self._names(fs, "", offenders))]
         while levels:
             for order, key, info in levels[-1]:
                 if order.endswith(b"/"):
-                    levels.append(iter(self._names(fs, key)))
+                    levels.append(iter(self._names(fs, key, offenders)))
                     break
                 if info["type"] != "file" or info.get("islink"):
                     offenders.add(key, f"neither a file nor a folder ({info['type']})")
@@ -235,13 +241,17 @@ class FsspecSource:
             else:
                 levels.pop()
 
-    def _names(self, fs: Any, folder: str) -> Names:
+    def _names(self, fs: Any, folder: str, offenders: Offenders) -> Names:
         path = f"{self._root}/{folder}" if folder else self._root
         found: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
         for info in fs.ls(path, detail=True):
             name = info["name"].rstrip("/").rpartition("/")[2]
             if info["name"].strip("/") == path.strip("/") or not name:
-                continue  # a folder's own marker
+                self._itself(fs, path, folder, info, offenders)
+                continue
+            if info["type"] == "file" and info["name"].endswith("/"):
+                self._itself(fs, path, f"{folder}/{name}".lstrip("/"), info, offenders)
+                continue
             key = f"{folder}/{name}" if folder else name
             order = key.encode("utf-8", "surrogateescape") + (b"/" if info["type"] == "directory" else b"")
             found[order] = (key, info)
@@ -271,12 +281,43 @@ class FsspecSource:
         for name in key.split("/"):
             here = f"{here}/{name}" if here else name
             folder = here.rpartition("/")[0]
-            if all(found != here for _, found, _ in self._names(fs, folder)):
+            if all(found != here for _, found, _ in self._names(fs, folder, Offenders())):
                 return
         raise TransientError("the store lists the object, and does not find it", where=key)
+
+    def _itself(self, fs: Any, path: str, folder: str, info: Mapping[str, Any], offenders: Offenders) -> None:
+        """What lists below a folder under the folder's own name: its marker, an object `folder/` of no bytes,
+        which is counted; or one with bytes, or objects `folder//...`, which are no files of any tree and are
+        refused, as S3's are. Stores with plain keys alone have those."""
+        if info["type"] != "directory":
+            if info.get("size"):
+                offenders.add(f"{folder}/", f"names a folder but holds {info['size']} bytes")
+            else:
+                self._markers += 1
+            return
+        if not _finds_by_prefix(fs):
+            return
+        held = 0
+        for name in fs.find(path, prefix="/", withdirs=False):
+            rest = name[len(path.rstrip("/")) :] if name.startswith(path) else ""
+            if not rest.startswith("//"):
+                continue
+            if rest.endswith("/"):
+                self._markers += 1
+            else:
+                held += 1
+                offenders.add(f"{folder}{rest[not folder :]}", "has an empty segment")
+        if not held:
+            self._markers += 1
 
     def reader(self) -> FsspecReader:
         return FsspecReader(self)
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
         return claims_of(FsspecReader(self).look(entry))
+
+
+def _finds_by_prefix(fs: Any) -> bool:
+    """Whether the protocol is of a store of keys, whose `find` takes the beginning of a name."""
+    find = getattr(fs, "_find", None) or fs.find
+    return "prefix" in inspect.signature(find).parameters

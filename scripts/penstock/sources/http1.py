@@ -15,8 +15,9 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.sources.addresses import addresses
+from penstock.sources.decimals import decimal
 from penstock.sources.http_connect import STATUS, broken, connect, why
-from penstock.sources.http_shape import FIELD, LENGTH, learn
+from penstock.sources.http_shape import FIELD, LENGTH, fields, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -169,6 +170,11 @@ class Connection:
         self._end = count
         return False
 
+    @property
+    def unbounded(self) -> bool:
+        """Whether only the end of the connection ends the body: it may then be cut off unseen."""
+        return self._left < 0 and not self._chunked
+
     def take(self) -> memoryview | None:
         """The whole body, where the answer was received into the `room` of its request; it is there until
         the room is used again. None for another answer: `readinto` reads it."""
@@ -225,22 +231,28 @@ class Connection:
             self.abandon()
             raise self._broken("the answer is not HTTP/1.1")
         self.status = int(status[2])
-        headers = self.headers = {name.lower(): value.rstrip() for name, value in _FIELD.findall(head)}
+        headers, twice = fields(_FIELD.findall(head))
+        self.headers = headers
+        if twice:
+            self.abandon()
+            raise self._broken(f"the answer states {twice.decode('latin-1')} twice, and not alike")
         kept = headers.get(b"connection", b"").lower()
         self._keep = (b"close" not in kept) if status[1] == b"1" else (b"keep-alive" in kept)
         self._chunked = False
         length = headers.get(b"content-length")
         if bodyless or self.status in (204, 304):
             self._left = 0
-            self.length = int(length) if length and length.isdigit() else -1
+            stated = decimal(length) if length else None
+            self.length = -1 if stated is None else stated
         elif b"chunked" in headers.get(b"transfer-encoding", b"").lower():
             self._chunked, self._left, self.length = True, -1, -1
             self._left = self._next_chunk(first=True)
         elif length is not None:
-            if not length.isdigit():
+            stated = decimal(length)
+            if stated is None:
                 self.abandon()
                 raise self._broken("the answer's Content-Length is no number")
-            self._left = self.length = int(length)
+            self._left = self.length = stated
         else:
             self._left, self.length, self._keep = -1, -1, False
 
@@ -391,7 +403,7 @@ class Connection:
 
     def ends(self) -> bool:
         """Whether nothing follows: for a body without a length this asks the connection."""
-        if self._left < 0 and not self._chunked:
+        if self.unbounded:
             return self._start == self._end and not self._receive(memoryview(bytearray(1)))
         return not self._left
 

@@ -67,19 +67,27 @@ class Endpoint:
 
 def split(url: str) -> SplitResult:
     """An http(s) URL's parts. Raises ConfigError when it is none."""
-    parts = urlsplit(url)
     try:
-        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        parts = urlsplit(url)
+        if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            ascii_host(parts.hostname)
+            return parts
     except ValueError:
-        valid = False
-    if not valid:
-        raise ConfigError("not an http(s) URL", where=without_user(url), hint="write https://host[:port]")
-    return parts
+        pass
+    raise ConfigError("not an http(s) URL", where=without_user(url), hint="write https://host[:port]")
+
+
+def ascii_host(name: str) -> str:
+    """A host's name as it is sent: one of other letters in its `xn--` form. Raises ValueError."""
+    return name if name.isascii() else name.encode("idna").decode("ascii")
 
 
 def without_user(url: str) -> str:
     """The URL as it may be shown: without user, password and query."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # then nobody knows where a password would stand in it
+        return url.partition("://")[0] + "://..."
     return parts._replace(netloc=parts.netloc.rpartition("@")[2], query="", fragment="").geturl()
 
 
@@ -88,7 +96,7 @@ def endpoint(url: str, options: Mapping[str, object], *, timeout: float = 60.0) 
     parts = split(url)
     assert parts.hostname is not None
     tls = parts.scheme == "https"
-    host, port = parts.hostname, parts.port or (443 if tls else 80)
+    host, port = ascii_host(parts.hostname), parts.port or (443 if tls else 80)
     proxy = proxy_for(host, port, parts.scheme, options)
     address, authorization = None, ""
     if proxy:

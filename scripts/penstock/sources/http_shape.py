@@ -34,6 +34,37 @@ _READ = frozenset(
 _READ_PREFIXES = (b"x-amz-server-side-encryption",)
 
 
+_LISTS = frozenset(
+    {
+        b"connection",
+        b"transfer-encoding",
+        b"repr-digest",
+        b"content-digest",
+        b"digest",
+        b"x-goog-hash",
+    }
+)
+"""Fields that may stand several times, as one list (RFC 9110, 5.3)."""
+_ONCE = frozenset(
+    {LENGTH, _ETAG, b"content-range", b"content-encoding", b"content-md5", b"last-modified", b"location"}
+)
+_ONCE_PREFIXES = (b"x-amz-checksum-", b"x-amz-server-side-encryption")
+
+
+def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], bytes]:
+    """A head's fields by name, in lower case; and the first one that says what an answer is and stands
+    there twice with two values, or b"". Which of the two is meant nobody knows: such an answer is refused."""
+    found: dict[bytes, bytes] = {}
+    for label, text in lines:
+        name, value = label.lower(), text.rstrip()
+        known = found.setdefault(name, value)
+        if known != value:
+            if name in _ONCE or name.startswith(_ONCE_PREFIXES):
+                return found, name
+            found[name] = known + b", " + value if name in _LISTS else value
+    return found, b""
+
+
 class Shape:
     """Of one head, learned from an answer that was taken apart."""
 

@@ -13,6 +13,8 @@ from itertools import islice
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from penstock.errors import FailedError
+
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
@@ -21,6 +23,9 @@ if TYPE_CHECKING:
 RUN = 200_000
 """Objects sorted in memory at once."""
 BATCH = 2048
+EMPTY = 10_000
+"""Pages without a key, in a row, after which a listing counts as endless. Stores may give some, where they
+pass over deleted objects."""
 
 
 def order(item: Listed) -> bytes:
@@ -57,3 +62,15 @@ def _read(stack: ExitStack, path: Path) -> Iterator[Listed]:
     size = path.stat().st_size
     while file.tell() < size:
         yield from pickle.load(file)  # noqa: S301 (written above, in a folder of this process alone)
+
+
+def endless(empty: int, where: str) -> FailedError | None:
+    """What is wrong with a listing of which so many pages in a row held no object, if anything."""
+    if empty <= EMPTY:
+        return None
+    return FailedError(
+        "the listing does not end",
+        where=where,
+        why=f"{EMPTY:,} pages in a row held no object, and each named a next one",
+        hint="the server's listings cannot be trusted; or a narrower prefix passes over what was deleted",
+    )

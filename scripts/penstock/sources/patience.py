@@ -7,6 +7,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.errors import TransientError
+from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -18,21 +19,26 @@ TRIES = 7
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
 LONGEST_ASKED = 120.0
+"""Seconds that one `Retry-After` may keep anybody waiting, wherever something is asked for again."""
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
-    """Seconds that the server asks to wait, at most an hour."""
+    """Seconds that the server asks to wait, at most LONGEST_ASKED; None for what is no such wish."""
     text = headers.get(b"retry-after", b"").decode("latin-1").strip()
-    if text.isdigit():
-        return min(float(text), 3600.0)
+    seconds = decimal(text)
+    if seconds is not None:
+        return min(float(seconds), LONGEST_ASKED)
     if not text:
         return None
     import email.utils
 
-    when = email.utils.parsedate_tz(text)
-    if when is None:
+    try:
+        when = email.utils.parsedate_tz(text)
+        if when is None:
+            return None
+        return min(max(0.0, email.utils.mktime_tz(when) - time.time()), LONGEST_ASKED)
+    except (ValueError, OverflowError):  # a date that no calendar has
         return None
-    return min(max(0.0, email.utils.mktime_tz(when) - time.time()), 3600.0)
 
 
 def pause(tried: int, asked: float | None, chance: float) -> float:

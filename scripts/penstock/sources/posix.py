@@ -58,7 +58,7 @@ class Offenders:
         if len(self._lines) < SHOWN:
             self._lines.append(f"{path!r}: {why}")
 
-    def error(self, url: str) -> PreflightError:
+    def error(self, url: str, hint: str = "") -> PreflightError:
         lines = list(self._lines)
         if self.count > len(lines):
             lines.append(f"... and {self.count - len(lines)} more")
@@ -66,7 +66,8 @@ class Offenders:
             f"{self.count} item(s) of the source cannot be staged",
             where=url,
             why="\n  " + "\n  ".join(lines),
-            hint="mend them, leave them out by `exclude` patterns, or set `links` and `specials` of the "
+            hint=hint
+            or "mend them, leave them out by `exclude` patterns, or set `links` and `specials` of the "
             "dataset to `skip`",
         )
 

@@ -184,16 +184,22 @@ class S3Client:
         location = connection.headers.get(b"location", b"").decode("latin-1")
         connection.abandon()
         old = connection.endpoint
-        target = urlsplit(urljoin(old.url, location))
-        host = (target.hostname or "").lower()
-        if not location or not same_store(old.host, host) or (old.tls and target.scheme != "https"):
+        try:
+            target = urlsplit(urljoin(old.url, location))
+            host, port = (target.hostname or "").lower(), target.port
+        except ValueError:
+            target, host, port = urlsplit(""), "", None
+        port = port or (443 if target.scheme == "https" else 80)
+        # A signed request carries the session's token: it goes to no other server of the same machine.
+        there = port == old.port or (old.port, port) == (80, 443)
+        allowed = target.scheme == "https" or (target.scheme == "http" and not old.tls)
+        if not location or not allowed or not there or not same_store(old.host, host):
             raise FailedError(
                 "the store redirects to somewhere else, which is not followed",
                 where=self.bucket.url,
-                why=f"status {status}, to {host or 'no host'}",
+                why=f"status {status}, to {f'{host}:{port}' if host else 'no host'}",
                 hint="check endpoint_url and the bucket's name",
             )
-        port = target.port or (443 if target.scheme == "https" else 80)
         if (host, port, target.scheme == "https") == (old.host, old.port, old.tls):
             return True  # the same again; the number of tries is limited
         server = endpoint(

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from penstock.errors import FailedError, TransientError
+from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -20,7 +21,7 @@ _ENTITIES = (
 # The order in which AWS and most others write an object's fields.
 _USUAL = re.compile(
     r"<Contents><Key>([^<]*)</Key><LastModified>([^<]*)</LastModified><ETag>([^<]*)</ETag>"
-    r"(?:<(?:Checksum[A-Za-z]*|Type)>[^<]*</[A-Za-z]*>)*<Size>([0-9]+)</Size>"
+    r"(?:<(?:Checksum[A-Za-z]*|Type)>[^<]*</[A-Za-z]*>)*<Size>([0-9]{1,19})</Size>"
 )
 _OBJECT = re.compile(r"<Contents>(.*?)</Contents>", re.DOTALL)
 _FIELD = re.compile(r"<(Key|LastModified|ETag|Size)>([^<]*)</")
@@ -28,7 +29,7 @@ _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
 _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
-_NUMBERED = re.compile(r"&#(x[0-9A-Fa-f]+|[0-9]+);")
+_NUMBERED = re.compile(r"&#(x[0-9A-Fa-f]{1,8}|[0-9]{1,8});")
 
 
 class Page(NamedTuple):
@@ -79,7 +80,10 @@ def _numbered(match: re.Match[str]) -> str:
     number = match[1]
     code = int(number[1:], 16) if number[0] == "x" else int(number)
     # An ampersand stays escaped here: the next step undoes it, once.
-    return "&amp;" if code == 38 else chr(code) if code < 0x110000 else match[0]
+    if code == 38:
+        return "&amp;"
+    # Half of a surrogate pair is no character: no key has one.
+    return match[0] if code >= 0x110000 or 0xD800 <= code < 0xE000 else chr(code)
 
 
 def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
@@ -94,13 +98,15 @@ def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:
         raise FailedError("the listing is malformed", where=where)
     for block in blocks:
         fields = dict(_FIELD.findall(block))
-        if "Key" not in fields or not fields.get("Size", "").strip().isdigit():
-            raise FailedError("the listing has an object without key or size", where=where)
+        size = fields.get("Size", "").strip()
+        if "Key" not in fields or decimal(size) is None:
+            why = f"{plain(fields['Key'])!r} has the size {size[:40]!r}" if "Key" in fields else "no key"
+            raise FailedError("the listing has an object without key or size", where=where, why=why)
         yield (
             fields["Key"],
             fields.get("LastModified", ""),
             fields.get("ETag", ""),
-            fields["Size"].strip(),
+            size,
         )
 
 

@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, TransientError
 from penstock.sources.keyspace import Letters
+from penstock.sources.ordering import endless
 from penstock.sources.s3_page import Page, encoded, key_of, keys
 
 if TYPE_CHECKING:
@@ -78,6 +79,8 @@ class Ranges:
         self._useful = self._vain = 0
         self._splits = True
         self._slot = 0.0
+        self._empty = 0
+        """Pages in a row that held no key."""
 
     def __iter__(self) -> Iterator[Page]:
         pool = ThreadPoolExecutor(STREAMS, thread_name_prefix="listing")
@@ -205,6 +208,10 @@ class Ranges:
 
     def _land(self, one: _Range, page: Page) -> None:
         ends = _ends(page)
+        self._empty = 0 if ends is not None else self._empty + 1
+        if (error := endless(self._empty, self._where)) is not None:
+            self._error = error
+            return
         if page.following:
             if hash(page.following) in one.tokens:
                 self._error = FailedError("the listing runs in a circle", where=self._where)

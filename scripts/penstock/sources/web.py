@@ -10,6 +10,7 @@ from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
 from penstock.sources.claims import web_claims
+from penstock.sources.decimals import decimal
 from penstock.sources.http_body import HttpBody
 from penstock.sources.http_endpoint import split, without_user
 from penstock.sources.web_client import WebClient, refused, token_of
@@ -43,10 +44,18 @@ class WebReader:
             raise refused(connection, where)
         error: PenstockError | None = None
         stated = headers.get(b"content-range", b"").decode("latin-1")
+        total = decimal(stated.rpartition("/")[2])
         if headers.get(b"content-encoding", b"identity") != b"identity":
             error = ObjectError("the answer is encoded on the way", where=where, why="Content-Encoding")
         elif token and token_of(headers, entry.size) != token:
             error = SourceChangedError("the file changed since it was listed", where=where)
+        elif not whole and total not in (None, entry.size):
+            why = f"it has {total} bytes, {entry.size} were listed"
+            error = SourceChangedError("the file's size changed since it was listed", where=where, why=why)
+        elif whole and not token and connection.length not in (-1, length):
+            # Nothing else can tell that it changed.
+            why = f"it has {connection.length} bytes, {length} were listed"
+            error = SourceChangedError("the file's size changed since it was listed", where=where, why=why)
         elif not whole and stated != f"bytes {offset}-{offset + length - 1}/{entry.size}":
             error = ObjectError("the server answers with another range", where=where, why=repr(stated))
         elif connection.length not in (-1, length):
@@ -68,8 +77,9 @@ class WebSource:
         self.url = without_user(config.url)
         self._base = config.url
         self._options, self._timeout = dict(config.storage_options), timeout
-        self._single = "" if urlsplit(config.url).path.endswith("/") else self._name(config.url)
-        split(config.url)
+        path = split(config.url).path
+        self._single = "" if path.endswith("/") else self._name(config.url)
+        self._unclear = 0
 
     @staticmethod
     def _name(url: str) -> str:
@@ -78,7 +88,8 @@ class WebSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        return {}
+        """Links of the last listing whose names cannot be told."""
+        return {"unclear links": self._unclear} if self._unclear else {}
 
     def renew(self, credentials: object) -> None:
         """The web needs none."""
@@ -120,6 +131,7 @@ class WebSource:
                 yield [listing.file(self._single)]
             else:
                 yield from listing.folder()
+                self._unclear = listing.unclear
 
     def list_one(self, key: str) -> Listed | None:
         from penstock.sources.web_listing import WebListing

@@ -15,9 +15,10 @@ from urllib.parse import unquote_to_bytes, urljoin, urlsplit
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, TransientError
+from penstock.sources.decimals import decimal
 from penstock.sources.http_endpoint import without_user
 from penstock.sources.patience import TRIES, pause_after
-from penstock.sources.web_client import modified, refused, token_of
+from penstock.sources.web_client import modified, plain, refused, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -34,6 +35,13 @@ BATCH = 512
 PAGE_LIMIT = 64 << 20
 DEEPEST = 64
 _LINK = re.compile(r"<a\s[^>]*?href\s*=\s*(?:\"([^\"]*)\"|'([^']*)'|([^\s>]+))", re.IGNORECASE)
+
+
+_CLOSED = re.compile(r"</(?:html|body)\s*>", re.IGNORECASE)
+_WHOLE = re.compile(r"<(?:html|body)[\s>]", re.IGNORECASE)
+_BARE = re.compile(r"</(?:pre|ul|ol|dl|table|div)\s*>\s*$", re.IGNORECASE)
+_ELSEWHERE = frozenset({"mailto", "javascript", "ftp", "ftps", "tel", "data", "irc", "news", "sftp", "rsync"})
+"""Schemes of links that are about something else than a file of the folder."""
 
 
 class Room:
@@ -71,6 +79,8 @@ class WebListing:
 
     def __init__(self, client: Callable[[], WebClient], url_of: Callable[[str], str]) -> None:
         self._client, self._url_of = client, url_of
+        self.unclear = 0
+        """Links that may mean a file of a folder, and whose name cannot be told: see `links`."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._own = threading.local()
         self._opened: list[WebClient] = []
@@ -94,7 +104,8 @@ class WebListing:
                 "the server's folders never end", where=without_user(self._url_of("")), why=prefix
             )
         page = self._patiently(self._page, prefix)
-        names = links(page, self._url_of(prefix))
+        names, unclear = links(page, self._url_of(prefix))
+        self.unclear += unclear
         keys: list[str] = []
         for name in sorted(names, key=lambda name: name.encode("utf-8", "surrogateescape")):
             if not name.endswith("/"):
@@ -146,7 +157,17 @@ class WebListing:
         connection = self._mine().request("GET", url)
         if connection.status != 200:
             raise refused(connection, without_user(url))
-        return connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
+        unbounded = connection.unbounded
+        page = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
+        if unbounded and not closed(page):
+            # Where the back end dies, the connection just ends: half a page looks like a whole one.
+            raise TransientError(
+                "the folder's page may be cut off",
+                where=without_user(url),
+                why=f"its length is not stated, and its {len(page):,} characters do not end by </html>",
+                hint="have the server state Content-Length, or end its pages by </html>",
+            )
+        return page
 
     def _look(self, key: str) -> Listed:
         """Size and version of one file, by HEAD, or by its first byte where HEAD is refused."""
@@ -157,7 +178,8 @@ class WebListing:
             connection.abandon()
             connection = client.request("GET", url, "Range: bytes=0-0\r\n")
             total = connection.headers.get(b"content-range", b"").rpartition(b"/")[2]
-            size = int(total) if connection.status == 206 and total.isdigit() else connection.length
+            whole = decimal(total) if connection.status == 206 else None
+            size = connection.length if whole is None else whole
             if connection.status == 206 and connection.length == 1:
                 connection.read_all(1)  # keeps the connection
             else:
@@ -170,21 +192,51 @@ class WebListing:
         return Listed(key, size, token_of(headers, size), modified(headers))
 
 
-def links(page: str, base: str) -> set[str]:
-    """The names directly below `base` that a folder's page links to; folders end in a slash."""
+def closed(page: str) -> bool:
+    """Whether a page was seen to its end: a closing tag of the whole stands behind its last link. A header
+    of somebody's own, which some servers put before their listing, may have such tags too."""
+    last = page.lower().rfind("<a ")
+    rest = page[max(0, last) :]
+    if _CLOSED.search(rest):
+        return True
+    return _WHOLE.search(page) is None and _BARE.search(rest) is not None
+
+
+def links(page: str, base: str) -> tuple[set[str], int]:
+    """The names directly below `base` that a folder's page links to (folders end in a slash), and how many
+    links may mean such a name and do not tell it.
+
+    | link, on a page of http://h/base/ | answer |
+    |---|---|
+    | `b%20c`, `./b`, `/base/b`, `dir/` | a name |
+    | `a:b` | unclear: by the book `a` is a scheme; servers write `./a:b` or `a%3Ab` |
+    | `a%2Fb`, `/base//b`, `http://[x` | unclear |
+    | `?C=N`, `#top`, `..`, `/other`, `http://else/x`, `mailto:x`, `deep/er` | no name of this folder |
+    """
     here = urlsplit(base)
+    path = plain(here.path)
     names: set[str] = set()
+    unclear: set[str] = set()
     for found in _LINK.findall(page):
-        parts = urlsplit(urljoin(base, html.unescape(found[0] or found[1] or found[2])))
-        if parts.query or parts.netloc != here.netloc or not parts.path.startswith(here.path):
+        link = html.unescape(found[0] or found[1] or found[2]).strip()
+        try:
+            parts = urlsplit(urljoin(base, link))
+        except ValueError:
+            unclear.add(link)
             continue
-        raw = parts.path[len(here.path) :]
+        if parts.scheme not in ("http", "https"):
+            if parts.scheme not in _ELSEWHERE and "/" not in link[:-1]:
+                unclear.add(link)
+            continue
+        target = plain(parts.path)
+        if parts.query or parts.netloc != here.netloc or not target.startswith(path):
+            continue
+        raw = target[len(path) :]
         name = unquote_to_bytes(raw).decode("utf-8", "surrogateescape")
-        if (
-            name
-            and name not in (".", "..", "/", "./", "../")
-            and "/" not in raw[:-1]
-            and "/" not in name[:-1]
-        ):
+        if not name or name in (".", "..", "./", "../"):
+            continue
+        if raw.startswith("/") or ("/" not in raw[:-1] and "/" in name[:-1]):
+            unclear.add(link)
+        elif "/" not in raw[:-1]:
             names.add(name)
-    return names
+    return names, len(unclear)

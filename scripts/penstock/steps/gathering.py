@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 
 SHOWN_EVERY = 0.2
 """Seconds between two progress events."""
+LARGEST = (1 << 63) - 1
+"""Bytes that a file can have at most."""
 FIRST_BOUND = 12
 """The histogram's first bound is 2**12 bytes; each further one is four times as large."""
 
@@ -189,6 +191,11 @@ class _Gathering:
         for path, reason in self._conflicts.add(paths):
             self._offenders.add(path, reason)
         if not kept:
+            return
+        if max(listed.size for listed in kept) > LARGEST or min(listed.size for listed in kept) < 0:
+            for listed in kept:
+                if not 0 <= listed.size <= LARGEST:
+                    self._offenders.add(listed.key, f"has a size that no file has: {listed.size} bytes")
             return
         if not self._offenders.total:
             self._writer.add(kept, paths=paths, source=place.number)
