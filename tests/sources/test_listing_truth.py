@@ -13,8 +13,9 @@ from tests.support.keyed import KeyedFileSystem
 from tests.support.staging_runs import context_for, tree
 
 from penstock.config.model import SourceConfig
+from penstock.core.model import LATEST
 from penstock.errors import FailedError, ObjectError, PreflightError
-from penstock.formats.listing import LATEST, read_listing
+from penstock.formats.listing import read_listing
 from penstock.sources import checksum_files, ordering
 from penstock.sources.opening import open_source
 from penstock.sources.s3 import S3Source

@@ -8,6 +8,14 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+EARLIEST, LATEST = -(1 << 63), (1 << 63) - 1
+"""Nanoseconds since the epoch that a row on disk can hold: of the years 1677 to 2262."""
+
+
+def nearest_time(modified_ns: int) -> int:
+    """The nearest time that a row can hold; the token, by which versions are told apart, stays exact."""
+    return min(max(modified_ns, EARLIEST), LATEST)
+
 
 class Listed(NamedTuple):
     """One object as its source lists it."""

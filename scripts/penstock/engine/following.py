@@ -15,7 +15,7 @@ import threading
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from penstock.core.model import Pin
+from penstock.core.model import Pin, nearest_time
 from penstock.engine import journal
 from penstock.engine.jobs import Sources
 from penstock.engine.stream import failure
@@ -175,7 +175,7 @@ def beyond(what: str, found: int, most: int) -> SourceChangedError:
 
 
 def _pin(found: Listed) -> Pin:
-    return Pin(found.size, found.token, found.modified_ns, found.version, found.checksum)
+    return Pin(found.size, found.token, nearest_time(found.modified_ns), found.version, found.checksum)
 
 
 def _restless(one: Failed, rounds: int) -> Failed:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from penstock.core.model import Entry
+from penstock.core.model import EARLIEST, LATEST, Entry, nearest_time
 from penstock.formats.tables import GROUP, Form, OnTable, TableWriter, plain, read_batches, texts, tuples
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
 
 KIND = "listing 1"
 COLUMNS = ("path", "key", "size", "token", "modified_ns", "source", "version", "checksum")
-EARLIEST, LATEST = -(1 << 63), (1 << 63) - 1
-"""Nanoseconds since the epoch that a row can hold: of the years 1677 to 2262. Times outside become the
-nearest of these; the token, by which a version is told from another, keeps what the source said."""
 _NUMBERS = frozenset({"size", "modified_ns", "source"})
 _SCHEMA = pa.schema(
     [pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False) for name in COLUMNS]
@@ -55,12 +52,12 @@ class ListingWriter(OnTable):
 
     def add(self, batch: Sequence[Listed], *, paths: Sequence[str] | None = None, source: int = 0) -> None:
         """Append objects, in ascending byte order of their paths (the keys, if none are given). Sizes are
-        below 2**63."""
+        below 2**63; a time that no row can hold becomes the nearest one."""
         if not batch:
             return
         keys, sizes, tokens, modified, versions, checksums = zip(*batch, strict=True)
         if min(modified) < EARLIEST or max(modified) > LATEST:
-            modified = tuple(min(max(one, EARLIEST), LATEST) for one in modified)
+            modified = tuple(map(nearest_time, modified))
         self._count += len(batch)
         self._bytes += sum(sizes)
         rows: tuple[Sequence[Any], ...] = (

@@ -124,7 +124,7 @@ class WebListing:
         prefix = ""
         *folders, last = key.split("/")
         for name in (*(f"{folder}/" for folder in folders), last):
-            if name not in links(self._patiently(self._page, prefix), self._url_of(prefix)):
+            if name not in links(self._patiently(self._page, prefix), self._url_of(prefix))[0]:
                 return False
             prefix += name
         return True
