@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.model import Pin
 from penstock.engine import journal
+from penstock.engine.part import PartLine, Unfinished
 from penstock.errors import FailedError, NewerFormatError, PenstockError
 
 if TYPE_CHECKING:
@@ -269,3 +270,33 @@ def test_journals_of_the_first_format_are_read(tmp_path: Path) -> None:
     head = {"journal": 1, "shard": SHARD, "run": "r", "attempt": "a1", "host": "h1"}
     path.write_bytes(journal.line(head).encode() + path.read_bytes().partition(b"\n")[2])
     assert sorted(journal.replay(tmp_path, SHARD)) == [0, 1, 2]
+
+
+# Parts of rows ---------------------------------------------------------------------------------
+
+
+def part(row: int, number: int, temporary: str = ".p.0000000000000001") -> str:
+    return journal.line(["part", *PartLine(row, temporary, 1 << 20, number, "c" * 32, "", "", "etag")])
+
+
+def test_parts_count_until_their_row_is_recorded(tmp_path: Path) -> None:
+    book = opened(tmp_path)
+    book.append((part(1, -1) + part(1, 0) + part(4, 2) + part(1, 1)).encode())
+    book.append(journal.row_line(4, "f" * 32, "size", "").encode())
+    book.close()
+    unfinished = Unfinished()
+    assert sorted(journal.replay(tmp_path, SHARD, unfinished=unfinished)) == [4]
+    assert [one.number for one in unfinished.parts.pop(1)] == [-1, 0, 1]
+    assert not unfinished.parts
+    assert not unfinished.taken_back
+
+
+def test_a_row_that_was_taken_back_is_named_as_such(tmp_path: Path) -> None:
+    book = opened(tmp_path)
+    book.append((part(0, 0) + journal.row_line(0, "f" * 32, "size", "")).encode())
+    book.close()
+    journal.invalidate(tmp_path, SHARD, [journal.replay(tmp_path, SHARD)[0]], run="r", host="h")
+    unfinished = Unfinished()
+    assert not journal.replay(tmp_path, SHARD, unfinished=unfinished)
+    assert unfinished.taken_back == {0}
+    assert len(unfinished.parts[0]) == 1

@@ -26,9 +26,9 @@ DEADLINE = 60.0
 MOMENTS = 4
 
 
-def start(run: ShardRun, **engine: object) -> subprocess.Popen[bytes]:
+def start(run: ShardRun, task: dict[str, object] | None = None, **engine: object) -> subprocess.Popen[bytes]:
     spec = run.folder / "task"
-    spec.write_bytes(pickle.dumps(run.task(engine=engine)))
+    spec.write_bytes(pickle.dumps(run.task(engine=engine, **(task or {}))))
     return subprocess.Popen(
         [sys.executable, "-m", "tests.support.engine_child", str(spec)], cwd=ROOT, start_new_session=True
     )

@@ -121,12 +121,14 @@ class Copied(NamedTuple):
     row: int
     """Index of the row in its shard."""
     digest: str
-    """`xxh3_128:<32 hex>` of the row's bytes (of a part: of that part alone)."""
+    """`xxh3_128:<32 hex>` of the row's bytes (of a part: of that part alone). `parts/<bytes>:<32 hex>`: of
+    a file that was copied in parts of so many bytes, xxh3_128 over their digests; its own is verify's."""
     grade: str
     """One of SOURCE_GRADES."""
     proof: str
     """`str(Claim)` of the claim that was checked and held; a part's own CRC as
-    `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; or ""."""
+    `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; of a file that was copied in
+    parts `<grade> <claim>`: what only verify can judge, and the grade that it gives then; or ""."""
     host: str
     attempt: str
     pin: Pin | None = None

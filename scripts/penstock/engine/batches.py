@@ -7,15 +7,16 @@ no worker is left with a long rest. A large row, and a giant's part, goes alone.
 from __future__ import annotations
 
 import marshal
-from itertools import islice
+from itertools import count, islice
 from typing import TYPE_CHECKING
 
 from penstock.core import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
+    from penstock.engine.multipart import Multipart
 
 BATCH_ROWS = 256
 BATCH_BYTES = 8 << 20
@@ -42,9 +43,17 @@ class Job:
         self.frame = wire.head(wire.BATCH, payload) + payload
 
 
-def batches(shard: Iterable[Sequence[Entry]], done: Container[int], left: int, workers: int) -> Iterator[Job]:
-    """The rows that are not `done`, in order, as batches. `left`: how many those are."""
-    number = row = 0
+def batches(
+    shard: Iterable[Sequence[Entry]],
+    done: Container[int],
+    left: int,
+    workers: int,
+    multipart: Multipart | None = None,
+) -> Iterator[Job]:
+    """The rows that are not `done`, in order, as batches. `left`: how many those are. Of a row that goes
+    in parts only the first job is given here."""
+    numbers = multipart.numbers if multipart else count()
+    row = 0
     rows: list[int] = []
     entries: list[Entry] = []
     total = 0
@@ -57,20 +66,21 @@ def batches(shard: Iterable[Sequence[Entry]], done: Container[int], left: int, w
             length = entry[10] if entry[8] >= 0 else entry[2]
             large = length >= LARGE or entry[8] >= 0
             if rows and (large or total + length > BATCH_BYTES or len(rows) >= room):
-                yield Job(number, rows, entries, total, False)
-                number += 1
+                yield Job(next(numbers), rows, entries, total, False)
                 left -= len(rows)
                 rows, entries, total, room = [], [], 0, _room(left, workers)
             if large:
-                yield Job(number, [row - 1], [entry], length, True)
-                number += 1
+                if multipart and multipart.goes_in_parts(entry):
+                    yield multipart.open(row - 1, entry)
+                else:
+                    yield Job(next(numbers), [row - 1], [entry], length, True)
                 left -= 1
             else:
                 rows.append(row - 1)
                 entries.append(entry)
                 total += length
     if rows:
-        yield Job(number, rows, entries, total, False)
+        yield Job(next(numbers), rows, entries, total, False)
 
 
 class Ahead:
@@ -81,13 +91,17 @@ class Ahead:
     than one.
     """
 
-    def __init__(self, jobs: Iterator[Job], view: int) -> None:
-        """`view`: how many batches are looked at; 1 gives them in order."""
-        self._jobs, self.view = jobs, view
+    def __init__(self, jobs: Iterator[Job], view: int, first: Callable[[], Job | None] | None = None) -> None:
+        """`view`: how many batches are looked at; 1 gives them in order. `first` is asked each time before
+        a batch is taken: what it gives goes first."""
+        self._jobs, self.view, self._first = jobs, view, first
         self._seen: list[Job] = []
 
     def take(self, taken: set[str]) -> Job | None:
-        """The first batch that is in none of the folders `taken`, else the first; None at the end."""
+        """The first batch that is in none of the folders `taken`, else the first; None when there is none
+        now. `first` may have one again when what was taken is done."""
+        if self._first and (job := self._first()) is not None:
+            return job
         seen = self._seen
         seen += islice(self._jobs, self.view - len(seen))
         if not seen:

@@ -131,6 +131,23 @@ def _over(algorithm: str, values: str) -> str:
     return outer.hexdigest()
 
 
+def sum_of(claim: Claim) -> Sum:
+    """What computes a claim on the whole object; of a composite the size of its parts is known."""
+    if claim.kind == "composite":
+        return Composite(claim.algorithm, claim.part_bytes)
+    return new_sum(claim.algorithm)
+
+
+def contradicted(where: str, claim: Claim, seen: str) -> None:
+    """Raises IntegrityError when `seen` is not what the claim states."""
+    if seen != claim.value:
+        raise IntegrityError(
+            f"the bytes read contradict the source's own {claim.algorithm}",
+            where=where,
+            why=f"stated {claim.value}, read {seen}",
+        )
+
+
 def best(claims: Iterable[Claim], kind: str) -> Claim | None:
     """The claim of a kind that is cheapest to check; unknown algorithms are passed over."""
     usable = [c for c in claims if c.kind == kind and c.algorithm in RANK]
@@ -168,11 +185,7 @@ class Sums:
             self._plan_part(entry, claims, whole)
         for claim in self._must:
             if claim not in self._sums:
-                self._sums[claim] = (
-                    Composite(claim.algorithm, claim.part_bytes)
-                    if claim.kind == "composite"
-                    else new_sum(claim.algorithm)
-                )
+                self._sums[claim] = sum_of(claim)
 
     def _plan_whole(self, entry: Entry) -> None:
         cheapest = best(self.stated, "full")
@@ -223,13 +236,7 @@ class Sums:
     def judge(self) -> tuple[str, str]:
         """(source grade, proof) of the row. Raises IntegrityError for a contradicted claim."""
         for claim in self._must:
-            seen = self._sums[claim].hexdigest()
-            if seen != claim.value:
-                raise IntegrityError(
-                    f"the bytes read contradict the source's own {claim.algorithm}",
-                    where=self._where,
-                    why=f"stated {claim.value}, read {seen}",
-                )
+            contradicted(self._where, claim, self._sums[claim].hexdigest())
         if self._kept:
             return "size", f"{self._kept}:{self._sums[self._kept].hexdigest()}{self._cut}"
         if self._must and self._must[0].kind != "part":

@@ -13,6 +13,8 @@ import xxhash
 from penstock.engine.asking import Asking
 from penstock.engine.checks import Sums, judge_at_once
 from penstock.engine.journal import row_line
+from penstock.engine.part import Part
+from penstock.engine.part_copier import PartCopier
 from penstock.engine.pump import Pump, long, short
 from penstock.engine.stream import BLOCK, Stream
 from penstock.errors import UnprovenError
@@ -51,6 +53,7 @@ class Copier(Stream):
         self.sources, self.writer, self.base = sources, writer, base
         self.require, self.later = require, later
         self.pump = Pump(self, writer.alive)
+        self.parts = PartCopier(self)
         self.readers: dict[int, Reader] = {}
         self.wholes: dict[int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[Claim]] | None]] = {}
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
@@ -63,6 +66,8 @@ class Copier(Stream):
         self.writer.settle()
 
     def do(self, row: int, entry: Entry) -> str:
+        if isinstance(entry, Part):
+            return self.parts.do(row, entry)
         if entry.reuse and self.base is not None and entry.part < 0:
             digest, _, proven = entry.reuse.partition(" ")
             if self.writer.link(self.base, entry.path, entry.size, entry.modified_ns):
@@ -70,7 +75,7 @@ class Copier(Stream):
                 self.linked += 1
                 self.counters[self.slot] += entry.size
                 return row_line(row, digest.removeprefix("xxh3_128:"), grade or "size", proof)
-        reader = self.readers.get(entry.source) or self._reader(entry.source)
+        reader = self.reader(entry.source)
         length = entry.length if entry.part >= 0 else entry.size
         if self.limiter and length <= BLOCK:
             self.limiter.take(length)
@@ -87,6 +92,9 @@ class Copier(Stream):
         except BaseException:
             body.abandon()
             raise
+
+    def reader(self, index: int) -> Reader:
+        return self.readers.get(index) or self._reader(index)
 
     def _reader(self, index: int) -> Reader:
         reader = self.readers[index] = self.sources.get(index).reader()
@@ -126,7 +134,7 @@ class Copier(Stream):
     def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
         sums = Sums(entry, claims)
         if self.require:
-            self._require(entry, sums)
+            self.require_proof(entry, sums)
         if sums:
             sums.update(data)
         return sums.judge()
@@ -135,7 +143,7 @@ class Copier(Stream):
         writer = self.writer
         sums = Sums(entry, body.claims, lambda: self.sources.claims(entry))
         if self.require:
-            self._require(entry, sums)
+            self.require_proof(entry, sums)
         if entry.part < 0:
             pending = writer.begin(entry.path, length, holes=isinstance(body, Sparse))
         else:
@@ -153,7 +161,7 @@ class Copier(Stream):
             writer.finish_part(pending, entry.modified_ns)
         return row_line(row, digest, grade, proof)
 
-    def _require(self, entry: Entry, sums: Sums) -> None:
+    def require_proof(self, entry: Entry, sums: Sums) -> None:
         """Raises UnprovenError for a row that can never be proven. What a giant's parts prove together
         is known when they are joined: it is not asked for here."""
         if sums.proves or not entry.size:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
 from penstock.engine import amended, journal
+from penstock.engine.multipart import Multipart
 from penstock.engine.running import Run
 from penstock.engine.task import Outcome
 from penstock.errors import FailedError
@@ -40,15 +41,17 @@ def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
     was done until then is durable and recorded.
     """
     outcome = Outcome()
-    run = Run(outcome, task.engine, task.shard, report)
+    multipart = Multipart(task, outcome)
+    units = multipart.units(task.shard.rows, task.shard.bytes)
+    run = Run(outcome, task.engine, task.shard, report, units)
     try:
-        _copy(task, run, stop)
+        _copy(task, run, multipart, stop)
     finally:
         run.close()
     return outcome
 
 
-def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
+def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> None:
     outcome = run.outcome
     with ExitStack() as stack:
         # Imported and opened while the workers start.
@@ -62,7 +65,7 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
-        done = journal.replay(task.journals, task.shard.digest, outcome.warnings)
+        done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         wholes, voids = journal.joined(task.journals, task.shard.digest)
         credentials = Credentials(task.dataset)
         setup = _setup(task, outcome.durability, credentials.current)
@@ -74,8 +77,8 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
 
         pins = amended.pins(done)
         rows, total = task.shard.rows, task.shard.bytes
-        if done or voids or wholes:
-            rows, total = _count_done(shard(pins), done.keys() | voids, outcome)
+        if done or voids or wholes or multipart.unfinished.parts:
+            rows, total = _count_done(shard(pins), done.keys() | voids, multipart, outcome)
         # Who copies a giant whole says of which version, also where it is the planned one.
         joined = {row: Pin.planned(one) for row, one in _entries(shard({}), wholes - done.keys()).items()}
         pins |= joined
@@ -85,7 +88,8 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
         local = outcome.durability != "fsync" and _local(task, seen.kind)
-        run.start(setup, rows=rows, total=total, local=local, ahead=_ahead(task, rows, total))
+        units = multipart.units(rows, total)
+        run.start(setup, rows=units, total=total, local=local, ahead=_ahead(task, rows, total))
         book = journal.Journal(
             task.journals,
             shard_digest=task.shard.digest,
@@ -102,11 +106,16 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
 
             follow = Following(task, outcome, credentials, setup["writer"], pins)
 
-        def take(_: Job, answer: tuple[Any, ...]) -> None:
+        def take(job: Job, answer: tuple[Any, ...]) -> None:
             _, count, lines, failures, size, retries, linked = answer
+            told = multipart.take(job, answer)
             if count:
-                keeper.add(lines)
+                keeper.add(lines, 0 if told is None else size)
+            if told is not None:
+                failures = told
             run.fail(follow.sort(failures) if follow else failures)
+            if told is not None:
+                return
             outcome.files += count
             outcome.bytes += size
             outcome.retries += retries
@@ -126,12 +135,12 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
                 return None
             chosen, lines = follow.round(_entries(shard(pins), follow.waiting), run.fail, stop)
             keeper.add(lines)
-            return batches(shard(pins), _AllBut(chosen), len(chosen), outcome.workers)
+            return batches(shard(pins), _AllBut(chosen), len(chosen), outcome.workers, multipart)
 
         try:
             keeper.add("".join(journal.amend_line(row, pin) for row, pin in joined.items()).encode())
-            jobs = batches(shard(pins), done.keys() | voids, rows, outcome.workers)
-            run.go(jobs, take, idle, stop, view=VIEW, again=again)
+            jobs = batches(shard(pins), done.keys() | voids, rows, outcome.workers, multipart)
+            run.go(jobs, take, idle, stop, view=VIEW, first=multipart.next, again=again)
         finally:
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()
@@ -144,9 +153,12 @@ def _copy(task: CopyTask, run: Run, stop: StopCheck) -> None:
         )
 
 
-def _count_done(shard: Iterable[Sequence[Entry]], done: Container[int], outcome: Outcome) -> tuple[int, int]:
+def _count_done(
+    shard: Iterable[Sequence[Entry]], done: Container[int], multipart: Multipart, outcome: Outcome
+) -> tuple[int, int]:
     """How many rows are left, and their bytes."""
     row = rows = total = 0
+    begun = multipart.unfinished.parts
     for group in shard:
         for entry in group:
             size = entry.length if entry.part >= 0 else entry.size
@@ -155,7 +167,7 @@ def _count_done(shard: Iterable[Sequence[Entry]], done: Container[int], outcome:
                 outcome.resumed_bytes += size
             else:
                 rows += 1
-                total += size
+                total += size - (multipart.resume(row, entry) if row in begun else 0)
             row += 1
     return rows, total
 

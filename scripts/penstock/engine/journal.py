@@ -12,6 +12,8 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 | `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
 | `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
 |                                  | its others for nothing                                        |
+| `["part", row, ...]`             | a part of the row is in its temporary file (`part.PartLine`); |
+|                                  | it counts until the row's own line                            |
 | `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count          |
 
 Attempts can overlap, so they may record one row of different versions. Which version lies in staging is
@@ -33,6 +35,7 @@ from zlib import crc32
 
 from penstock.core.documents import refuse_newer
 from penstock.core.model import Copied, Pin
+from penstock.engine.part import PartLine
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
@@ -41,14 +44,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from penstock.engine.part import Unfinished
+
 FORMAT = 2
-"""2: rows may be amended or gone."""
+"""2: rows may be amended, gone, or copied in parts."""
 SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""
 GONE = "gone"
 """In place of a digest: the row's object left its source."""
-AMEND, WHOLE, VOID = "amend", "whole", "void"
+AMEND, WHOLE, VOID, PART = "amend", "whole", "void", "part"
 _DIGEST = "xxh3_128:"
 _FIRST = ("bad-", f"{WHOLE}-")
 """What names of journals begin with that no attempt wrote."""
@@ -124,8 +129,11 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
     return line({"journal": FORMAT, "shard": shard_digest, "run": run, "attempt": attempt, "host": host})
 
 
-def replay(folder: Path, shard_digest: str, told: list[str] | None = None) -> dict[int, Copied]:
+def replay(
+    folder: Path, shard_digest: str, told: list[str] | None = None, unfinished: Unfinished | None = None
+) -> dict[int, Copied]:
     """Row to what became of it, over all attempts, without the rows that were invalidated since.
+    `unfinished` is filled with what is known of rows that have no record.
 
     A row that two attempts copied with different digests, or of different versions, counts as not copied:
     what lies on the target is from one of them. A row whose object is gone has the digest `GONE`. `told` gets
@@ -134,13 +142,16 @@ def replay(folder: Path, shard_digest: str, told: list[str] | None = None) -> di
     """
     copied: dict[int, Copied] = {}
     doubtful: set[int] = set()
-    for one in _records(folder, shard_digest, told):
+    for one in _records(folder, shard_digest, told, unfinished):
         known = copied.get(one.row)
         if known is not None and _became(known) != _became(one):
             doubtful.add(one.row)
         copied[one.row] = one
     for row in doubtful:
         copied.pop(row, None)
+    if unfinished is not None:
+        for row in unfinished.parts.keys() & copied.keys():
+            del unfinished.parts[row]
     return copied
 
 
@@ -164,9 +175,11 @@ def _became(copied: Copied) -> tuple[str, Pin | None]:
     return copied.digest, copied.pin
 
 
-def _records(folder: Path, shard_digest: str, told: list[str] | None = None) -> Iterator[Copied]:
-    """What all attempts recorded and nobody took back. Of a giant that is copied whole, only what was
-    copied so."""
+def _records(
+    folder: Path, shard_digest: str, told: list[str] | None = None, unfinished: Unfinished | None = None
+) -> Iterator[Copied]:
+    """What all attempts recorded and nobody took back; `unfinished` is told the rest. Of a giant that is
+    copied whole, only what was copied so."""
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}
     for path in files(folder):
@@ -177,6 +190,11 @@ def _records(folder: Path, shard_digest: str, told: list[str] | None = None) -> 
                 attempt, host = _check_header(path, value, shard_digest)
             elif isinstance(value, dict):
                 bad.add((value["bad"], value["attempt"]))
+                if unfinished is not None:
+                    unfinished.taken_back.add(value["bad"])
+            elif value[0] == PART:
+                if unfinished is not None:
+                    unfinished.parts.setdefault(value[1], []).append(PartLine(*value[1:]))
             elif isinstance(value[0], str):
                 kind, row = value[0], value[1]
                 if kind == AMEND:

@@ -24,6 +24,9 @@ if TYPE_CHECKING:
 SOONEST = 0.5
 LATEST = 5.0
 SHARE = 10.0
+SOON = 128 << 20
+"""Bytes of large files' parts after which their lines are kept at once: they must be written anyway, and an
+attempt that is killed fetches again what was not kept."""
 
 
 def next_pause(cost: float) -> float:
@@ -38,15 +41,20 @@ class Keeper:
         self._journal, self._barrier = journal, barrier
         self._pause = SOONEST
         self._held: list[bytes] = []
+        self._large = 0
         self._ending = False
         self._error: PenstockError | None = None
         self._change = Condition()
         self._thread = Thread(target=self._run, name="keeper", daemon=True)
         self._thread.start()
 
-    def add(self, lines: bytes) -> None:
+    def add(self, lines: bytes, large: int = 0) -> None:
+        """`large`: bytes of a large file's part that the lines speak of."""
         with self._change:
             self._held.append(lines)
+            self._large += large
+            if self._large >= SOON:
+                self._change.notify()
 
     def check(self) -> None:
         """Raises the error that stopped the keeping, if there was one."""
@@ -75,9 +83,10 @@ class Keeper:
         ending = False
         while not ending and self._error is None:
             with self._change:
-                self._change.wait_for(lambda: self._ending, self._pause)
+                self._change.wait_for(lambda: self._ending or self._large >= SOON, self._pause)
                 ending = self._ending
                 lines, self._held = self._held, []
+                self._large = 0
             if lines:
                 began = time.monotonic()
                 try:

@@ -139,7 +139,6 @@ class Pool:
         Raises the first error that concerns more than a row, what `stop` raises, or what `idle`
         raises; the workers are then already asked to stop, and `drain` collects what they had done.
         """
-        more = True
         tick = 0.0
         while True:
             while self._again:
@@ -147,16 +146,15 @@ class Pool:
                 if member is None:
                     break
                 self._give(member, self._again.popleft())
-            while more and not self._again:
+            while not self._again:
                 member = self._hungry(None)
                 if member is None:
                     break
                 job = jobs.take(self._taken(member) if jobs.view > 1 else set())
                 if job is None:
-                    more = False
-                else:
-                    self._give(member, job)
-            if not more and not self._again and not any(m.jobs for m in self.members):
+                    break
+                self._give(member, job)
+            if not self._again and not any(m.jobs for m in self.members):
                 return
             self._listen(TICK, done)
             if self.fatal is not None:

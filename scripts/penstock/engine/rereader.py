@@ -3,6 +3,10 @@
 Its entries carry in `reuse` the digest that the journal has; "" means: only look at the file's
 times (policy: not read). `do` gives (row, method, mtime_ns, ctime_ns, parts, digests).
 
+A row that was copied in parts carries its parts' digest, a blank and what is owed (`<grade> <claim>`, or
+nothing): this one reading gives the digest of the whole, first among `digests`, and judges that claim and
+the one of the listing, which no part could.
+
 With `whole`, who has a giant's last part reads the giant once more, from front to end, for its
 whole-file digests; the digest of its parts that this reading gives stands among them, to be compared.
 """
@@ -13,8 +17,9 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.core.model import Claim
 from penstock.engine.ahead import read_in_order
-from penstock.engine.checks import new_sum, tree_digest
+from penstock.engine.checks import contradicted, listed, new_sum, sum_of, tree_digest
 from penstock.engine.stream import Stopped, Stream
 from penstock.errors import IntegrityError
 from penstock.storage.failures import printable
@@ -23,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
+    from penstock.engine.checks import Sum
     from penstock.storage.cold import ColdReader, Seen
 
 Found = tuple[int, str, int, int, bytes, str]
@@ -58,23 +64,27 @@ class Rereader(Stream):
             seen = self.cold.read(entry.path, 0, 0, _nothing)
             self._sized(entry, seen.stat.st_size)
             return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", self._front_to_end(entry)
+        wanted, in_parts, owed = wanted.partition(" ")
         kind, _, _ = wanted.partition(":")
         length = entry.length if entry.part >= 0 else entry.size
         for _ in range(COLD_TRIES):
             digest = xxhash.xxh3_128() if kind == "xxh3_128" else _Tree(int(kind.partition("/")[2]))
             names = self.digests if entry.part < 0 else []
-            if self.whole and entry.part < 0 and isinstance(digest, _Tree):
+            if in_parts or (self.whole and entry.part < 0 and isinstance(digest, _Tree)):
                 names = ["xxh3_128", *names]
             sums = [(name, new_sum(name)) for name in names]
-            seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest, sums))
+            claims = _owed(entry, owed) if in_parts else []
+            seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest, [*sums, *claims]))
             self._sized(entry, seen.stat.st_size)
             read = f"{kind}:{digest.hexdigest()}"
             if read != wanted:
                 raise _broken(entry, f"written as {wanted}, read back as {read}")
+            for claim, one in claims:
+                contradicted(entry.key, claim, one.hexdigest())
             # A page that another reader just brought in is no reason to claim less of a whole release.
             if seen.method != "cached" or not self.cold.passes:
                 break
-        parts = digest.parts if isinstance(digest, _Tree) else b""
+        parts = digest.parts if isinstance(digest, _Tree) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
         return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further
 
@@ -106,7 +116,7 @@ class Rereader(Stream):
         if size != entry.size:
             raise _broken(entry, f"it has {size} bytes, not {entry.size}")
 
-    def consumer(self, digest: Any, sums: Sequence[tuple[str, Any]] = ()) -> Any:
+    def consumer(self, digest: Any, sums: Sequence[tuple[Any, Any]] = ()) -> Any:
         """Takes blocks: limited, hashed, counted; raises Stopped once the engine stops."""
         updates = [digest.update, *(one.update for _, one in sums)]
         counters, slot, limiter, stopped = self.counters, self.slot, self.limiter, self.stopping.is_set
@@ -162,6 +172,13 @@ class _Tree:
         if self._left != self._part_bytes:
             self._next()
         return tree_digest(self._part_bytes, self.parts).partition(":")[2]
+
+
+def _owed(entry: Entry, owed: str) -> list[tuple[Claim, Sum]]:
+    """What its parts could not prove of a row: the claim that is owed, and the listing's own."""
+    claims = [Claim.parse(owed.partition(" ")[2])] if owed else []
+    claims += [claim for claim in listed(entry) if claim.kind == "full"]
+    return [(claim, sum_of(claim)) for claim in dict.fromkeys(claims)]
 
 
 def _joined(sums: Sequence[tuple[str, Any]]) -> str:

@@ -14,6 +14,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine import journal
+from penstock.engine.part import IN_PARTS, TREE
 from penstock.engine.running import Run
 from penstock.engine.task import Failure, Outcome
 from penstock.errors import FailedError
@@ -157,12 +158,26 @@ def _wanted(
             if known is None:
                 absent.add(row)
                 rows.append(entry)
+            elif known.digest.startswith(IN_PARTS):
+                # Whatever the policy is: only reading it makes its own digest known.
+                owed = known.proof if " " in known.proof else ""
+                rows.append((*entry[:11], f"{TREE}{known.digest.removeprefix(IN_PARTS)} {owed}"))
             elif every or to_be_read(verify, entry.path, known.grade):
                 rows.append((*entry[:11], known.digest))
             else:
                 rows.append((*entry[:11], ""))
             row += 1
         yield rows
+
+
+def _settled(known: Copied, digests: str) -> tuple[str, str, str, str]:
+    """(digest, source grade, proof, further digests) of a row: of one that was copied in parts as they are
+    now that all of it was read."""
+    if not known.digest.startswith(IN_PARTS):
+        return known.digest, known.grade, known.proof, digests
+    whole, _, further = digests.partition(" ")
+    grade, owed, proof = known.proof.partition(" ")
+    return (whole, grade, proof, further) if owed else (whole, known.grade, known.proof, further)
 
 
 def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome: Outcome) -> None:
@@ -181,10 +196,11 @@ def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome:
         stored = [table[pair] for pair in zip(methods, written, strict=True)]
         grades.update(stored)
         further = [seen.further.get(row, _NONE) for row in rows] if seen.further else [_NONE] * count
+        settled = [_settled(one, digests) for one, (_, digests) in zip(known, further, strict=True)]
         return {
-            "digest": [one.digest for one in known],
-            "source_grade": [one.grade for one in known],
-            "source_proof": [one.proof for one in known],
+            "digest": [digest for digest, _, _, _ in settled],
+            "source_grade": [grade for _, grade, _, _ in settled],
+            "source_proof": [proof for _, _, proof, _ in settled],
             "storage_grade": stored,
             "method": methods,
             "written_host": written,
@@ -193,7 +209,7 @@ def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome:
             "mtime_ns": seen.mtimes[start : start + count],
             "ctime_ns": seen.ctimes[start : start + count],
             "parts": [parts for parts, _ in further],
-            "digests": [digests for _, digests in further],
+            "digests": [digests for _, _, _, digests in settled],
         }
 
     extend_shard(task.records, task.rows, columns)

@@ -25,14 +25,17 @@ if TYPE_CHECKING:
 class Run:
     """The pool, the outcome that grows, the reports. Workers are started by the constructor."""
 
-    def __init__(self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report) -> None:
+    def __init__(
+        self, outcome: Outcome, engine: EngineConfig, shard: ShardInfo, report: Report, units: int = 0
+    ) -> None:
+        """`units`: what can be done side by side, where that is more than rows."""
         self.outcome, self.engine, self.report = outcome, engine, report
         self.started = time.monotonic()
         self.cpu = time.process_time()
         self.cpus, self.cpus_from = sizing.cpus(os.environ)
         self.memory = sizing.free_memory(os.environ)
         self.total = 0
-        self.pool = Pool(self._size(shard.rows, shard.bytes, local=True).workers)
+        self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
 
     def _size(self, rows: int, total: int, *, local: bool, each: int = 4) -> sizing.Sizing:
@@ -60,8 +63,8 @@ class Run:
         each: int = 4,
         ahead: bool = False,
     ) -> None:
-        """Now it is known what is left to do: fit the number of workers, set them up. `ahead`: each stream
-        asks for small objects before their turn."""
+        """Now it is known what is left to do, `rows` that can be done side by side: fit the number of
+        workers, set them up. `ahead`: each stream asks for small objects before their turn."""
         chosen = self._size(rows, total, local=local, each=1 if ahead else each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
@@ -92,10 +95,11 @@ class Run:
         stop: StopCheck,
         *,
         view: int = 1,
+        first: Callable[[], Job | None] | None = None,
         again: Callable[[], Iterator[Job] | None] | None = None,
     ) -> None:
         """All jobs, to the end, then those that `again` gives, until it gives none. On any error what the
-        workers had done still goes to `take`. `view`: see `batches.Ahead`."""
+        workers had done still goes to `take`. `view` and `first`: see `batches.Ahead`."""
 
         def tick() -> None:
             idle()
@@ -104,7 +108,7 @@ class Run:
         try:
             more: Iterator[Job] | None = jobs
             while more is not None:
-                self.pool.run(Ahead(more, view), take, tick, stop, self.tuner)
+                self.pool.run(Ahead(more, view, first), take, tick, stop, self.tuner)
                 more = again() if again else None
             self.pool.drain(take, stop=False)
         except BaseException as error:

@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.engine.part import LEAST
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
@@ -55,6 +57,10 @@ class CopyTask:
     """`data` of the release whose unchanged files are linked, if any."""
     may_change: tuple[int, int] = (0, 0)
     """With `changed: follow`: how many files of the dataset may be pinned anew, and how many may leave."""
+    large_bytes: int = LEAST
+    """Bytes from which an object is copied in parts, where its version can be pinned."""
+    part_bytes: int = 0
+    """Bytes of each of them but the last; 0: by `part.part_bytes`."""
 
 
 @dataclass(frozen=True)

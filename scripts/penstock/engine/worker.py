@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import collector, wire
 from penstock.core.model import Entry
+from penstock.engine.part import Part
 from penstock.engine.shared import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.engine.stream import Stream
 
 SLICE = 64
+FIELDS = len(Entry._fields)
 _entry = tuple.__new__
 
 
@@ -139,7 +141,8 @@ class Worker:
             for i in range(start, end):
                 if stopped():
                     break
-                entry = _entry(Entry, entries[i])
+                plain = entries[i]
+                entry = _entry(Entry if len(plain) == FIELDS else Part, plain)
                 try:
                     results.append(attempt(rows[i], entry))
                     done += entry[2] if entry[8] < 0 else entry[10]

@@ -40,6 +40,16 @@ def states_checksums(url: str) -> bool:
     return scheme(url) not in SILENT
 
 
+def has_tokens(url: str) -> bool:
+    """Whether a range of an object can be asked for on the condition that it is the listed version."""
+    return scheme(url) in (*S3, *AZURE, *WEB)
+
+
+def pinned(url: str, token: str) -> bool:
+    """Whether that is so of an object with this token: a strong etag, not a date."""
+    return has_tokens(url) and bool(token) and " " not in token and not token.startswith("W/")
+
+
 def folder(url: str) -> str:
     """The path of a file URL or a plain path, absolute. Nothing in it is decoded."""
     if not scheme(url):

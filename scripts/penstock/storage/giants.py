@@ -1,4 +1,8 @@
-"""Parts of giants, written by several attempts and nodes into one file under its final name.
+"""Parts of one file, written by several streams, attempts and nodes.
+
+A giant's parts go into one file under its final name. Those of any other large file go into one temporary
+file, which is named in the journal, so that the next attempt goes on with it; it gets the final name only
+with all its bytes.
 
 Guarantees. Parts lie at disjoint offsets, so their order does not matter, and an attempt that was
 given up and writes on can only replace bytes by the same bytes.
@@ -8,17 +12,23 @@ from __future__ import annotations
 
 import os
 import stat
+from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError
+from penstock.storage.beneath import open_dir
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.pending import Pending
-from penstock.storage.place import Place, split
+from penstock.storage.place import FOLDER, Place, split
 
-_PART = os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_RANGE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
+_PART = _RANGE | os.O_CREAT
 
 
 class Parts(Place):
-    """Writes parts of giants."""
+    """Writes parts of giants, and of other large files."""
 
     def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
         """A giant's file under its final name, `size` long, to be written from `offset`.
@@ -66,7 +76,8 @@ class Parts(Place):
         try:
             if self._fsync:
                 os.fsync(fd)
-                self._touched.add(pending.parent)
+                if not pending.temporary:
+                    self._touched.add(pending.parent)
             if mtime_ns is not None and self._keep_mtime:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
             pending.fd = -1
@@ -76,3 +87,103 @@ class Parts(Place):
             if isinstance(error, OSError):
                 raise storage_error(error, "cannot complete", pending.path) from None
             raise
+
+    def begin_shared(self, path: str, temporary: str, size: int) -> None:
+        """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
+        reserved where the file system can; its owner may write it until the permissions step ran. On an
+        error it is gone."""
+        self._look()
+        parent, name = split(path)
+        fd = -1
+        try:
+            folder = self._enter(parent, make=True)
+            fd = os.open(temporary, _PART, self._file_mode | 0o600, dir_fd=folder)
+            self._touched.add(parent)
+            self._dress(fd, size if self._preallocate else 0)
+            os.ftruncate(fd, size)
+            os.close(fd)
+        except BaseException as error:
+            self.discard(Pending(fd, path, parent, name, temporary, size, False, 0))
+            if isinstance(error, OSError):
+                raise storage_error(error, "cannot create", path) from None
+            raise
+
+    def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
+        """The temporary file of `begin_shared`, to be written from `offset`; None when it is not there:
+        another attempt has given it its name. To be ended by `finish_part`, without a time."""
+        parent, name = split(path)
+        try:
+            fd = os.open(temporary, _RANGE, dir_fd=self._enter(parent, make=False))
+        except FileNotFoundError:
+            return None
+        except PermissionError:
+            raise self._fenced(path, "the file cannot be written any more") from None
+        except OSError as error:
+            raise storage_error(error, "cannot write", path) from None
+        pending = Pending(fd, path, parent, name, temporary, size, True, offset)
+        try:
+            self.alive(pending)
+        except BaseException:
+            self.discard(pending)
+            raise
+        return pending
+
+    def finish_shared(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
+        """Time, durability and the final name of a temporary file that has all its bytes. Where it is
+        gone and a file of this size has the name, another attempt did the same. False: neither is there."""
+        parent, name = split(path)
+        fd = -1
+        try:
+            folder = self._enter(parent, make=False)
+            try:
+                fd = os.open(temporary, _RANGE, dir_fd=folder)
+            except FileNotFoundError:
+                return _stands(folder, name, size)
+            if os.fstat(fd).st_size != size:
+                return False
+            if self._keep_mtime:
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+            if self._fsync:
+                os.fsync(fd)
+                self._touched.add(parent)
+            os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+        except FileNotFoundError:
+            # Between the two calls.
+            return _stands(folder, name, size)
+        except PermissionError:
+            raise self._fenced(path, "the file cannot be written any more") from None
+        except OSError as error:
+            raise storage_error(error, "cannot complete", path) from None
+        finally:
+            if fd >= 0:
+                os.close(fd)
+        return True
+
+    def drop_shared(self, path: str, temporary: str) -> None:
+        """Remove a temporary file that nothing of this attempt writes any more."""
+        parent, name = split(path)
+        self.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
+
+
+def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:
+    """Whether the temporary file of an earlier attempt is there, as it was made."""
+    root = os.open(data, FOLDER)
+    try:
+        folder = open_dir(root, path.rpartition("/")[0])
+    except OSError:
+        return False
+    finally:
+        os.close(root)
+    try:
+        return _stands(folder, temporary, size)
+    finally:
+        os.close(folder)
+
+
+def _stands(folder: int, name: str, size: int) -> bool:
+    """Whether a file of one name and this size has this name. Its bytes are proven when it is read back."""
+    try:
+        seen = os.stat(name, dir_fd=folder, follow_symlinks=False)
+    except FileNotFoundError:
+        return False
+    return stat.S_ISREG(seen.st_mode) and seen.st_nlink == 1 and seen.st_size == size

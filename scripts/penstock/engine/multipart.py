@@ -1,0 +1,223 @@
+"""The rows that are copied in parts, as the parent of the workers keeps them.
+
+A store often gives each connection only so much (S3 some 80 to 100 MB/s), and one GET that is cut off begins
+anew. So a large object's parts go to all streams, one conditional GET each, and the journal holds each part
+that is durable: the next attempt fetches only what is missing. No row is opened before a stream has nothing
+else to do: as many files grow at once as there are streams, and one that is alone is fetched by all of them.
+
+What refuses parts (a web server without ranges, parts that contradict the source together, a temporary file
+that another attempt has renamed) is fetched whole by one stream, which says what is wrong, if something is.
+"""
+
+from __future__ import annotations
+
+import json
+import secrets
+from collections import deque
+from itertools import count
+from typing import TYPE_CHECKING, Any
+
+from penstock.engine.batches import Job
+from penstock.engine.part import (
+    BEGIN,
+    DROP,
+    FETCH,
+    FINISH,
+    WHOLE,
+    PartLine,
+    Unfinished,
+    doing,
+    fetching,
+    part_bytes,
+)
+from penstock.sources.opening import has_tokens, pinned
+from penstock.storage.giants import shared_stands
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.model import Entry
+    from penstock.engine.task import CopyTask, Outcome
+
+
+class Row:
+    """One row: its temporary file, and which parts of it are done, on their way, or to come."""
+
+    def __init__(self, row: int, entry: Entry, size: int) -> None:
+        self.row, self.entry, self.size = row, entry, size
+        self.count = -(-entry.size // size)
+        self.temporary = f".p.{secrets.token_hex(8)}"
+        self.lines: dict[int, PartLine] = {}
+        self.bytes = self.resumed = 0
+        """Of the parts that this attempt has done, and of those that it met."""
+        self.under_way = 0
+        self.stopped = False
+        """No further part of it is fetched: it failed, or it is to be fetched whole."""
+        self.whole = False
+        self._next = 0
+
+    def part(self) -> int | None:
+        """The number of the next part that is to be fetched."""
+        while self._next < self.count and self._next in self.lines:
+            self._next += 1
+        if self.stopped or self._next == self.count:
+            return None
+        self._next += 1
+        return self._next - 1
+
+    @property
+    def complete(self) -> bool:
+        return len(self.lines) == self.count
+
+
+class Multipart:
+    """Cuts rows into jobs and follows them: `open` begins a row, `next` gives what an open row needs, `take`
+    is told what came back."""
+
+    def __init__(self, task: CopyTask, outcome: Outcome) -> None:
+        self._task, self._outcome = task, outcome
+        self._urls = [source.url for source in task.dataset.sources]
+        # Where verify does not read a file, only a reading in order knows its digest.
+        self._wanted = task.verify.reread == "all"
+        self.unfinished = Unfinished()
+        self.numbers = count()
+        """Of all jobs of this attempt."""
+        self._open: deque[Row] = deque()
+        self._ready: deque[tuple[Row, int]] = deque()
+        self._jobs: dict[int, tuple[Row, int, int]] = {}
+        """Job to its row, its work and its part."""
+        self._resumed: dict[tuple[int, str], int] = {}
+
+    def units(self, rows: int, total: int) -> int:
+        """How many streams could be busy with so many rows of so many bytes."""
+        mean = total // rows if rows else 0
+        if mean < self._task.large_bytes or not (self._wanted and any(map(has_tokens, self._urls))):
+            return rows
+        return max(rows, total // (self._task.part_bytes or part_bytes(mean)))
+
+    def goes_in_parts(self, entry: Entry) -> bool:
+        """Only what is pinned by a strong token: bytes of two versions never become one file. What may be
+        linked is linked."""
+        return (
+            self._wanted
+            and entry.part < 0
+            and entry.size >= self._task.large_bytes
+            and not (entry.reuse and self._task.base is not None)
+            and pinned(self._urls[entry.source], entry.token)
+        )
+
+    def open(self, row: int, entry: Entry) -> Job:
+        """The first job of a row."""
+        one = Row(row, entry, self._size(entry))
+        lines = self._met(row, entry)
+        if not lines:
+            return self._job(one, BEGIN)
+        one.temporary = lines[0].temporary
+        one.lines = {line.number: line for line in lines if line.number >= 0}
+        one.resumed = self.resume(row, entry)
+        if one.complete:
+            return self._job(one, FINISH)
+        self._open.append(one)
+        number = one.part()
+        assert number is not None
+        return self._job(one, FETCH, number)
+
+    def resume(self, row: int, entry: Entry) -> int:
+        """Bytes of a row that need not be fetched again; counted once."""
+        place = row, entry.token
+        if place not in self._resumed:
+            numbers = {line.number for line in self._met(row, entry)} - {-1}
+            size = self._size(entry)
+            self._resumed[place] = sum(min(size, entry.size - number * size) for number in numbers)
+            self._outcome.resumed_bytes += self._resumed[place]
+        return self._resumed[place]
+
+    def _size(self, entry: Entry) -> int:
+        return self._task.part_bytes or part_bytes(entry.size)
+
+    def _met(self, row: int, entry: Entry) -> Sequence[PartLine]:
+        """What earlier attempts did of a row, of one temporary file that is still there; () for nothing.
+
+        Where all parts are done the file may have its name already, and only the record is missing; a
+        file whose record was taken back is not met again."""
+        size = self._size(entry)
+        files: dict[str, list[PartLine]] = {}
+        for line in self.unfinished.parts.get(row, ()) if self.goes_in_parts(entry) else ():
+            if line.token == entry.token and line.part_bytes == size:
+                files.setdefault(line.temporary, []).append(line)
+        found: list[PartLine] = []
+        for temporary, lines in files.items():
+            complete = len({line.number for line in lines} - {-1}) == -(-entry.size // size)
+            if len(lines) > len(found) and (
+                (complete and row not in self.unfinished.taken_back)
+                or shared_stands(self._task.data, entry.path, temporary, entry.size)
+            ):
+                found = lines
+        return found
+
+    def next(self) -> Job | None:
+        """What an open row needs, if that can be done now."""
+        if self._ready:
+            return self._job(*self._ready.popleft())
+        while self._open:
+            one = self._open.popleft()
+            number = one.part()
+            if number is not None:
+                # In turn: streams that write to one file wait for one another in the kernel.
+                self._open.append(one)
+                return self._job(one, FETCH, number)
+        return None
+
+    def _job(self, one: Row, work: int, part: int = 0) -> Job:
+        number = next(self.numbers)
+        if work == WHOLE:
+            return Job(number, [one.row], [one.entry], one.entry.size, True)
+        if work == FETCH:
+            entry = fetching(one.entry, one.temporary, part, one.size)
+        else:
+            lines = [tuple(one.lines[n]) for n in range(one.count)] if work == FINISH else ()
+            entry = doing(one.entry, one.temporary, work, one.size, tuple(lines))
+        self._jobs[number] = one, work, part
+        one.under_way += 1
+        return Job(number, [one.row], [entry], entry.length, True)
+
+    def take(self, job: Job, answer: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
+        """What a part came to: counted here, and its row goes on. The failures that are to be told; None for
+        a job of other rows, which is counted by who gave it."""
+        found = self._jobs.pop(job.number, None)
+        if found is None:
+            return None
+        one, work, number = found
+        _, done, lines, failures, size, retries, _ = answer
+        self._outcome.retries += retries
+        one.under_way -= 1
+        told: list[tuple[Any, ...]] = []
+        if failures:
+            if not failures[0][4]:
+                one.whole = True
+            elif not one.stopped:
+                told = failures
+            one.stopped = True
+        elif done and work == DROP:
+            self._ready.append((one, WHOLE))
+        elif done and not lines:
+            one.whole = one.stopped = True
+        elif done:
+            self._done(one, work, number, lines, size)
+        if one.whole and not one.under_way and work != DROP:
+            self._outcome.bytes -= one.bytes
+            self._outcome.resumed_bytes -= one.resumed
+            self._ready.append((one, DROP))
+        return told
+
+    def _done(self, one: Row, work: int, number: int, lines: bytes, size: int) -> None:
+        self._outcome.bytes += size
+        one.bytes += size
+        if work == BEGIN:
+            self._open.append(one)
+        elif work == FINISH:
+            self._outcome.files += 1
+        else:
+            one.lines[number] = PartLine(*json.loads(lines[9:])[1:])
+            if one.complete and not one.stopped:
+                self._ready.append((one, FINISH))

@@ -1,0 +1,109 @@
+"""One stream's share of a row that is copied in parts: each part a conditional read of the pinned version,
+written at its offset into the row's temporary file.
+
+What parts can prove together (CRCs, sums between the cuts of a multipart upload) is judged before the file
+gets its name. What only all bytes in order can prove (MD5, SHA, XXH3 of the whole) stands in the row's
+record as owed, and verify, which reads every byte in order, judges it; so does the plain digest.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Claim
+from penstock.engine.checks import Sums, best, combine, compose, grade_of, judge_giant, listed, tree_digest
+from penstock.engine.journal import PART, line, row_line
+from penstock.engine.part import BEGIN, DROP, FETCH, IN_PARTS, TREE, PartLine
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.core.model import Entry
+    from penstock.engine.copier import Copier
+    from penstock.engine.part import Part
+
+
+class PartCopier:
+    """Does what a `Part` asks for, and gives its line for the journal; "" where the row's temporary file is
+    not there any more, and of DROP."""
+
+    def __init__(self, copier: Copier) -> None:
+        self._copier = copier
+
+    def do(self, row: int, part: Part) -> str:
+        writer = self._copier.writer
+        if part.work == FETCH:
+            return self._fetch(row, part)
+        if part.work == BEGIN:
+            writer.begin_shared(part.path, part.temporary, part.size)
+            return _line(row, part, -1, "", "", "")
+        if part.work == DROP:
+            writer.drop_shared(part.path, part.temporary)
+            return ""
+        return self._finish(row, part)
+
+    def _fetch(self, row: int, part: Part) -> str:
+        copier, writer = self._copier, self._copier.writer
+        body = copier.reader(part.source).open(part, part.offset, part.length)
+        try:
+            sums = Sums(part, body.claims, lambda: copier.sources.claims(part))
+            stated = _checkable(sums.stated)
+            if copier.require and not stated:
+                copier.require_proof(part, sums)
+            pending = writer.begin_range(part.path, part.temporary, part.size, part.offset)
+            if pending is None:
+                body.abandon()
+                return ""
+            try:
+                digest = copier.pump.run(part, body, pending, sums or None, part.length)
+                body.close()
+                _, proof = sums.judge()
+            except BaseException:
+                writer.discard(pending)
+                raise
+        except BaseException:
+            body.abandon()
+            raise
+        writer.finish_part(pending)
+        return _line(row, part, part.part, digest, proof, " ".join(map(str, stated)))
+
+    def _finish(self, row: int, part: Part) -> str:
+        lines = [PartLine(*one) for one in part.lines]
+        size = lines[0].part_bytes
+        grade, proof = judged(part, lines)
+        if not self._copier.writer.finish_shared(part.path, part.temporary, part.size, part.modified_ns):
+            return ""
+        tree = tree_digest(size, b"".join(bytes.fromhex(one.digest) for one in lines))
+        return row_line(row, IN_PARTS + tree.removeprefix(TREE), grade, proof)
+
+
+def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
+    """(source grade, proof) of a row by its parts; a proof that verify owes is `<grade that it will give>
+    <claim>`. Raises IntegrityError when the parts contradict the source."""
+    claims = [*map(Claim.parse, lines[0].stated.split()), *listed(entry)]
+    size = lines[0].part_bytes
+    ends = [min(size, entry.size - number * size) for number in range(len(lines))]
+    joined = combine((one.proof, length) for one, length in zip(lines, ends, strict=True))
+    composed = compose((one.proof, one.number * size, n) for one, n in zip(lines, ends, strict=True))
+    grade, proof = judge_giant(entry.key, [one for one in (joined, composed) if one], claims)
+    if grade != "full":
+        full = best(claims, "full")
+        owed = full or (best(claims, "composite") if grade == "size" else None)
+        if owed:
+            return "size", f"{grade_of(owed, entry.token)} {owed}"
+    return grade, proof
+
+
+def _checkable(claims: Iterable[Claim]) -> list[Claim]:
+    """Each claim once, without those that nothing of ours can compute."""
+    return [
+        claim
+        for claim in dict.fromkeys(claims)
+        if best([claim], "full") or (claim.part_bytes and best([claim], "composite"))
+    ]
+
+
+def _line(row: int, part: Part, number: int, digest: str, proof: str, stated: str) -> str:
+    return line(
+        [PART, *PartLine(row, part.temporary, part.part_bytes, number, digest, proof, stated, part.token)]
+    )

@@ -1,0 +1,347 @@
+"""Large objects in parts: one version, one file, each byte proven as before, and nothing fetched twice."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import xxhash
+from tests.engine.test_kill import gone, start, until
+from tests.support.engine_runs import content, read_tree, rewrite, shard_run
+from tests.support.hostile import Hostile
+from tests.support.records import rows_of
+from tests.support.s3server import S3Server
+
+from penstock.config.model import VerifyConfig
+from penstock.engine import journal
+from penstock.engine.part import IN_PARTS, LEAST, Unfinished, part_bytes
+from penstock.sources.opening import pinned
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.support.engine_runs import ShardRun
+
+    from penstock.core.model import Record
+
+KIB = 1 << 10
+PART = 512 * KIB
+COUNT = 9
+SMALLER: dict[str, Any] = {"large_bytes": 4 << 20, "part_bytes": PART}
+DATA = content(3, COUNT * PART - 77)
+OTHER = content(4, len(DATA))
+HEX = xxhash.xxh3_128_hexdigest(DATA)
+
+
+def records(run: ShardRun) -> dict[str, Record]:
+    rows = rows_of(run.folder / "records.parquet")
+    return {entry.path: row.record for entry, row in zip(run.entries, rows, strict=True)}
+
+
+def of(server: Hostile, folder: Path, **options: Any) -> ShardRun:
+    return shard_run(folder, f"s3://{server.bucket}/", endpoint_url=server.endpoint, anon=True, **options)
+
+
+def ranges(server: Hostile, key: str = "big") -> Counter[str]:
+    return Counter(one.range for one in server.asked if one.method == "GET" and one.key == key)
+
+
+@pytest.mark.parametrize("durability", ["syncfs", "fsync"])
+def test_parts_make_the_file_and_the_digest_that_one_stream_makes(tmp_path: Path, durability: str) -> None:
+    objects = {"a/big": DATA, "a/small": DATA[:4000], "b/big": OTHER, "c": DATA[: (4 << 20) - 1]}
+    with Hostile(objects, modes={"a/big": "crc"}) as server:
+        run = of(server, tmp_path)
+        outcome = run.copy(engine={"durability": durability}, **SMALLER)
+        assert outcome.failures == []
+        assert (outcome.files, outcome.bytes) == (4, sum(map(len, objects.values())))
+        assert len(ranges(server, "a/big")) == COUNT
+        assert set(ranges(server, "c")) == {""}
+    assert read_tree(run.data) == objects
+    assert os.stat(run.data / "a/big").st_mtime_ns == run.entries[0].modified_ns
+    copied = journal.replay(run.journals, run.shard.digest)
+    assert copied[0].digest.startswith(f"{IN_PARTS}{PART}:")
+    assert run.reread().failures == []
+    found = records(run)
+    assert found["a/big"].digest == f"xxh3_128:{HEX}"
+    assert found["a/big"].parts == b""
+    assert found["a/big"].digests == ""
+    crc = f"crc32:full:{zlib.crc32(DATA):08x}"
+    assert (found["a/big"].source_grade, found["a/big"].source_proof) == ("full", crc)
+    assert found["b/big"].digest == "xxh3_128:" + xxhash.xxh3_128_hexdigest(OTHER)
+    assert found["b/big"].source_grade == "size"
+
+
+def test_what_one_version_cannot_be_asked_for_by_goes_in_one_stream(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        rewrite(run, [run.entries[0]._replace(token="")])
+        assert run.copy(**SMALLER).failures == []
+        assert ranges(server) == {"": 1}
+    assert journal.replay(run.journals, run.shard.digest)[0].digest == f"xxh3_128:{HEX}"
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "answer"),
+    [
+        ("s3://b/", "0123", True),
+        ("s3://b/", "", False),
+        ("https://h/", "0123", True),
+        ("https://h/", "W/0123", False),
+        ("https://h/", "Tue, 06 May 2024 07:08:09 GMT", False),
+        ("abfs://c@a.blob.core.windows.net/", "0x8D", True),
+        ("file:///d", "7-1-1-9", False),
+        ("sftp://h/", "7-1", False),
+    ],
+)
+def test_what_pins_a_version(url: str, token: str, answer: bool) -> None:
+    assert pinned(url, token) is answer
+
+
+@pytest.mark.parametrize("verify", [VerifyConfig(reread="unproven"), VerifyConfig(reread="sample")])
+def test_what_verify_does_not_read_is_copied_in_order(tmp_path: Path, verify: VerifyConfig) -> None:
+    with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
+        run = of(server, tmp_path)
+        assert run.copy(verify=verify, **SMALLER).failures == []
+        assert ranges(server) == {"": 1}
+        assert run.reread(verify).failures == []
+    assert records(run)["big"].digest == f"xxh3_128:{HEX}"
+
+
+def test_an_object_that_changes_amid_its_parts_is_never_spliced(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+
+        def change() -> None:
+            if server.count("big") >= 3:
+                server.objects["big"] = OTHER
+
+        outcome = run.copy(stop=change, engine={"limit": 2 << 20}, **SMALLER)
+    assert 3 <= server.count("big") < COUNT + 8
+    assert outcome.exit_code == 5
+    assert len(outcome.failures) == 1
+    assert read_tree(run.data) == {}
+    assert journal.replay(run.journals, run.shard.digest) == {}
+
+
+def test_a_byte_that_the_wire_changed_in_one_part_is_found_and_fetched_again(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}, modes={"big": "flipcrc*1"}) as server:
+        run = of(server, tmp_path)
+        outcome = run.copy(**SMALLER)
+        assert outcome.failures == []
+        assert ranges(server)[""] == 1
+    assert (outcome.files, outcome.bytes) == (1, len(DATA))
+    assert read_tree(run.data) == {"big": DATA}
+    assert run.reread().failures == []
+    assert records(run)["big"].source_grade == "full"
+
+
+def test_parts_that_contradict_the_source_to_the_end_are_no_file(tmp_path: Path) -> None:
+    with Hostile({"big": DATA, "other": OTHER}, modes={"big": "falsecrc"}) as server:
+        run = of(server, tmp_path)
+        outcome = run.copy(**SMALLER)
+    assert [(one.path, one.exit_code) for one in outcome.failures] == [("big", 1)]
+    assert "contradict" in outcome.failures[0].why
+    assert read_tree(run.data) == {"other": OTHER}
+
+
+@pytest.mark.parametrize("mode", ["rangeignored", "wrongrange"])
+def test_a_server_that_gives_no_ranges_gives_the_whole(tmp_path: Path, mode: str) -> None:
+    with Hostile({"big": DATA, "other": OTHER}, modes={"big": mode}) as server:
+        run = of(server, tmp_path)
+        assert run.copy(**SMALLER).failures == []
+    assert read_tree(run.data) == {"big": DATA, "other": OTHER}
+    assert run.reread().failures == []
+
+
+def test_a_part_that_breaks_off_is_fetched_again_alone(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}, modes={"big": "reset*3"}) as server:
+        run = of(server, tmp_path)
+        outcome = run.copy(**SMALLER)
+        assert outcome.failures == []
+        assert outcome.retries == 3
+        assert sum(ranges(server).values()) == COUNT + 3
+        assert len(ranges(server)) == COUNT
+    assert read_tree(run.data) == {"big": DATA}
+
+
+@pytest.mark.parametrize("algorithm", ["md5", "sha256", "xxh3_128"])
+def test_a_hash_of_the_whole_is_judged_by_the_reading_that_verify_makes(
+    tmp_path: Path, algorithm: str
+) -> None:
+    value = HEX if algorithm == "xxh3_128" else hashlib.new(algorithm, DATA).hexdigest()
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        rewrite(run, [run.entries[0]._replace(checksum=f"{algorithm}:full:{value}")])
+        verify = VerifyConfig(source_checksum="require", digests=("xxh3_128", "sha256"))
+        assert run.copy(verify=verify, **SMALLER).failures == []
+        assert len(ranges(server)) == COUNT
+    assert journal.replay(run.journals, run.shard.digest)[0].grade == "size"
+    assert run.reread(verify).failures == []
+    record = records(run)["big"]
+    assert (record.digest, record.source_grade) == (f"xxh3_128:{HEX}", "full")
+    assert record.source_proof == f"{algorithm}:full:{value}"
+    assert record.digests == f"sha256:{hashlib.sha256(DATA).hexdigest()}"
+
+
+def test_a_hash_of_the_whole_that_contradicts_is_found_by_verify(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        rewrite(run, [run.entries[0]._replace(checksum=f"md5:full:{hashlib.md5(OTHER).hexdigest()}")])
+        assert run.copy(**SMALLER).failures == []
+    (failure,) = run.reread().failures
+    assert failure.path == "big"
+    assert "contradict the source's own md5" in failure.why
+    assert journal.replay(run.journals, run.shard.digest) == {}
+    assert not (run.folder / "records.parquet").exists()
+
+
+def test_the_lists_own_hash_is_judged_beside_what_parts_prove(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
+        run = of(server, tmp_path)
+        rewrite(run, [run.entries[0]._replace(checksum=f"sha256:full:{'0' * 64}")])
+        assert run.copy(**SMALLER).failures == []
+    assert journal.replay(run.journals, run.shard.digest)[0].grade == "full"
+    assert "sha256" in run.reread().failures[0].why
+
+
+def test_what_nothing_can_prove_is_refused_where_proof_is_required(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        outcome = run.copy(verify=VerifyConfig(source_checksum="require"), **SMALLER)
+    assert "no checksum of the source proves it" in outcome.failures[0].why
+    assert read_tree(run.data) == {}
+
+
+def test_a_byte_that_the_disk_changed_is_found_and_the_file_made_anew(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
+        run = of(server, tmp_path)
+        assert run.copy(**SMALLER).failures == []
+        with (run.data / "big").open("r+b") as stream:
+            stream.seek(5 * PART)
+            stream.write(b"!")
+        assert "read back as" in run.reread().failures[0].why
+        asked = server.count("big")
+        # What was taken back is not met again by its parts' lines.
+        outcome = run.copy(**SMALLER)
+        assert (outcome.failures, outcome.resumed_bytes) == ([], 0)
+        assert server.count("big") == asked + COUNT
+    assert read_tree(run.data) == {"big": DATA}
+    assert run.reread().failures == []
+
+
+def without_the_rows_line(run: ShardRun) -> None:
+    """As a kill -9 between the file's name and the next keeping leaves it."""
+    (path,) = journal.files(run.journals)
+    lines = path.read_bytes().splitlines(keepends=True)
+    path.write_bytes(b"".join(one for one in lines if one[9:11] in (b'{"', b'["')))
+
+
+def test_a_file_that_has_its_name_and_no_record_is_not_fetched_again(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        assert run.copy(**SMALLER).failures == []
+        without_the_rows_line(run)
+        asked = server.count("big")
+        outcome = run.copy(**SMALLER)
+        assert (outcome.failures, outcome.files) == ([], 1)
+        assert (outcome.bytes, outcome.resumed_bytes) == (0, len(DATA))
+        assert server.count("big") == asked
+        assert run.reread().failures == []
+
+
+@pytest.mark.parametrize("why", ["gone", "another size", "another version", "other parts"])
+def test_parts_that_no_longer_stand_are_fetched_anew(tmp_path: Path, why: str) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        assert run.copy(**SMALLER).failures == []
+        without_the_rows_line(run)
+        (path,) = journal.files(run.journals)
+        lines = path.read_bytes().splitlines(keepends=True)
+        temporary = lines[1].split(b'"')[3].decode()
+        if why == "another version":
+            kept = [line.replace(run.entries[0].token.encode(), b"0" * 24) for line in lines]
+            kept = [f"{zlib.crc32(line[9:-1]):08x} ".encode() + line[9:] for line in kept]
+        else:
+            kept = lines[:-1]
+        path.write_bytes(b"".join(kept))
+        final = run.data / "big"
+        if why == "gone":
+            final.unlink()
+        else:
+            final.rename(run.data / temporary)
+        if why == "another size":
+            os.truncate(run.data / temporary, len(DATA) - 1)
+        sizes = SMALLER | {"part_bytes": 1 << 20} if why == "other parts" else SMALLER
+        outcome = run.copy(**sizes)
+        assert (outcome.failures, outcome.resumed_bytes) == ([], 0)
+        assert outcome.bytes == len(DATA)
+    assert final.read_bytes() == DATA
+    assert run.reread().failures == []
+
+
+def test_a_file_that_another_attempt_named_amid_the_parts_is_copied_whole(tmp_path: Path) -> None:
+    """It has written the same bytes; which of them were there is not known."""
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+
+        def name() -> None:
+            if server.count("big") >= 3 and not (run.data / "big").exists():
+                (one,) = run.data.glob(".p.*")
+                one.rename(run.data / "big")
+
+        outcome = run.copy(stop=name, engine={"limit": 2 << 20}, **SMALLER)
+        assert (outcome.failures, outcome.files, outcome.bytes) == ([], 1, len(DATA))
+    assert read_tree(run.data) == {"big": DATA}
+    assert run.reread().failures == []
+
+
+def test_kill_9_costs_the_parts_that_were_on_their_way(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    source.joinpath("big").write_bytes(DATA)
+    source.joinpath("other").write_bytes(OTHER)
+    with S3Server(source) as server:
+        run = shard_run(tmp_path / "run", server.url(), endpoint_url=server.endpoint, anon=True)
+
+        def kept() -> int:
+            unfinished = Unfinished()
+            journal.replay(run.journals, run.shard.digest, unfinished=unfinished)
+            return sum(line.number >= 0 for lines in unfinished.parts.values() for line in lines)
+
+        process = start(run, task=SMALLER, limit=2 << 20, streams=2)
+        until(lambda: kept() >= 3, process)
+        process.kill()
+        process.wait()
+        gone(process.pid)
+        unfinished = Unfinished()
+        journal.replay(run.journals, run.shard.digest, unfinished=unfinished)
+        done = {
+            (run.entries[row].key, f"bytes={n * PART}-")
+            for row, lines in unfinished.parts.items()
+            for n in {line.number for line in lines} - {-1}
+        }
+        assert 3 <= len(done) < 2 * COUNT
+        asked = len(server.requests())
+        outcome = run.copy(**SMALLER)
+        assert outcome.failures == []
+        assert outcome.resumed_bytes >= (len(done) - 2) * PART
+        gets = [
+            (one.key, one.range.partition("-")[0] + "-")
+            for one in server.requests()[asked:]
+            if one.method == "GET" and one.range
+        ]
+        assert len(gets) == len(set(gets)) == 2 * COUNT - len(done)
+        assert not done & set(gets)
+    assert read_tree(run.data) == {"big": DATA, "other": OTHER}
+    assert run.reread().failures == []
+
+
+def test_how_large_parts_are() -> None:
+    mib = 1 << 20
+    assert part_bytes(LEAST) == part_bytes(4096 * mib) == 16 * mib
+    assert part_bytes(4096 * mib + 1) == 32 * mib
+    assert part_bytes(64 << 30) == 64 * mib
