@@ -6,6 +6,7 @@ import json
 import shlex
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,8 @@ from penstock.cluster.slurm.call import Answer, call, problem
 from penstock.cluster.slurm.site import read_nodes, read_time
 from penstock.cluster.slurm.states import read_sacct, read_squeue
 from penstock.cluster.slurm.submission import (
+    STOP_AT,
+    Account,
     array_arguments,
     compressed,
     expanded,
@@ -32,6 +35,9 @@ from penstock.errors import ConfigError, FailedError, PreflightError, TransientE
 
 def given_as(key: str, value: str) -> dict[str, Any]:
     return {key: value}
+
+
+ACCOUNT = Account("alice", "/home/alice")
 
 
 def an_array(logs: Path) -> ArraySpec:
@@ -51,7 +57,24 @@ class TestArguments:
         ]  # fmt: skip
 
     def test_nothing_is_asked_for_that_was_not_configured(self) -> None:
-        assert job_arguments(JobOptions(core_spec=None)) == ["--nodes=1", "--ntasks=1"]
+        assert job_arguments(JobOptions(core_spec=None, exclusive=False)) == ["--nodes=1", "--ntasks=1"]
+
+    @pytest.mark.parametrize(
+        ("core_spec", "exclusive", "cpus", "whole"),
+        [
+            (2, None, None, False),
+            (2, True, None, False),
+            (None, True, 4, True),
+            (None, False, None, False),
+            (None, None, 4, False),
+            (None, None, None, True),
+        ],
+    )
+    def test_whole_nodes(
+        self, core_spec: int | None, exclusive: bool | None, cpus: int | None, whole: bool
+    ) -> None:
+        words = job_arguments(JobOptions(core_spec=core_spec, exclusive=exclusive, cpus=cpus))
+        assert ("--exclusive" in words) == whole
 
     @pytest.mark.parametrize("bad", ["x; touch PWNED", "$(id)", "a b", "--wrap=id", "-x", "", "a\nb", "a'b"])
     @pytest.mark.parametrize("key", ["partition", "account", "qos", "reservation", "constraint"])
@@ -71,11 +94,11 @@ class TestArguments:
         assert "--comment=penstock dataset=a release=20261122-ab step=copy" in words
         assert "--array=0-2,9%3" in words
         assert "--output=/t/100%%/logs/copy-%A_%a.log" in words
-        assert {"--requeue", "--signal=B:TERM@120", "--export=ALL", "--open-mode=append"} <= set(words)
+        assert {"--requeue", "--signal=B:USR1@120", "--export=ALL", "--open-mode=append"} <= set(words)
 
     def test_a_short_time_leaves_a_shorter_lead(self) -> None:
         words = array_arguments(an_array(Path("/t")), 1, JobOptions(time=120))
-        assert "--signal=B:TERM@30" in words
+        assert "--signal=B:USR1@30" in words
 
     @pytest.mark.parametrize("folder", ["/a\\b", "/a\nb", "relative"])
     def test_folders_that_slurm_would_misread_are_refused(self, folder: str) -> None:
@@ -91,7 +114,7 @@ class TestScript:
     def test_the_command_gets_its_words_unchanged_and_the_index_last(self, tmp_path: Path) -> None:
         odd = ["it's", "$(touch PWNED)", "a b", "", "`id`", "\\n", "*"]
         program = "import sys, json; print(json.dumps(sys.argv[1:]))"
-        text = script([sys.executable, "-c", program, *odd])
+        text = script([sys.executable, "-c", program, *odd], JobOptions(), ACCOUNT)
         done = subprocess.run(
             ["/bin/sh"], input=text, env={"SLURM_ARRAY_TASK_ID": "7"}, cwd=tmp_path, capture_output=True,
             text=True, check=True,
@@ -101,15 +124,36 @@ class TestScript:
 
     def test_a_missing_interpreter_is_named_with_its_node(self) -> None:
         done = subprocess.run(
-            ["/bin/sh"], input=script(["/no/such python", "-m", "x"]), env={"SLURMD_NODENAME": "n3"},
-            capture_output=True, text=True, check=False,
+            ["/bin/sh"], input=script(["/no/such python", "-m", "x"], JobOptions(), ACCOUNT),
+            env={"SLURMD_NODENAME": "n3"}, capture_output=True, text=True, check=False,
         )  # fmt: skip
         assert done.returncode == 127
         assert done.stderr == "penstock: no interpreter /no/such python on node n3\n"
 
+    def test_home_and_user_are_the_accounts_unless_the_node_has_them(self) -> None:
+        text = script(["/usr/bin/env"], JobOptions(), Account("o'neil", "/home/o'neil $x"))
+        bare = {"SLURM_ARRAY_TASK_ID": "A=1", "PATH": "/usr/bin:/bin"}
+        for extra, home in (({}, "/home/o'neil $x"), ({"HOME": "/node"}, "/node")):
+            done = subprocess.run(
+                ["/bin/sh"], input=text.replace('"$SLURM', '-u A "$SLURM'), env=bare | extra,
+                capture_output=True, text=True, check=True,
+            )  # fmt: skip
+            told = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+            assert (told["HOME"], told["USER"], told["LOGNAME"]) == (home, "o'neil", "o'neil")
+
+    @pytest.mark.parametrize(("limit", "until"), [(60, 45), (61, 90), (4 * 3600, 4 * 3600 - 120)])
+    def test_an_element_knows_when_to_stop(self, limit: int, until: int) -> None:
+        text = script(["/usr/bin/env"], JobOptions(time=limit), ACCOUNT).replace('"$SLURM', '-u A "$SLURM')
+        done = subprocess.run(
+            ["/bin/sh"], input=text, env={"SLURM_ARRAY_TASK_ID": "A=1", "PATH": "/usr/bin:/bin"},
+            capture_output=True, text=True, check=True,
+        )  # fmt: skip
+        told = dict(line.split("=", 1) for line in done.stdout.splitlines() if "=" in line)
+        assert abs(int(told[STOP_AT]) - time.time() - until) <= 2
+
     def test_it_becomes_the_command(self) -> None:
         assert (
-            script(["/bin/x", "a b"]).splitlines()[-1]
+            script(["/bin/x", "a b"], JobOptions(), ACCOUNT).splitlines()[-1]
             == f'exec {shlex.join(["/bin/x", "a b"])} "$SLURM_ARRAY_TASK_ID"'
         )
 
@@ -143,6 +187,10 @@ class TestAnswers:
             "18|7|OUT_OF_MEMORY|125|0|2|1795263274|1795263275|n1|OutOfMemory|\n"
             "18|8|PENDING|0|0|2|N/A|N/A||launch failed requeued held|\n"
             "18|9|CANCELLED|15|0|2|1795263274|1795263275|n1|None|\n"
+            "18|10|PENDING|0|1|2|1795263280|1795263340||job requeued in held state|\n"
+            "18|11|PENDING|0|0|2|N/A|N/A||JobHeldAdmin|\n"
+            "18|12|SPECIAL_EXIT|0|1|2|N/A|N/A||JobHeldUser|\n"
+            "18|13|PENDING|0|0|2|1795263999|1795264999||Priority|\n"
         )
         seen = {one.element: one for one in read_squeue(text)}
         told = {index: (one.status.state, one.status.reason) for index, one in seen.items()}
@@ -156,8 +204,14 @@ class TestAnswers:
             7: (State.FAILED, "OUT_OF_MEMORY: OutOfMemory"),
             8: (State.FAILED, "PENDING: launch failed requeued held"),
             9: (State.CANCELLED, "CANCELLED"),
+            10: (State.PENDING, "job requeued in held state"),
+            11: (State.PENDING, "JobHeldAdmin"),
+            12: (State.PENDING, "JobHeldUser"),
+            13: (State.PENDING, "Priority"),
         }
-        assert seen[8].held
+        assert seen[8].launch_failed
+        assert [i for i, one in seen.items() if one.status.held] == [10, 11, 12]
+        assert {i: one.status.expected for i, one in seen.items() if one.status.expected} == {13: 1795263999}
         assert seen[0].status.restarts == 1
         assert (seen[5].status.started, seen[5].status.ended, seen[5].status.node) == (
             1795263274,

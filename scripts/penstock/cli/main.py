@@ -53,7 +53,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import commands, exits
+    from penstock.cli import commands, exits, job_time
     from penstock.cli.session import Session
 
     session = Session(parsed)
@@ -66,8 +66,13 @@ def _run(parsed: argparse.Namespace) -> int:
         # The second one does not wait any more.
         signal.signal(number, previous[signal.Signals(number)] or signal.SIG_DFL)
 
+    def time_ends() -> None:
+        session.stop.out_of_time = True
+        stop(signal.SIGTERM, None)
+
     for number in previous:
         signal.signal(number, stop)
+    job_time.watch(time_ends)
     try:
         with session:
             try:

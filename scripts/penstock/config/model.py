@@ -103,8 +103,24 @@ class JobOptions:
     core_spec: int | None = 2
     """None: `none` was configured; no --core-spec is given."""
     cpus: int | None = None
+    exclusive: bool | None = None
+    """Whole nodes also without core-spec. None: where `cpus` says nothing else."""
     max_elements: int = 4
     """Elements (nodes) at once."""
+
+    @property
+    def whole_nodes(self) -> bool:
+        """
+        core_spec | exclusive | cpus  | --exclusive
+        a number  | any       | any   | left out: core-spec takes whole nodes itself
+        none      | true      | any   | yes
+        none      | false     | any   | no: without `cpus` an element gets one CPU
+        none      | null      | given | no
+        none      | null      | null  | yes: an element gets what the node has
+        """
+        if self.core_spec is not None:
+            return False
+        return self.cpus is None if self.exclusive is None else self.exclusive
 
 
 @dataclass(frozen=True)

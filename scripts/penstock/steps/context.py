@@ -24,6 +24,8 @@ class Stop:
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
+    out_of_time: bool = False
+    """The signal says that the job's time ends, not that somebody wants it to stop."""
     _stirred: int = -1
     """A descriptor, not a lock: a signal's handler writes to it wherever it broke in."""
 

@@ -23,6 +23,8 @@ from penstock.steps.progress import Reporter
 from penstock.storage import durable
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
     from penstock.engine.task import Outcome
     from penstock.steps.context import Stop
@@ -45,12 +47,17 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)
+    before = _journaled(run, step, index)
     try:
         plan = runbook.read_plan(run)
         shard = _shard(run, plan, index)
         outcome, further = _work(run, info, plan, shard, step, attempt, reporter, stop)
     except PenstockError as error:
-        _failed(run, step, index, attempt, error)
+        ended = {}
+        if isinstance(error, InterruptedRunError):
+            progress = _journaled(run, step, index) > before
+            ended = {"stopped": "time" if stop.out_of_time else "signal", "progress": progress}
+        _failed(run, step, index, attempt, error, ended)
         print(f"penstock: {error}", flush=True)  # noqa: T201 - the element's log is its stdout
         return error.exit_code
     for text in outcome.warnings:
@@ -237,7 +244,20 @@ def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outco
     )
 
 
-def _failed(run: RunLayout, step: str, index: int, attempt: str, error: PenstockError) -> None:
+def _journaled(run: RunLayout, step: str, index: int) -> int:
+    """Bytes of the shard's journals: they grow with every file or part that need not be copied again."""
+    if step != "copy":
+        return 0  # the others begin a shard anew
+    total = 0
+    with contextlib.suppress(FileNotFoundError), os.scandir(run.journals(index)) as entries:
+        for entry in entries:
+            total += entry.stat().st_size
+    return total
+
+
+def _failed(
+    run: RunLayout, step: str, index: int, attempt: str, error: PenstockError, ended: Mapping[str, Any]
+) -> None:
     stopped = isinstance(error, InterruptedRunError)
     outcome = {
         "attempt": attempt,
@@ -246,6 +266,7 @@ def _failed(run: RunLayout, step: str, index: int, attempt: str, error: Penstock
         "error": str(error),
         # A stop from outside, or something that may pass, is worth another try.
         "retry": stopped or error.retry,
+        **ended,
     }
     # On a full target there may be no room even for this: the exit status tells it then.
     with contextlib.suppress(PenstockError):

@@ -38,7 +38,13 @@ def options(config: Config) -> JobOptions:
     own = STEP in config.cluster.steps
     memory = chosen.memory if own and chosen.memory is not None else MEMORY
     return dataclasses.replace(
-        chosen, core_spec=None, licenses=(), cpus=chosen.cpus if own else 1, memory=memory, max_elements=1
+        chosen,
+        core_spec=None,
+        licenses=(),
+        cpus=chosen.cpus if own and chosen.cpus is not None else 1,
+        exclusive=False,
+        memory=memory,
+        max_elements=1,
     )
 
 

@@ -103,10 +103,11 @@ def _waits(waiting: Sequence[Element]) -> str:
 
 
 def _start(pending: Iterable[Element]) -> str:
-    expected = min((e.status.expected for e in pending if e.status.expected), default=0.0)
+    now = time.time()
+    expected = min((e.status.expected for e in pending if e.status.expected > now), default=0.0)
     if not expected:
         return ", no start is foreseen yet"
-    form = "%H:%M:%S" if abs(expected - time.time()) < 20 * 3600 else "%Y-%m-%d %H:%M"
+    form = "%H:%M:%S" if expected - now < 20 * 3600 else "%Y-%m-%d %H:%M"
     return f", the first is expected to start at {time.strftime(form, time.localtime(expected))}"
 
 

@@ -10,11 +10,13 @@ from __future__ import annotations
 import contextlib
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm import site
 from penstock.cluster.slurm.call import Answer, ask, call, problem, require
+from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.states import (
     PASSING,
     SACCT_FIELDS,
@@ -24,7 +26,7 @@ from penstock.cluster.slurm.states import (
     read_sacct,
     read_squeue,
 )
-from penstock.cluster.slurm.submission import array_arguments, compressed, script, validated
+from penstock.cluster.slurm.submission import Account, array_arguments, compressed, script, validated
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
@@ -53,6 +55,7 @@ class SlurmCluster:
         """Arrays whose core-spec has not been read back yet, and what was asked for."""
         self._passing: dict[tuple[str, int], float] = {}
         """When an element was first seen in a state that a requeue may follow."""
+        self._requeues = Requeues()
 
     def check(self, steps: Sequence[str]) -> Sequence[str]:
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
@@ -77,7 +80,7 @@ class SlurmCluster:
                 where=f"MaxArraySize={self.max_array()}",
                 hint="larger plan.shard_bytes and plan.shard_files give fewer elements",
             )
-        array = self._sbatch(command, script(spec.command))
+        array = self._sbatch(command, script(spec.command, options, Account.own()))
         if options.core_spec is not None:
             self._unread[array] = options.core_spec
             with contextlib.suppress(TransientError):
@@ -123,11 +126,12 @@ class SlurmCluster:
                 # squeue knows what is alive: accounting's RUNNING without it is a record nobody closed
                 if one.element in missing and one.status.state.ended:
                     seen[one.element] = one
-        held = [index for index in wanted & seen.keys() if seen[index].held]
-        if held:
-            self.cancel(array, held)
+        failed = [index for index in wanted & seen.keys() if seen[index].launch_failed]
+        if failed:
+            self.cancel(array, failed)
+        causes = self._requeues.seen(array, seen)
         return {
-            index: self._settled(array, seen[index])
+            index: replace(self._settled(array, seen[index]), requeued=causes.get(index, ""))
             if index in seen
             else Status(State.LOST, reason="SLURM no longer knows it")
             for index in indices

@@ -25,6 +25,7 @@ PATIENCE = 60.0
 
 # The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
 NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE = 81, 82, 83, 84
+MEMORY = 512 << 20
 FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
 
 
@@ -61,7 +62,13 @@ def probe(
         for options in asked:
             # A probe shares a node where it may: core-spec would ask for a whole, free one.
             light = dataclasses.replace(
-                options, core_spec=None, memory=256 << 20, cpus=None, licenses=(), time=60
+                options,
+                core_spec=None,
+                exclusive=False,
+                memory=MEMORY,
+                cpus=None,
+                licenses=(),
+                time=60,
             )
             command = [
                 "sbatch", "--parsable", "--job-name=penstock-probe", "--export=ALL", "--chdir=/",

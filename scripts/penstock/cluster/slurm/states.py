@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import State, Status
@@ -21,7 +22,7 @@ SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList"
 # COMPLETING         its processes may still be there: not ended
 # REQUEUED, .._FED   will run again
 # REQUEUE_HOLD,
-# SPECIAL_EXIT       held for an administrator: it does not go on by itself
+# SPECIAL_EXIT       held until somebody releases it, as PENDING with a reason of HELD is
 # PREEMPTED,
 # NODE_FAIL          ended, unless it is requeued within seconds (`cluster.Settling`)
 STATES = {
@@ -47,11 +48,16 @@ STATES = {
     "DEADLINE": State.FAILED,
     "PREEMPTED": State.FAILED,
     "REVOKED": State.FAILED,
-    "REQUEUE_HOLD": State.FAILED,
-    "SPECIAL_EXIT": State.FAILED,
+    "REQUEUE_HOLD": State.PENDING,
+    "SPECIAL_EXIT": State.PENDING,
 }
 PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """States that a requeue may follow within seconds."""
+
+
+HELD = re.compile(r"^job ?held|requeued in held|held state|^jobholdmaxrequeue", re.IGNORECASE)
+"""Reasons of a job that waits until a person releases it."""
+LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
 
 class Seen(NamedTuple):
@@ -60,8 +66,8 @@ class Seen(NamedTuple):
     element: int
     word: str
     """SLURM's own word for its state."""
-    held: bool
-    """Held after a failed launch: it will not go on by itself."""
+    launch_failed: bool
+    """Held by SLURM after a failed launch: no person will release it, so it counts as failed."""
     core_spec: str
     status: Status
 
@@ -109,11 +115,12 @@ def _seen(
     core_spec: str,
 ) -> Seen:
     state = STATES.get(word, State.RUNNING)
-    held = word in ("REQUEUE_HOLD", "SPECIAL_EXIT") or (
-        state is State.PENDING and "requeued held" in reason.lower().replace("_", " ")
-    )
-    if held:
+    launch_failed = state is State.PENDING and LAUNCH_FAILED.search(reason) is not None
+    if launch_failed:
         state = State.FAILED
+    held = state is State.PENDING and (
+        word in ("REQUEUE_HOLD", "SPECIAL_EXIT") or HELD.search(reason) is not None
+    )
     status = Status(
         state=state,
         reason=_why(state, word, code, reason),
@@ -121,8 +128,11 @@ def _seen(
         started=_time(began) if state is not State.PENDING else 0.0,
         ended=_time(ended) if state.ended else 0.0,
         restarts=restarts,
+        held=held,
+        # Of one that was just requeued it is its last start for some seconds.
+        expected=_time(began) if state is State.PENDING and not held else 0.0,
     )
-    return Seen(index, word, held, core_spec, status)
+    return Seen(index, word, launch_failed, core_spec, status)
 
 
 def _why(state: State, word: str, code: int, reason: str) -> str:

@@ -6,8 +6,11 @@ matched that option's pattern; none is ever free text, and no shell sees any of 
 
 from __future__ import annotations
 
+import os
+import pwd
 import re
 import shlex
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import ConfigError
@@ -30,7 +33,9 @@ PATTERNS = {
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
 }
 LEAD = 120
-"""Seconds between SIGTERM and the end of an element's time (SLURM keeps it approximately)."""
+"""Seconds between a tidy stop and the end of an element's time, at most; a quarter of short times."""
+STOP_AT = "PENSTOCK_STOP_AT"
+"""In an element's environment: when it is to stop, in seconds since the epoch, where its time is known."""
 
 
 def validated(key: str, value: str) -> str:
@@ -55,19 +60,21 @@ def job_arguments(options: JobOptions) -> list[str]:
     if options.licenses:
         arguments.append("--licenses=" + ",".join(validated("licenses", one) for one in options.licenses))
     if options.time is not None:
-        arguments.append(f"--time={-(-options.time // 60)}")
+        arguments.append(f"--time={_minutes(options.time)}")
     if options.memory is not None:
         arguments.append(f"--mem={-(-options.memory // (1 << 20))}M")
     if options.core_spec is not None:
         arguments.append(f"--core-spec={options.core_spec}")
+    if options.whole_nodes:
+        arguments.append("--exclusive")
     if options.cpus is not None:
         arguments.append(f"--cpus-per-task={options.cpus}")
     return arguments
 
 
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
-    """The whole of sbatch's arguments for one array."""
-    lead = LEAD if options.time is None else max(1, min(LEAD, options.time // 4))
+    """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/job_time`),
+    so that SIGTERM always means that somebody wants the element to stop."""
     labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
     return [
         "sbatch",
@@ -76,7 +83,7 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
         f"--comment={' '.join(['penstock', *labels])}",
         f"--array={compressed(spec.indices)}%{at_once}",
         "--requeue",
-        f"--signal=B:TERM@{lead}",
+        f"--signal=B:USR1@{_lead(options)}",
         "--export=ALL",
         "--open-mode=append",
         "--input=/dev/null",
@@ -98,21 +105,61 @@ def pattern(folder: Path) -> str:
     return text.replace("%", "%%")
 
 
-def script(command: Sequence[str]) -> str:
+def script(command: Sequence[str], options: JobOptions, account: Account) -> str:
     """A batch script that becomes the command with the element's index as its last argument.
 
     It `exec`s, so that `--signal=B:` reaches the element itself, and names the node when the
-    interpreter is not there.
+    interpreter is not there. HOME and USER are the account's, unless the node sets them: SLURM gives
+    them only with the submitting shell's whole environment, and profiles of credentials lie in the home.
     """
     interpreter = shlex.quote(command[0])
-    return (
-        "#!/bin/sh\n"
-        f"if ! [ -x {interpreter} ]; then\n"
-        f'  printf "penstock: no interpreter %s on node %s\\n" {interpreter} "$SLURMD_NODENAME" >&2\n'
-        "  exit 127\n"
-        "fi\n"
-        f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"\n'
-    )
+    lines = ["#!/bin/sh", *account.exports()]
+    if options.time is not None:
+        until = 60 * _minutes(options.time) - _lead(options)
+        lines.append(f"{STOP_AT}=$(($(date +%s) + {until})); export {STOP_AT}")
+    lines += [
+        f"if ! [ -x {interpreter} ]; then",
+        f'  printf "penstock: no interpreter %s on node %s\\n" {interpreter} "$SLURMD_NODENAME" >&2',
+        "  exit 127",
+        "fi",
+        f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"',
+    ]
+    return "".join(f"{line}\n" for line in lines)
+
+
+@dataclass(frozen=True)
+class Account:
+    """The account that submits, as its elements know it."""
+
+    name: str
+    home: str
+
+    @classmethod
+    def own(cls) -> Account:
+        """This process's account, as the system's table has it; empty where it has none."""
+        try:
+            entry = pwd.getpwuid(os.geteuid())
+        except KeyError:
+            return cls("", "")
+        return cls(entry.pw_name, entry.pw_dir)
+
+    def exports(self) -> list[str]:
+        """Lines of a shell script: what the node has set goes before."""
+        given = {"USER": self.name, "LOGNAME": self.name, "HOME": self.home}
+        return [
+            f'[ -n "${{{name}:-}}" ] || {{ {name}={shlex.quote(text)}; export {name}; }}'
+            for name, text in given.items()
+            if text
+        ]
+
+
+def _minutes(seconds: int) -> int:
+    """SLURM counts time limits in whole minutes."""
+    return -(-seconds // 60)
+
+
+def _lead(options: JobOptions) -> int:
+    return LEAD if options.time is None else max(1, min(LEAD, 60 * _minutes(options.time) // 4))
 
 
 def compressed(indices: Iterable[int]) -> str:

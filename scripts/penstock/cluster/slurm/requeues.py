@@ -1,0 +1,67 @@
+"""Which elements SLURM started again since the last look, and why, as far as it can be seen."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.slurm.call import ask
+from penstock.cluster.slurm.states import PASSING
+from penstock.errors import FailedError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.cluster.slurm.states import Seen
+
+
+class _Last(NamedTuple):
+    restarts: int
+    node: str
+    word: str
+    """PREEMPTED or NODE_FAIL, when a look came at that moment."""
+
+
+class Requeues:
+    """Remembers restarts and nodes of the elements between two looks."""
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, int], _Last] = {}
+
+    def seen(self, array: str, seen: Mapping[int, Seen]) -> dict[int, str]:
+        """{element: cause} of those that were requeued since the last call: `preempted on n2`."""
+        again: dict[int, _Last] = {}
+        for index, one in seen.items():
+            key = (array, index)
+            old = self._last.get(key)
+            node = one.status.node or (old.node if old else "")
+            word = one.word if one.word in PASSING else ""
+            if old is not None and one.status.restarts > old.restarts:
+                again[index] = old
+            elif old is not None and one.word == "PENDING":
+                word = old.word
+            self._last[key] = _Last(one.status.restarts, node, word)
+        if not again:
+            return {}
+        down = _down(sorted({old.node for old in again.values() if old.node}))
+        return {index: _cause(old, down) for index, old in again.items()}
+
+
+def _cause(old: _Last, down: Sequence[str]) -> str:
+    if old.word == "PREEMPTED":
+        return f"preempted on {old.node}"
+    if old.node in down or old.word in ("NODE_FAIL", "BOOT_FAIL"):
+        return f"lost with its node {old.node}"
+    return f"taken off {old.node or 'its node'} (preempted, or requeued by hand)"
+
+
+def _down(nodes: Sequence[str]) -> list[str]:
+    """Those of the nodes that do not answer now; [] where SLURM cannot be asked."""
+    found = []
+    with contextlib.suppress(TransientError, FailedError):
+        text = ask("sinfo", "-h", "-N", "-n", ",".join(nodes), "-o", "%N|%T") if nodes else ""
+        for line in text.splitlines():
+            node, _, state = line.partition("|")
+            if "down" in state or state.endswith("*"):
+                found.append(node.strip())
+    return found
