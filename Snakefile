@@ -14,7 +14,6 @@ min_version("9.14")
 
 include: "workflow/rules/common.smk"
 include: "workflow/rules/controller.smk"
-include: "workflow/rules/preflight.smk"
 include: "workflow/rules/list.smk"
 include: "workflow/rules/plan.smk"
 include: "workflow/rules/transfer.smk"
@@ -28,8 +27,8 @@ rule all:
     default_target: True
     input:
         expand(
-            "results/{dataset}/list/{invocation}.json",
-            dataset=DATASETS,
+            "results/.workflow/list/{invocation}-{group}.json",
             invocation=INVOCATION,
+            group=GROUPS,
         ),
-        [reported(name) for name in DATASETS],
+        [staged(name) for name in DATASETS],

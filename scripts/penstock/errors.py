@@ -23,7 +23,9 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         line = self.what
         if self.where:
-            line += f" [{self.where}]"
+            # A name out of a source may hold a line feed; the message's first line is told alone.
+            where = self.where.replace("\n", "\\n")
+            line += f" [{where}]"
         if self.why:
             line += f": {self.why}"
         return f"{line}\n  {self.hint}" if self.hint else line

@@ -150,7 +150,7 @@ def _session(name: str, *words: str) -> Session:
 
 
 def test_a_full_disk_anywhere_is_exit_6(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main._system(OSError(28, "No space left on device", "/x/receipt"), _session("status")) == 6
+    assert main._told(OSError(28, "No space left on device", "/x/receipt"), _session("status")) == 6
     assert "/x/receipt" in capsys.readouterr().err
 
 
@@ -160,7 +160,7 @@ def test_an_unexpected_error_is_one_line_and_a_log(
     log = tmp_path / "a" / "b.log"
     with _session("status", "--log", str(log)) as session:
         session.start()
-        assert main._unexpected(KeyError("odd\nthing"), session) == 1
+        assert main._told(KeyError("odd\nthing"), session) == 1
     told = capsys.readouterr().err
     assert "this is a bug in penstock; the traceback is in" in told
     assert str(log) in told
@@ -173,7 +173,7 @@ def test_after_a_signal_the_status_is_the_signals(capsys: pytest.CaptureFixture[
     session = _session("status")
     session.stop.set(15)
     assert main._told(errors.FailedError("a child was ended"), session) == 143
-    assert main._unexpected(ValueError("half"), session) == 143
+    assert main._told(ValueError("half"), session) == 143
 
 
 @pytest.mark.parametrize(

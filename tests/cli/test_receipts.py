@@ -16,14 +16,12 @@ RUN = "0123456789abcdef"
 
 def laid_out(tmp_path: Path) -> tuple[Path, Path, DatasetLayout]:
     results = tmp_path / "results" / "d"
-    receipt = results / "list" / f"{5:020d}.json"
-    receipt.parent.mkdir(parents=True)
     run = results / RUN
-    run.mkdir()
+    run.mkdir(parents=True)
     for step in receipts.STEPS:
         (run / f"{step}.json").write_text("{}")
     (run / "report.html").write_text("kept")
-    return receipt, run, DatasetLayout(tmp_path / "target", "d")
+    return results.parent, run, DatasetLayout(tmp_path / "target", "d")
 
 
 def listed(published: bool) -> dict[str, Any]:
@@ -44,7 +42,7 @@ def listed(published: bool) -> dict[str, Any]:
 def test_truth_table(
     tmp_path: Path, planned: bool, published: bool, published_here: bool, staging: bool, stale: bool
 ) -> None:
-    receipt, run, layout = laid_out(tmp_path)
+    results, run, layout = laid_out(tmp_path)
     if planned:
         layout.run(RUN).plan.parent.mkdir(parents=True)
         layout.run(RUN).plan.write_text("{}")
@@ -52,21 +50,30 @@ def test_truth_table(
         layout.staging("r1").mkdir(parents=True)
     if not published_here:
         (run / "publish.json").unlink()
-    receipts.tidy(receipt, layout, listed(published))
+    receipts.tidy(results, layout, listed(published))
     assert (run / "plan.json").exists() is not stale
     assert (run / "copy.json").exists() is not stale
     assert (run / "report.html").exists()
 
 
-def test_old_files_of_invocations_go_and_the_newest_stay(tmp_path: Path) -> None:
-    receipt, _, layout = laid_out(tmp_path)
-    dataset = receipt.parent.parent
-    for folder, pattern in receipts.OF_INVOCATIONS:
-        (dataset / folder).mkdir(exist_ok=True)
-        for number in range(receipts.KEPT + 5):
-            (dataset / folder / pattern.replace("*", f"{number:020d}")).write_text(json.dumps(number))
-    receipts.tidy(receipt, layout, listed(True))
-    for folder, pattern in receipts.OF_INVOCATIONS:
-        left = sorted((dataset / folder).glob(pattern))
-        assert len(left) == receipts.KEPT
-        assert json.loads(left[-1].read_text()) == receipts.KEPT + 4
+def test_the_listings_of_old_invocations_go_and_the_newest_stay(tmp_path: Path) -> None:
+    folder = tmp_path / receipts.LISTINGS
+    folder.mkdir(parents=True)
+    for number in range(receipts.KEPT + 5):
+        for name in (f"{number:020d}-00.json", f"{number:020d}-00.log", f"{number:020d}-01.json"):
+            (folder / name).write_text("{}")
+    receipts.forget(tmp_path)
+    left = sorted(path.name for path in folder.iterdir())
+    assert len(left) == 3 * receipts.KEPT
+    assert left[0] == f"{5:020d}-00.json"
+
+
+def test_what_the_groups_of_one_invocation_found_is_put_together(tmp_path: Path) -> None:
+    folder = tmp_path / receipts.LISTINGS
+    folder.mkdir(parents=True)
+    (folder / "1-00.json").write_text(json.dumps({"listed": {"a": {"run": "x"}}, "failed": {"c": {}}}))
+    (folder / "1-01.json").write_text(json.dumps({"listed": {"b": {"run": "y"}}}))
+    (folder / "1-02.json").write_text("{torn")
+    (folder / "2-00.json").write_text(json.dumps({"listed": {"a": {"run": "z"}}}))
+    found = receipts.listings(tmp_path, "1")
+    assert found == {"preflight": {}, "listed": {"a": {"run": "x"}, "b": {"run": "y"}}, "failed": {"c": {}}}

@@ -200,7 +200,7 @@ def test_errors_by_their_table(number: int, kind: type[PenstockError]) -> None:
         OSError(number, os.strerror(number)), "cannot write", "a\x1b[31m\n" + os.fsdecode(b"\xff")
     )
     assert type(error) is kind
-    assert str(error).splitlines()[0].startswith("cannot write [a\\x1b[31m\\n\\udcff]: ")
+    assert str(error).splitlines()[0].startswith("cannot write [a\\x1b[31m\\n\\xff]: ")
     assert printable("plain ünï") == "plain ünï"
 
 

@@ -18,9 +18,9 @@ def test_every_rule(name: str, text: str) -> None:
     if "output:" not in text:
         assert re.findall(r"^    (\w+):", text, re.MULTILINE) == ["input"], "it only names what is wanted"
         return
-    for directive in ("output:", "log:", "benchmark:", "conda:", "shell:"):
+    for directive in ("output:", "log:", "conda:", "shell:"):
         assert f"    {directive}\n" in text
-    for directive in ("run:", "message:", "script:"):
+    for directive in ("run:", "message:", "script:", "benchmark:"):
         assert f"    {directive}" not in text
     shell = text.partition("shell:")[2]
     values = re.findall(r"\{[^}]*\}", shell)

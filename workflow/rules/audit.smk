@@ -9,8 +9,6 @@ rule audit_release:
         receipt="results/{dataset}/audit/{invocation}.json",
     log:
         "results/{dataset}/logs/audit-{invocation}.log",
-    benchmark:
-        "results/{dataset}/benchmarks/audit-{invocation}.tsv"
     conda:
         "../../envs/penstock.yaml"
     resources:

@@ -1,8 +1,9 @@
 # What the rules share: the configuration, the command line, what `all` wants.
 #
 # Dataset bytes are never outputs. The DAG carries receipts, small JSON files below results/:
-#   results/<dataset>/list/<invocation>.json    never there at the start, so list always runs
-#   results/<dataset>/<run>/<step>.json         `run` names the content: unchanged, nothing to do
+#   results/.workflow/list/<invocation>-<group>.json   never there at the start, so list always runs
+#   results/<dataset>/<run>/<step>.json                `run` names the content: unchanged, nothing to do
+import functools
 import json
 import os
 import sys
@@ -46,6 +47,7 @@ wildcard_constraints:
     dataset="[A-Za-z0-9][A-Za-z0-9._-]*",
     run="[0-9a-f]{16}",
     invocation="[0-9]{20}",
+    group="[0-9]{2}",
 
 
 DATASETS = chosen_datasets()
@@ -60,23 +62,42 @@ def penstock(wildcards, resources):
     return [*words, "--backend", backend] if backend else words
 
 
-def listed_run(name):
-    """The run that list made or met. Snakemake evaluates this anew when list has ended."""
-    receipt = checkpoints.list_source.get(
-        dataset=name, invocation=INVOCATION
-    ).output.receipt
+# At most so many listing jobs; of more datasets than that some share one.
+LISTINGS = 16
+GROUPS = {
+    f"{number:02d}": DATASETS[number::LISTINGS]
+    for number in range(min(LISTINGS, len(DATASETS)))
+}
+
+
+def listing_of(name):
+    """The receipt of the listing job that the dataset is in."""
+    group = f"{DATASETS.index(name) % LISTINGS:02d}"
+    return f"results/.workflow/list/{INVOCATION}-{group}.json"
+
+
+@functools.cache
+def read_listing(receipt):
     with open(receipt, encoding="utf-8") as file:
-        return json.load(file)["run"]
+        return json.load(file)
 
 
-def reported(name):
-    """An input function for each dataset, so that one that cannot be listed does not keep the
-    others waiting."""
+def staged(name):
+    """An input function for each dataset: what is left to do for it. Snakemake evaluates it anew
+    when its listing job has ended."""
+    group = f"{DATASETS.index(name) % LISTINGS:02d}"
 
-    def receipt(wildcards):
-        return f"results/{name}/{listed_run(name)}/report.json"
+    def wanted(wildcards):
+        listing = checkpoints.list_sources.get(invocation=INVOCATION, group=group)
+        found = read_listing(listing.output.receipt)
+        if name in found["failed"]:
+            return f"results/{name}/refused/{INVOCATION}.json"
+        listed = found["listed"][name]
+        receipt = f"results/{name}/{listed['run']}/report.json"
+        # Published and reported: five more jobs in the graph that have nothing to do.
+        return [] if listed["published"] and os.path.exists(receipt) else receipt
 
-    return receipt
+    return wanted
 
 
 def audit_options(wildcards):

@@ -1,18 +1,34 @@
-# What does the source hold now? Runs in every invocation; the run it names decides the rest.
+# Is everything as it must be, and what do the sources hold now? Runs in every invocation; the runs that it
+# names decide the rest.
+#
+# Snakemake evaluates the whole graph anew after each checkpoint: one for each dataset would make its
+# time quadratic. So there are no more than LISTINGS of them, each of a group of datasets.
 
 
-checkpoint list_source:
-    input:
-        preflight=rules.try_surroundings.output.receipt,
+checkpoint list_sources:
     output:
-        receipt="results/{dataset}/list/{invocation}.json",
+        receipt="results/.workflow/list/{invocation}-{group}.json",
     log:
-        "results/{dataset}/logs/list-{invocation}.log",
-    benchmark:
-        "results/{dataset}/benchmarks/list-{invocation}.tsv"
+        "results/.workflow/list/{invocation}-{group}.log",
     conda:
         "../../envs/penstock.yaml"
     params:
         penstock=penstock,
+        datasets=lambda wildcards: GROUPS[wildcards.group],
     shell:
-        "{params.penstock:q} list {wildcards.dataset:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} list-group {params.datasets:q} --receipt {output.receipt:q} --log {log:q}"
+
+
+# Of a dataset that cannot be listed: fails as its listing failed, and keeps no other from being staged.
+rule refuse_dataset:
+    output:
+        receipt="results/{dataset}/refused/{invocation}.json",
+    log:
+        "results/{dataset}/logs/refused-{invocation}.log",
+    conda:
+        "../../envs/penstock.yaml"
+    params:
+        penstock=penstock,
+        group=lambda wildcards: listing_of(wildcards.dataset),
+    shell:
+        "{params.penstock:q} list-failure {wildcards.dataset:q} --group {params.group:q} --log {log:q}"

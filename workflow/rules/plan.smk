@@ -6,8 +6,6 @@ rule plan_shards:
         receipt="results/{dataset}/{run}/plan.json",
     log:
         "results/{dataset}/{run}/logs/plan.log",
-    benchmark:
-        "results/{dataset}/{run}/benchmarks/plan.tsv"
     conda:
         "../../envs/penstock.yaml"
     params:

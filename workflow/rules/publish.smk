@@ -8,8 +8,6 @@ rule publish_release:
         receipt="results/{dataset}/{run}/publish.json",
     log:
         "results/{dataset}/{run}/logs/publish.log",
-    benchmark:
-        "results/{dataset}/{run}/benchmarks/publish.tsv"
     conda:
         "../../envs/penstock.yaml"
     params:

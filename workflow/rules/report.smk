@@ -9,8 +9,6 @@ rule report_run:
         html="results/{dataset}/{run}/report.html",
     log:
         "results/{dataset}/{run}/logs/report.log",
-    benchmark:
-        "results/{dataset}/{run}/benchmarks/report.tsv"
     conda:
         "../../envs/penstock.yaml"
     params:

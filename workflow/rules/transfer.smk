@@ -9,8 +9,6 @@ rule copy_shards:
         receipt="results/{dataset}/{run}/copy.json",
     log:
         "results/{dataset}/{run}/logs/copy.log",
-    benchmark:
-        "results/{dataset}/{run}/benchmarks/copy.tsv"
     conda:
         "../../envs/penstock.yaml"
     resources:
@@ -29,8 +27,6 @@ rule set_permissions:
         receipt="results/{dataset}/{run}/permissions.json",
     log:
         "results/{dataset}/{run}/logs/permissions.log",
-    benchmark:
-        "results/{dataset}/{run}/benchmarks/permissions.tsv"
     conda:
         "../../envs/penstock.yaml"
     params:
@@ -47,8 +43,6 @@ rule verify_shards:
         receipt="results/{dataset}/{run}/verify.json",
     log:
         "results/{dataset}/{run}/logs/verify.log",
-    benchmark:
-        "results/{dataset}/{run}/benchmarks/verify.tsv"
     conda:
         "../../envs/penstock.yaml"
     resources:

@@ -3,10 +3,9 @@ that something is left to do."""
 
 from __future__ import annotations
 
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli import output
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 
 if TYPE_CHECKING:
@@ -75,20 +74,20 @@ def _each(
             except PenstockError as error:
                 if len(names) == 1:
                     raise
-                sys.stderr.write(f"penstock: {name}: {error}\n")
+                output.say(f"{name}: {error}")
                 code = code or error.exit_code
     # After the display has closed: the tables are the result.
     for result in results:
         session.receipt(result)
         if parsed.progress == "json":
-            print(json.dumps(result, sort_keys=True, default=str))
+            output.show_json(result)
         else:
-            print(render(result), end="")
+            output.show(render(result))
         try:
             judge(result)
         except PenstockError as error:
             if len(names) == 1:
                 raise
-            sys.stderr.write(f"penstock: {error}\n")
+            output.say(str(error))
             code = code or error.exit_code
     return code

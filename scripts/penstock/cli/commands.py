@@ -50,6 +50,8 @@ COMMANDS = (
     Command("report", "write the HTML report and the closing summary", _STEP),
     Command("audit", "read a published release back and compare it with its manifest", "auditing:audit"),
     Command("repair", "fetch anew what the last audit found damaged, and only that", "auditing:repair"),
+    Command("list-group", "preflight and list (called by Snakemake)", "listings:group", "some", True),
+    Command("list-failure", "end as a listing ended (called by Snakemake)", "listings:failed", "one", True),
     Command("element", "the work of one array element (called by the cluster)", "element:run", "apart", True),
 )
 

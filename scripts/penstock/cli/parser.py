@@ -97,6 +97,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
         if command.name == "audit":
             _audit_arguments(parser)
+    elif command.name == "list-failure":
+        parser.add_argument(
+            "--group", type=Path, required=True, metavar="FILE", help="what `list-group` wrote"
+        )
     elif command.name == "element":
         parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
         parser.add_argument("--step", choices=("copy", "verify", "audit"), required=True, help="what is done")

@@ -1,49 +1,65 @@
 """The workflow's receipts in `results/` against the truth on the target.
 
-results/<dataset>/list/<invocation>.json        one for each run of Snakemake
-results/<dataset>/<run>/<step>.json             what that step returned
+results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one run of Snakemake
+results/<dataset>/<run>/<step>.json                 what that step returned
 results/<dataset>/<run>/report.html
 """
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
-    from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
 
+LISTINGS = Path(".workflow", "list")
+"""Below `results/`."""
 KEPT = 20
-"""Invocations whose small files stay: they say when the source was looked at, and what it held."""
-
-OF_INVOCATIONS = (
-    ("list", "*.json"),
-    ("preflight", "*.json"),
-    ("logs", "list-*.log"),
-    ("logs", "preflight-*.log"),
-    ("benchmarks", "list-*.tsv"),
-    ("benchmarks", "preflight-*.tsv"),
-)
+"""Invocations whose listings stay: they say when the sources were looked at, and what they held."""
 
 STEPS = ("plan", "copy", "permissions", "verify", "publish", "report")
 
 
-def tidy(receipt: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> None:
-    """Remove the receipts of a run that is no longer on the target as they say (it was deleted, or
-    its staging was): Snakemake then takes these steps again.
+def results_of(receipt: Path) -> Path:
+    """The folder `results` of a group's receipt."""
+    return receipt.parents[len(LISTINGS.parts)]
 
-    `receipt` is where list's own result, `listed`, will go; the others lie beside its folder.
+
+def listings(results: Path, invocation: str) -> dict[str, dict[str, Any]]:
+    """What the groups of one invocation hold, as one: {"preflight", "listed", "failed"} by dataset."""
+    found: dict[str, dict[str, Any]] = {"preflight": {}, "listed": {}, "failed": {}}
+    for path in sorted((results / LISTINGS).glob(f"{invocation}-*.json")):
+        try:
+            group = json.loads(path.read_text(encoding="utf-8"))
+        except (OSError, ValueError):
+            continue
+        for key, known in found.items():
+            known.update(group.get(key, {}))
+    return found
+
+
+def tidy(results: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> None:
+    """Remove the receipts of a run that is no longer on the target as they say (it was deleted, or
+    its staging was): Snakemake then takes these steps again. `listed` is list's result.
     """
-    dataset = receipt.parent.parent
-    run = dataset / str(listed["run"])
+    run = results / layout.dataset / str(listed["run"])
     if _stale(run, layout, listed):
         for step in STEPS:
             (run / f"{step}.json").unlink(missing_ok=True)
-    for folder, pattern in OF_INVOCATIONS:
-        for old in sorted((dataset / folder).glob(pattern))[:-KEPT]:
-            old.unlink(missing_ok=True)
+
+
+def forget(results: Path) -> None:
+    """Remove the listings of all but the last KEPT invocations."""
+    folder = results / LISTINGS
+    found = sorted(folder.glob("*-*"))
+    kept = set(sorted({path.name.partition("-")[0] for path in found})[-KEPT:])
+    for path in found:
+        if path.name.partition("-")[0] not in kept:
+            path.unlink(missing_ok=True)
 
 
 def _stale(run: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> bool:

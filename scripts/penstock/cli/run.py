@@ -14,7 +14,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import above, exits
+from penstock.cli import above, exits, output, receipts
 from penstock.cli.session import ABOVE, PROGRESS
 from penstock.errors import ConfigError
 
@@ -146,12 +146,14 @@ def _exit_status(status: int, left: list[exits.Left], session: Session) -> int:
 def _summaries(names: list[str], invocation: str, left: list[exits.Left], session: Session) -> None:
     from penstock.views import summary
 
+    found = receipts.listings(RESULTS, invocation)["listed"]
     for name in names:
-        print(summary.render(_result(name, invocation, left, session)), end="")
+        output.show(summary.render(_result(name, found.get(name), left, session)))
 
 
-def _result(name: str, invocation: str, left: list[exits.Left], session: Session) -> dict[str, Any]:
-    listed = _read(RESULTS / name / "list" / f"{invocation}.json")
+def _result(
+    name: str, listed: Mapping[str, Any] | None, left: list[exits.Left], session: Session
+) -> dict[str, Any]:
     failed = next((one for one in left if one.dataset == name), None)
     if listed is not None and failed is None:
         reported = _read(RESULTS / name / str(listed["run"]) / "report.json")

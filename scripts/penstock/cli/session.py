@@ -10,17 +10,15 @@ from __future__ import annotations
 
 import contextlib
 import fcntl
-import json
 import logging
 import os
 import shlex
 import signal
 import sys
-import threading
-import time
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
 from penstock.cli import above
+from penstock.cli.log import close_log, logged, open_log
 from penstock.errors import ConfigError
 from penstock.steps.context import Context, Stop
 
@@ -53,8 +51,10 @@ class Session:
         self.parsed = parsed
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
-        self.failure = ""
-        """One line: why the command failed."""
+        self.failed = ""
+        """The command that failed, where that is not this one: `list-failure` ends as another did."""
+        self.why = ""
+        """One line: why it failed."""
         self.on_stop: Callable[[int], None] | None = None
         """Called by the signal handler; `run` passes the signal on by it."""
 
@@ -63,7 +63,7 @@ class Session:
 
     def start(self) -> None:
         """Open the log, watch what is above. Raises ConfigError for a log that cannot be."""
-        self._cleanup.callback(_close_log, _open_log(self.parsed.log))
+        self._cleanup.callback(close_log, open_log(self.parsed.log))
         self._cleanup.enter_context(above.watched(os.environ.get(ABOVE, ""), self._orphaned))
         self._share_workflow()
 
@@ -126,7 +126,7 @@ class Session:
 
         with self.display() as view:
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir)
-            yield Context(config, cluster, _logged(view), self.stop, program=self.program)
+            yield Context(config, cluster, logged(view), self.stop, program=self.program)
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:
@@ -165,50 +165,3 @@ class Session:
         if path is not None:
             path.parent.mkdir(parents=True, exist_ok=True)
             durable.write_json(path, result, mode=0o644)
-
-
-def _logged(view: View) -> View:
-    """Events that people look for afterwards go to the log too."""
-    log = logging.getLogger("penstock")
-    levels = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
-    lock = threading.Lock()
-
-    class Both:
-        def __call__(self, event: Event) -> None:
-            level = levels.get(event.kind)
-            if level is not None and log.isEnabledFor(level):
-                with lock:
-                    text = event.data.get("text") or json.dumps(dict(event.data), default=str)
-                    log.log(level, "%s %s %s: %s", event.dataset, event.step, event.kind, text)
-            view(event)
-
-        def close(self) -> None:
-            view.close()
-
-    return Both()
-
-
-def _open_log(path: Path | None) -> logging.Handler:
-    log = logging.getLogger("penstock")
-    log.propagate = False
-    if path is None:
-        handler: logging.Handler = logging.NullHandler()
-    else:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise ConfigError(
-                "the log cannot be written", where=str(path), why=error.strerror or ""
-            ) from None
-        formatter = logging.Formatter("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S")
-        formatter.converter = time.gmtime
-        handler.setFormatter(formatter)
-        log.setLevel(logging.INFO)
-    log.addHandler(handler)
-    return handler
-
-
-def _close_log(handler: logging.Handler) -> None:
-    logging.getLogger("penstock").removeHandler(handler)
-    handler.close()

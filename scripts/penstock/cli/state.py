@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from penstock.cli import output
 from penstock.core.layout import DatasetLayout
 
 if TYPE_CHECKING:
@@ -26,9 +27,9 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
         session.receipt(found[0])
     if parsed.progress == "json":
         for one in found:
-            print(json.dumps(one, sort_keys=True, default=str))
+            output.show_json(one)
     else:
-        print(render(found), end="")
+        output.show(render(found))
     return 0
 
 
@@ -50,7 +51,7 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.steps.gate import published
 
     config = session.config()
-    print(published(_layout(config, session.only(config, parsed.dataset))).data)
+    output.show_path(published(_layout(config, session.only(config, parsed.dataset))).data)
     return 0
 
 
@@ -61,7 +62,7 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     name = session.only(config, parsed.dataset)
     found = published(_layout(config, name))
-    print(f"{name}: {found.release} is published, in {found.data}")
+    output.show(f"{name}: {found.release} is published, in {found.data}")
     return 0
 
 
@@ -74,7 +75,7 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
     with session.context(config) as context:
         for name in names:
             ended = cancelling.run(context, name)
-            print(f"{name}: {'; '.join(ended) or 'nothing runs'}")
+            output.show(f"{name}: {'; '.join(ended) or 'nothing runs'}")
     return 0
 
 

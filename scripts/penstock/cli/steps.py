@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import importlib
-import json
-import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.cli import output
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 
 if TYPE_CHECKING:
@@ -37,12 +36,15 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     if parsed.receipt is not None and len(names) != 1:
         raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
+    html = getattr(parsed, "html", None)
+    options = {} if html is None else {"html": html}
     code = 0
     with session.context(config) as context:
         context.run = getattr(parsed, "run", None) or ""
         for name in names:
             try:
-                result = one(parsed, context, name)
+                work = here if joined else one
+                result = work(parsed.command, context, name, **options)
             except InterruptedRunError as error:
                 if joined:
                     on_node.note_failure(parsed.receipt, parsed.command, error)
@@ -52,36 +54,27 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                     on_node.note_failure(parsed.receipt, parsed.command, error)
                 if len(names) == 1:
                     raise
-                sys.stderr.write(f"penstock: {name}: {error}\n")
+                output.say(f"{name}: {error}")
                 code = code or error.exit_code
                 continue
             session.receipt(result)
             if parsed.progress == "json" and parsed.receipt is None:
-                print(json.dumps(result, sort_keys=True, default=str))
+                output.show_json(result)
     return code
 
 
-def one(parsed: argparse.Namespace, context: Context, name: str) -> dict[str, Any]:
-    """One step of one dataset, here or on a node; returns its result."""
+def one(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:
+    """One step of one dataset, here or on a node as `cluster.on_nodes` says; returns its result."""
     from penstock.steps import on_node
 
-    joined = parsed.joined is not None
-    if not joined and on_node.wanted(context.config, parsed.command):
-        result: dict[str, Any] = on_node.run(context, name, parsed.command)
-        return _tidied(parsed, context, name, result)
-    step = importlib.import_module(f"penstock.steps.{MODULES[parsed.command]}")
-    if parsed.command == "report" and parsed.html is not None:
-        reported: dict[str, Any] = step.run(context, name, html=parsed.html)
-        return reported
-    result = step.run(context, name)
-    return result if joined else _tidied(parsed, context, name, result)
+    if on_node.wanted(context.config, command):
+        there: dict[str, Any] = on_node.run(context, name, command)
+        return there
+    return here(command, context, name, **options)
 
 
-def _tidied(
-    parsed: argparse.Namespace, context: Context, name: str, result: dict[str, Any]
-) -> dict[str, Any]:
-    from penstock.cli import receipts
-
-    if parsed.command == "list" and parsed.receipt is not None:
-        receipts.tidy(parsed.receipt, context.layout(name), result)
+def here(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:
+    """The same, in this process."""
+    step = importlib.import_module(f"penstock.steps.{MODULES[command]}")
+    result: dict[str, Any] = step.run(context, name, **options)
     return result

@@ -9,12 +9,14 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import sys
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
+from penstock.core.text import printable_lines
 from penstock.engine.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.steps import receipts, runbook
@@ -58,21 +60,28 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
             progress = _journaled(run, step, index) > before
             ended = {"stopped": "time" if stop.out_of_time else "signal", "progress": progress}
         _failed(run, step, index, attempt, error, ended)
-        print(f"penstock: {error}", flush=True)  # noqa: T201 - the element's log is its stdout
+        _say(str(error))
         return error.exit_code
     for text in outcome.warnings:
-        print(f"penstock: warning: {text!r}", flush=True)  # noqa: T201
+        _say(f"warning: {text}")
     reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
     if outcome.failures:
         _outcome(run, step, index, attempt, outcome)
         for failure in outcome.failures[:NAMED]:
-            print(f"penstock: {failure.path!r}: {failure.why}", flush=True)  # noqa: T201
+            _say(f"{failure.path}: {failure.why}")
         return outcome.exit_code
     receipts.write(
         run.receipt(step, index),
         {**_receipt(info, shard, step, attempt, outcome, reporter), **further},
     )
     return 0
+
+
+def _say(text: str) -> None:
+    """Into the element's log, which is its standard output; whatever locale the node has."""
+    line = printable_lines(f"penstock: {text}")
+    encoding = sys.stdout.encoding or "ascii"
+    print(line.encode(encoding, "backslashreplace").decode(encoding), flush=True)  # noqa: T201
 
 
 def attempt_name() -> str:

@@ -14,6 +14,7 @@ import errno
 import os
 from typing import TYPE_CHECKING
 
+from penstock.core import text
 from penstock.errors import FailedError, NoSpaceError, ObjectError, TransientError
 
 if TYPE_CHECKING:
@@ -35,6 +36,7 @@ PASSING = frozenset(
         errno.EHOSTUNREACH,
     }
 )
+printable = text.printable
 _UNSTORABLE = frozenset({errno.ENAMETOOLONG, errno.EILSEQ, errno.EFBIG})
 
 
@@ -53,8 +55,3 @@ def storage_error(error: OSError, what: str, path: str) -> PenstockError:
     if number in _UNSTORABLE:
         return ObjectError(what, where=where, why=why)
     return FailedError(what, where=where, why=why)
-
-
-def printable(path: str) -> str:
-    """A path for a message: control characters and bytes that are not UTF-8 are escaped."""
-    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in path)

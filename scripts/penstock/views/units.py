@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import math
-import unicodedata
+
+from penstock.core import text
+
+printable = text.printable
 
 _PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 UNKNOWN = "-"
@@ -61,26 +64,6 @@ def count(number: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 file`, `2,000 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def printable(text: str) -> str:
-    """The text with everything escaped that could steer a terminal or deceive the eye: control
-    and format characters (escape sequences, bidirectional overrides), lone surrogates."""
-    if text.isascii() and text.isprintable():
-        return text
-    return "".join(_shown(character) for character in text)
-
-
-def _shown(character: str) -> str:
-    if unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn", "Zl", "Zp"):
-        return character
-    code = ord(character)
-    if 0xDC80 <= code <= 0xDCFF:  # a byte that is not UTF-8, by os.fsdecode
-        return f"\\x{code - 0xDC00:02x}"
-    short = {"\n": "\\n", "\t": "\\t", "\r": "\\r"}.get(character)
-    if short:
-        return short
-    return f"\\x{code:02x}" if code < 0x100 else f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
 
 
 def _scaled(value: float) -> tuple[float, int]:

@@ -1,0 +1,75 @@
+"""What an exception means for the command: its exit status, and what a person is told.
+
+| exception                     | exit status         | message                                  |
+|-------------------------------|---------------------|------------------------------------------|
+| while a signal's stop is on   | 128 + the signal's  | the error's own, where penstock meant it |
+| PenstockError                 | the error's own     | the error's own                          |
+| OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
+| anything else                 | 1                   | a bug, and where its traceback is        |
+"""
+
+from __future__ import annotations
+
+import errno
+import logging
+import os
+import sys
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import NoSpaceError, PenstockError
+
+if TYPE_CHECKING:
+    from penstock.cli.session import Session
+
+
+class Failure(NamedTuple):
+    """How a command, or its work for one dataset, ended."""
+
+    code: int
+    text: str
+    """For a person; "" where there is nothing to say."""
+
+    @property
+    def line(self) -> str:
+        return self.text.partition("\n")[0]
+
+
+def failure(error: BaseException, session: Session) -> Failure:
+    """By the table. Writes what is told to the log, the traceback of a bug beside it."""
+    if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
+        error = NoSpaceError(
+            "no space or quota is left",
+            where=str(error.filename or ""),
+            hint="free some and run the same command: it goes on where it stopped",
+        )
+    stopped = session.stop.event.is_set()
+    log = logging.getLogger("penstock")
+    if isinstance(error, PenstockError):
+        log.error("%s", error)
+        return Failure(128 + session.stop.signal_number if stopped else error.exit_code, str(error))
+    if stopped:
+        log.warning("while stopping", exc_info=error)
+        return Failure(128 + session.stop.signal_number, "")
+    where = _traceback(error, session)
+    line = " ".join(str(error).split()) or "no message"
+    text = f"unexpected {type(error).__name__}: {line}"
+    return Failure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}")
+
+
+def _traceback(error: BaseException, session: Session) -> str:
+    """Writes it where the command logs, else to a file of its own; returns where that is."""
+    import tempfile
+    import traceback
+
+    text = "".join(traceback.format_exception(error))
+    logging.getLogger("penstock").critical("unexpected\n%s", text)
+    if session.parsed.command == "element":
+        # Its standard error is the element's log.
+        sys.stderr.write(text.encode("ascii", "backslashreplace").decode())
+        return "this log"
+    if session.parsed.log is not None:
+        return str(session.parsed.log)
+    handle, where = tempfile.mkstemp(prefix="penstock-", suffix=".traceback")
+    with os.fdopen(handle, "w", encoding="utf-8", errors="backslashreplace") as file:
+        file.write(text)
+    return where

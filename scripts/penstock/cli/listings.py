@@ -1,0 +1,72 @@
+"""The workflow's two commands about listing: `list-group` and `list-failure`. People use `preflight` and
+`list`.
+
+Snakemake evaluates its whole graph anew after each checkpoint, so a checkpoint for each dataset makes
+its time quadratic. One checkpoint lists a group of datasets; what became of each stands in its receipt:
+
+    {"preflight": {dataset: result}, "listed": {dataset: result}, "failed": {dataset: Refused}}
+
+A dataset that cannot be listed does not fail its group. The workflow then has a job for it that ends as
+its listing ended (`list-failure`), while the others are staged.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cli import output, receipts, steps
+from penstock.errors import FailedError, InterruptedRunError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from penstock.cli.session import Session
+    from penstock.steps.context import Context
+
+
+def group(parsed: argparse.Namespace, session: Session) -> int:
+    """Preflight and list each dataset in turn; 0 unless a signal ends it."""
+    from penstock.cli.failures import failure
+
+    config = session.config()
+    result: dict[str, dict[str, Any]] = {"preflight": {}, "listed": {}, "failed": {}}
+    with session.context(config) as context:
+        for name in session.names(config, parsed.dataset):
+            step = "preflight"
+            try:
+                result[step][name] = steps.one(step, context, name)
+                step = "list"
+                result["listed"][name] = _list(context, name, parsed.receipt)
+            except InterruptedRunError:
+                raise
+            except Exception as error:  # noqa: BLE001  one dataset's bug is not the others' end
+                failed = failure(error, session)
+                result["failed"][name] = {"command": step, "exit": failed.code, "text": failed.text}
+    session.receipt(result)
+    if parsed.receipt is not None:
+        receipts.forget(receipts.results_of(parsed.receipt))
+    return 0
+
+
+def _list(context: Context, name: str, receipt: Path | None) -> dict[str, Any]:
+    listed = steps.one("list", context, name)
+    if receipt is not None:
+        receipts.tidy(receipts.results_of(receipt), context.layout(name), listed)
+    return listed
+
+
+def failed(parsed: argparse.Namespace, session: Session) -> int:
+    """End as the listing of the dataset ended: its message, its exit status."""
+    name = session.only(session.config(), parsed.dataset)
+    try:
+        one = durable.read_json(parsed.group)["failed"][name]
+        session.failed, text, code = str(one["command"]), str(one["text"]), int(one["exit"])
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError(
+            "what became of a listing cannot be read", where=str(parsed.group), why=str(error)
+        ) from None
+    output.say(f"{name}: {text}")
+    session.why = text.partition("\n")[0]
+    return code

@@ -1,0 +1,70 @@
+"""The log file of a command: one line an entry, UTC, every name in it escaped."""
+
+from __future__ import annotations
+
+import json
+import logging
+import threading
+import time
+from typing import TYPE_CHECKING
+
+from penstock.core.text import printable_lines
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.events import Event, Sink
+
+LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
+"""Of the events that people look for afterwards."""
+
+
+class _Printable(logging.Formatter):
+    """Whoever reads the log by `less` or `cat` is steered by no name of a source."""
+
+    converter = staticmethod(time.gmtime)
+
+    def format(self, record: logging.LogRecord) -> str:
+        return printable_lines(super().format(record))
+
+
+def open_log(path: Path | None) -> logging.Handler:
+    """Where the package's log goes from now on; nowhere without a path. Raises ConfigError."""
+    log = logging.getLogger("penstock")
+    log.propagate = False
+    if path is None:
+        handler: logging.Handler = logging.NullHandler()
+    else:
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+        except OSError as error:
+            raise ConfigError(
+                "the log cannot be written", where=str(path), why=error.strerror or ""
+            ) from None
+        handler.setFormatter(_Printable("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+        log.setLevel(logging.INFO)
+    log.addHandler(handler)
+    return handler
+
+
+def close_log(handler: logging.Handler) -> None:
+    logging.getLogger("penstock").removeHandler(handler)
+    handler.close()
+
+
+def logged(sink: Sink) -> Sink:
+    """The sink, and the log beside it."""
+    log = logging.getLogger("penstock")
+    lock = threading.Lock()
+
+    def both(event: Event) -> None:
+        level = LEVELS.get(event.kind)
+        if level is not None and log.isEnabledFor(level):
+            with lock:
+                text = event.data.get("text") or json.dumps(dict(event.data), default=str)
+                log.log(level, "%s %s %s: %s", event.dataset, event.step, event.kind, text)
+        sink(event)
+
+    return both

@@ -1,0 +1,75 @@
+"""What the commands print. A message or a result may quote names out of a source: nothing in it steers
+the terminal, and none of it fails to be encoded."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import select
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.text import printable_lines
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+
+def say(text: str) -> None:
+    """A message on standard error, as this program's. Where nobody listens it is lost."""
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(printable_lines(f"penstock: {text}") + "\n")
+        sys.stderr.flush()
+
+
+def show(text: str) -> None:
+    """A result on standard output, as lines. Raises OSError."""
+    sys.stdout.write(printable_lines(text.removesuffix("\n")) + "\n")
+
+
+def show_json(result: Mapping[str, Any]) -> None:
+    """The same as one line of JSON, ASCII alone."""
+    sys.stdout.write(json.dumps(result, sort_keys=True, default=str) + "\n")
+
+
+def show_path(path: str | os.PathLike[str]) -> None:
+    """A path as it is, byte for byte: a program reads it."""
+    sys.stdout.flush()
+    sys.stdout.buffer.write(os.fsencode(path) + b"\n")
+
+
+def flushed(code: int) -> int:
+    """Write out what waits; the exit status is `code`, or 1 where that fails."""
+    if sys.stdout is None:  # closed before this program began (`>&-`): what was shown went nowhere
+        return code
+    try:
+        sys.stdout.flush()
+    except OSError as error:
+        return code or failed(error)
+    return code
+
+
+def failed(error: OSError) -> int:
+    """The exit status of a command whose standard output cannot be written."""
+    _mute()
+    if not isinstance(error, BrokenPipeError):
+        say(f"standard output cannot be written: {error.strerror}")
+    return 1
+
+
+def is_closed() -> bool:
+    """Whether nobody reads standard output any more (`penstock status | head`)."""
+    poll = select.poll()
+    poll.register(sys.stdout.fileno(), 0)
+    if any(event & select.POLLERR for _, event in poll.poll(0)):
+        _mute()
+        return True
+    return False
+
+
+def _mute() -> None:
+    """The interpreter flushes at its end once more: let that go nowhere."""
+    null = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(null, sys.stdout.fileno())
+    os.close(null)

@@ -1,0 +1,84 @@
+"""Several datasets in one configuration: each is staged whatever becomes of the others."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from tests.workflow.conftest import Place, digests
+
+from penstock.storage import clearing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GROUP = "results/.workflow/list/00000000000000000001-00.json"
+
+
+def group(place: Place) -> dict[str, dict[str, dict[str, object]]]:
+    found: dict[str, dict[str, dict[str, object]]] = json.loads((place.folder / GROUP).read_text())
+    return found
+
+
+def test_one_that_cannot_be_listed_keeps_none_of_its_group(place: Place) -> None:
+    place.config["datasets"] = {
+        "bad": {"source": "nowhere"},
+        "d": {"source": "source"},
+        "e": {"source": "source", "include": ["/a.txt"]},
+    }
+    place.write()
+    done = place.penstock("list-group", "bad", "d", "e", "--receipt", GROUP)
+    assert done.returncode == 0, done.stderr
+    found = group(place)
+    assert sorted(found["listed"]) == sorted(found["preflight"]) == ["d", "e"]
+    assert found["failed"]["bad"]["command"] == "preflight"
+    again = place.penstock("list-failure", "bad", "--group", GROUP)
+    assert again.returncode == 3
+    assert "penstock: bad: " in again.stderr
+    assert "nowhere" in again.stderr
+    assert "Traceback" not in again.stderr
+
+
+def test_a_group_drops_the_receipts_of_a_target_that_is_gone(place: Place) -> None:
+    assert place.penstock("run").returncode == 0
+    [receipt] = place.receipts("copy")
+    clearing.remove_tree(place.target)
+    assert place.penstock("list-group", "d", "--receipt", GROUP).returncode == 0
+    assert not receipt.exists()
+
+
+def test_what_became_of_a_listing_may_be_gone(place: Place) -> None:
+    done = place.penstock("list-failure", "d", "--group", GROUP)
+    assert done.returncode == 1
+    assert "what became of a listing cannot be read" in done.stderr
+
+
+def test_more_datasets_than_listing_jobs(place: Place) -> None:
+    """Each job evaluates the whole graph anew: their number does not grow with that of the datasets.
+    Of 18 datasets one cannot be listed."""
+    for number in range(17):
+        place.config["datasets"][f"e{number}"] = {"source": "source", "include": ["/a.txt"]}
+    place.config["datasets"]["e7"]["source"] = "nowhere"
+    place.config["datasets"]["d"]["include"] = ["/a.txt"]
+    place.write()
+    names = [name for name in place.config["datasets"] if name != "e7"]
+    for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
+        done = place.penstock(step, *names)
+        assert done.returncode == 0, done.stderr
+    for name in names:
+        _reported(place.folder, name)
+    done = place.penstock("run")
+    assert done.returncode == 3, done.stderr
+    assert len(list((place.folder / "results/.workflow/list").glob("*.json"))) == 16
+    assert done.stdout.count("nothing was copied") == len(names)
+    assert done.stdout.count("STATUS        FAILED (preflight: ") == 1
+    assert digests(place.published("e16")) == {"a.txt": digests(place.source)["a.txt"]}
+
+
+def _reported(folder: Path, name: str) -> None:
+    """Receipts as Snakemake would have them after a run."""
+    run = json.loads((folder / "target" / name / ".penstock/latest.json").read_text())["run"]
+    receipts = folder / "results" / name / run
+    receipts.mkdir(parents=True)
+    for step in ("plan", "copy", "permissions", "verify", "publish", "report"):
+        (receipts / f"{step}.json").write_text(json.dumps({"dataset": name, "status": "PASSED"}))
