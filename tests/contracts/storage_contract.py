@@ -11,6 +11,7 @@ import stat
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.forked import nobody
 
 from penstock.config.model import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
@@ -165,8 +166,8 @@ class StorageContract:
             for name in (SEAL, MANIFEST):
                 (layout.staging(release) / name).write_text("{}")
             assert stat.S_IMODE(layout.staging(release).stat().st_mode) == 0o700
-            publishing.reveal(layout, release)
-            publishing.point(layout, release)
+            publishing.reveal(layout, release, nobody)
+            publishing.point(layout, release, nobody)
             assert os.readlink(layout.current) == f"releases/{release}"
             assert (layout.current / "data/a/b").read_text() == release
             modes = {

@@ -169,7 +169,7 @@ def test_a_source_that_holds_the_target_is_refused(tmp_path: Path) -> None:
 def test_the_lock_of_another_run_stops_it(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
     first = listing.run(context, "data")
-    with holding(context, "data", "other", "copy"), pytest.raises(LockedError) as caught:
+    with holding(context, "data", str(first["run"]), "copy"), pytest.raises(LockedError) as caught:
         listing.run(context, "data")
     assert caught.value.exit_code == 7
     assert listing.run(context, "data") == first

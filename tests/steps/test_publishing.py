@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.forked import nobody
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, content, go, staging
 
@@ -125,7 +126,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
     first = go(context)
     (source / "new").write_bytes(b"new")
     second = go(context)
-    revealing.point(context.layout("data"), first["release"])
+    revealing.point(context.layout("data"), first["release"], nobody)
     again = go(context)
     assert again["release"] == second["release"]
     assert again["current"] == first["release"]

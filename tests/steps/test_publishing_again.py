@@ -99,15 +99,20 @@ def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path)
     assert content(layout.current / "data") == content(source)
 
 
-def test_a_run_that_is_named_goes_on_though_another_one_listed_since(
+def test_a_run_that_is_named_ends_with_7_once_another_one_listed(
     context: Context, source: Path, tmp_path: Path
 ) -> None:
     layout = context.layout("data")
     context.run = go(context, upto="plan")["run"]
     with staging(tmp_path, source, exclude=("a/",)) as other:
         theirs = go(other, upto="plan")["run"]
-    assert theirs != context.run
-    assert go(context, after="plan")["run"] == context.run
+        assert theirs != context.run
+        with pytest.raises(LockedError, match=f"{context.run} of dataset data was overtaken by run {theirs}"):
+            go(context, after="plan")
+        assert go(other, after="plan")["run"] == theirs
+    with pytest.raises(LockedError, match="overtaken"):
+        go(context, after="plan")
+    assert go(context)["run"] == context.run
     assert content(layout.current / "data") == content(source)
 
 

@@ -11,29 +11,32 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.forked import killed_at_line
 
-from penstock.errors import FailedError, LockedError
+from penstock.errors import LockedError
 from penstock.storage import holder as holders
-from penstock.storage import locking
+from penstock.storage import jobs, locking
 from penstock.storage.locking import DatasetLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable
+    from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
 
 ME = holders.this_process("run", "copy")
 DEAD = dataclasses.replace(ME, pid=2**22 + 1, start="1")
 REUSED = dataclasses.replace(ME, pid=1, start="not the start time of process 1")
-AWAY = dataclasses.replace(ME, host="node17", boot="another boot", job="4711")
+AWAY = dataclasses.replace(ME, host="node17", boot="another boot", job="4711", cluster="alpha")
 REBOOTED = dataclasses.replace(ME, boot="another boot")
 CONTAINED = dataclasses.replace(ME, namespace="pid:[1]")
 
 
-def unknown(job: str) -> bool | None:
+def unknown(job: str, cluster: str) -> bool | None:
     return None
 
 
-def lock(layout: DatasetLayout, ended: Callable[[str], bool | None] = unknown, **over: object) -> DatasetLock:
+def lock(
+    layout: DatasetLayout, ended: Callable[[str, str], bool | None] = unknown, **over: object
+) -> DatasetLock:
     options = {"run": "0123", "command": "publish", "patience": 0.4, "heartbeat": 0.1}
     return DatasetLock(layout, holder_ended=ended, **{**options, **over})  # type: ignore[arg-type]
 
@@ -56,7 +59,7 @@ def test_held_and_given_back(layout: DatasetLayout) -> None:
             for part in ("penstock publish", socket.gethostname(), str(os.getpid()), "run 0123", "since"):
                 assert part in str(caught.value)
         assert clean(layout)
-    with pytest.raises(FailedError, match="was lost"):
+    with pytest.raises(LockedError, match="was lost"):
         held.assert_held()
 
 
@@ -87,8 +90,8 @@ def test_who_is_taken_over(
     plant(layout, holder)
     asked: list[str] = []
 
-    def answer(job: str) -> bool | None:
-        asked.append(job)
+    def answer(job: str, cluster: str) -> bool | None:
+        asked.append(f"{job} of {cluster}")
         return ended
 
     if taken:
@@ -98,17 +101,63 @@ def test_who_is_taken_over(
         with pytest.raises(LockedError), lock(layout, answer):
             pass
         assert holders.parse(layout.lock.read_bytes()) == holder
-    assert set(asked) <= {"4711"}
+    assert set(asked) <= {"4711 of alpha"}
 
 
 def test_nobody_waits_where_the_case_is_clear(layout: DatasetLayout) -> None:
     def never(seconds: float) -> None:
         raise AssertionError("waited")
 
-    for holder in (DEAD, REUSED, AWAY):
+    for holder in (DEAD, REUSED):
         plant(layout, holder)
-        with lock(layout, lambda _: True, pause=never):
+        with lock(layout, lambda *_: True, pause=never):
             pass
+
+
+def test_the_scheduler_shortens_the_wait_and_never_replaces_the_heartbeat(layout: DatasetLayout) -> None:
+    told: list[str] = []
+    waited: list[float] = []
+    plant(layout, AWAY)
+    with lock(
+        layout, lambda *_: True, patience=120.0, heartbeat=0.05, pause=waiting(waited), tell=told.append
+    ):
+        pass
+    assert 0.1 < sum(waited) < 0.3
+    assert [text.split(":")[0] for text in told] == [
+        f"{word} {AWAY.describe().split(':')[0]}" for word in ("waiting for", "took over the lock of")
+    ]
+    plant(layout, AWAY)
+    with pytest.raises(LockedError, match="node17"):
+        lock(layout, lambda *_: True, pause=lambda _: os.utime(layout.lock)).__enter__()
+    assert holders.parse(layout.lock.read_bytes()) == AWAY
+
+
+def waiting(seconds: list[float]) -> Callable[[float], None]:
+    """Waits, and notes how long."""
+
+    def pause(some: float) -> None:
+        seconds.append(some)
+        locking._pause(some)
+
+    return pause
+
+
+def test_what_killed_takers_left_is_removed_when_it_is_old(layout: DatasetLayout) -> None:
+    for name in ("dead", "lock"):
+        (layout.state / f".{name}.{'0' * 32}").write_bytes(DEAD.to_json())
+    with lock(layout, patience=60.0):
+        assert not clean_but_for_the_lock(layout)
+    left = {name: os.stat(layout.state / name).st_ctime for name in os.listdir(layout.state)}
+    while not all(os.stat(layout.state).st_ctime - at > 0.4 for at in left.values()):
+        locking._pause(0.05)
+        os.utime(layout.state)
+    with lock(layout):
+        assert clean_but_for_the_lock(layout)
+    assert clean(layout)
+
+
+def clean_but_for_the_lock(layout: DatasetLayout) -> bool:
+    return [n for n in os.listdir(layout.state) if "lock" in n or "dead" in n] == ["lock"]
 
 
 @pytest.mark.parametrize("content", [b"", b"{", b"[]", b'{"pid": 1}'])
@@ -138,20 +187,29 @@ def test_the_heart_beats(layout: DatasetLayout) -> None:
 
 
 def test_a_requeued_job_takes_over_its_own_lock(
-    layout: DatasetLayout, monkeypatch: pytest.MonkeyPatch
+    layout: DatasetLayout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    plant(layout, dataclasses.replace(AWAY, restart="0"))
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self" / "cgroup").write_text("0::/slurm/uid_0/job_4711/step_batch\n")
+    monkeypatch.setattr(jobs, "PROC", tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
-    with lock(layout, lambda _: False) as held:
-        held.assert_held()
+    for cluster, taken in (("alpha", True), ("beta", False)):
+        plant(layout, dataclasses.replace(AWAY, restart="0"))
+        monkeypatch.setenv("SLURM_CLUSTER_NAME", cluster)
+        if taken:
+            with lock(layout, lambda *_: False) as held:
+                held.assert_held()
+        else:
+            with pytest.raises(LockedError, match="4711 of cluster alpha"), lock(layout, lambda *_: False):
+                pass
 
 
 def test_a_lost_lock_is_noticed_and_left_alone(layout: DatasetLayout) -> None:
     with lock(layout) as held:
         layout.lock.unlink()
         plant(layout, AWAY)
-        with pytest.raises(FailedError, match="was lost") as caught:
+        with pytest.raises(LockedError, match="was lost") as caught:
             held.assert_held()
         assert "node17" in str(caught.value)
     assert holders.parse(layout.lock.read_bytes()) == AWAY

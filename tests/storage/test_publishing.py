@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.contracts.storage_contract import make_writer, put
-from tests.support.forked import killed_at_line
+from tests.support.forked import killed_at_line, nobody
 
 from penstock.config.model import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL
@@ -35,8 +35,8 @@ def stage(layout: DatasetLayout, release: str) -> None:
 
 
 def publish(layout: DatasetLayout, release: str) -> None:
-    publishing.reveal(layout, release)
-    publishing.point(layout, release)
+    publishing.reveal(layout, release, nobody)
+    publishing.point(layout, release, nobody)
 
 
 def whole(layout: DatasetLayout, release: str) -> bool:
@@ -73,28 +73,28 @@ def test_a_release_is_never_replaced(layout: DatasetLayout) -> None:
     stage(layout, "r")
     layout.release("r").mkdir()  # empty: rename(2) would replace it without a word
     with pytest.raises(FailedError, match="both a release and its staging"):
-        publishing.reveal(layout, "r")
+        publishing.reveal(layout, "r", nobody)
     with pytest.raises(FailedError, match="published already"):
         target.open_staging(layout, "r", 0o2550, None)
     layout.release("r").rmdir()
     layout.release("r").symlink_to("elsewhere")
     with pytest.raises(FailedError, match="taken by something else"):
-        publishing.reveal(layout, "r")
+        publishing.reveal(layout, "r", nobody)
 
 
 def test_what_is_not_sealed_is_never_shown(layout: DatasetLayout) -> None:
     stage(layout, "r")
     (layout.staging("r") / SEAL).unlink()
     with pytest.raises(FailedError, match="not sealed"):
-        publishing.reveal(layout, "r")
+        publishing.reveal(layout, "r", nobody)
     assert target.releases(layout) == []
     with pytest.raises(FailedError, match="no staging"):
-        publishing.reveal(layout, "none")
+        publishing.reveal(layout, "none", nobody)
     with pytest.raises(FailedError, match="no such release"):
-        publishing.point(layout, "none")
+        publishing.point(layout, "none", nobody)
     (layout.releases / "bare").mkdir()
     with pytest.raises(FailedError, match="not sealed"):
-        publishing.point(layout, "bare")
+        publishing.point(layout, "bare", nobody)
 
 
 def test_leftovers_of_killed_writes_are_not_published(layout: DatasetLayout) -> None:
@@ -105,7 +105,7 @@ def test_leftovers_of_killed_writes_are_not_published(layout: DatasetLayout) -> 
     stage(layout, "r2")
     (layout.staging("r2") / "link").symlink_to("/etc/passwd")
     with pytest.raises(FailedError):
-        publishing.reveal(layout, "r2")
+        publishing.reveal(layout, "r2", nobody)
 
 
 @pytest.mark.parametrize("text", ["/etc", "../x", "releases/a/b", "releases/.r.staging", "releases/"])
@@ -117,7 +117,7 @@ def test_a_pointer_that_leads_elsewhere(layout: DatasetLayout, text: str) -> Non
 
 def test_a_pointer_that_is_a_folder(layout: DatasetLayout, folder: Path) -> None:
     stage(layout, "r")
-    publishing.reveal(layout, "r")
+    publishing.reveal(layout, "r", nobody)
     layout.current.mkdir()
     with pytest.raises(FailedError, match="not a symbolic link"):
-        publishing.point(layout, "r")
+        publishing.point(layout, "r", nobody)

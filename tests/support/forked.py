@@ -14,6 +14,10 @@ if TYPE_CHECKING:
 NOBODY = 65534
 
 
+def nobody() -> None:
+    """Stands for the look that a step takes before a rename: nobody overtook it."""
+
+
 def forked(function: Callable[[], Any], *, uid: int | None = None, groups: tuple[int, ...] = ()) -> Any:
     """`function()` in a child (as `uid`, where this is root); its result, or its exception raised here."""
     read, write = os.pipe()

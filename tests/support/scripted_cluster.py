@@ -51,6 +51,15 @@ class ScriptedCluster:
     all of them at once."""
     slot_count: int = 2
     on_query: Callable[[], None] = lambda: None
+    cluster: str = "alpha"
+    forgets: float = 0.0
+    """Seconds after a submission in which a lost element may yet be found."""
+
+    def name(self) -> str:
+        return self.cluster
+
+    def remembers(self) -> float:
+        return self.forgets
 
     def check(self, steps: Sequence[str]) -> Sequence[str]:
         return ()

@@ -54,6 +54,12 @@ class InProcess:
     def __init__(self) -> None:
         self._ended: dict[str, dict[int, Status]] = {}
 
+    def name(self) -> str:
+        return ""
+
+    def remembers(self) -> float:
+        return 0.0
+
     def check(self, steps: Sequence[str]) -> Sequence[str]:
         return ()
 

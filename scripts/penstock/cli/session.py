@@ -126,7 +126,10 @@ class Session:
 
         with self.display() as view:
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir)
-            yield Context(config, cluster, logged(view), self.stop, program=self.program)
+            controller = "".join(os.environ.get(ABOVE, "").split()[-1:])
+            yield Context(
+                config, cluster, logged(view), self.stop, program=self.program, controller=controller
+            )
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:

@@ -73,6 +73,12 @@ class LocalCluster:
         self._wake_read, self._wake_write = -1, -1
         self._thread: threading.Thread | None = None
 
+    def name(self) -> str:
+        return ""
+
+    def remembers(self) -> float:
+        return 0.0
+
     def check(self, steps: Sequence[str]) -> Sequence[str]:
         """Nothing can be missing here: the interpreter that runs now runs the elements."""
         del steps

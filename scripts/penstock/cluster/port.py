@@ -83,6 +83,14 @@ class Cluster(Protocol):
     kind: str
     """`local` or `slurm`."""
 
+    def name(self) -> str:
+        """The cluster's own name: a job's number means nothing without it. "" where jobs have no number.
+        Raises TransientError while the controller cannot be asked."""
+
+    def remembers(self) -> float:
+        """Seconds after a submission in which an element that is LOST may yet be found: the cluster forgets
+        none sooner. 0 where LOST is final."""
+
     def check(self, steps: Sequence[str]) -> Sequence[str]:
         """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work,
         quoting the cluster's own words; returns warnings."""

@@ -3,7 +3,7 @@
 <root>/<dataset>/current -> releases/<release>
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
-<root>/<dataset>/.penstock/{lock, history.jsonl, runs/<run>/...}
+<root>/<dataset>/.penstock/{lock, claims/<number>.json, history.jsonl, runs/<run>/...}
 """
 
 from __future__ import annotations
@@ -63,8 +63,13 @@ class DatasetLayout:
         return self.state / "runs"
 
     @property
+    def claims(self) -> Path:
+        """Which runs the dataset was staged for, by number: the later steps work on the highest one's."""
+        return self.state / "claims"
+
+    @property
     def latest(self) -> Path:
-        """Names the run that list made or met last: what the later steps work on."""
+        """Of versions that made no claims: names the run that list made or met last."""
         return self.state / "latest.json"
 
     def staging(self, release: str) -> Path:

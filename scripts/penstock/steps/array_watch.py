@@ -134,8 +134,18 @@ def watch_of(
 def ask(watch: Watch, live: Live) -> None:
     cluster, indices = watch.context.cluster, live.submission.indices
     live.statuses = patiently(watch, lambda: cluster.states(live.array, indices))
+    if any(s.state is State.LOST for s in live.statuses.values()):
+        live.statuses = _not_yet_lost(watch, live)
     if cluster.kind != "local" and claiming.shared_out(watch.step, indices):
         live.taken = claiming.taken(watch.run, live.array)
+
+
+def _not_yet_lost(watch: Watch, live: Live) -> dict[int, Status]:
+    """What the cluster does not know counts as alive until it had the time to forget it: before, the answer
+    comes from another controller, or from one that lost its state."""
+    young = time.time() - live.submission.at <= patiently(watch, watch.context.cluster.remembers)
+    unknown = Status(State.RUNNING, reason="not known to the cluster, which forgets none so soon")
+    return {i: unknown if young and s.state is State.LOST else s for i, s in live.statuses.items()}
 
 
 def tell(watch: Watch) -> None:

@@ -8,15 +8,18 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
 from penstock.storage import durable
+from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from penstock.storage.holder import Holder
 
 
 @dataclass(frozen=True)
@@ -30,6 +33,12 @@ class Submission:
     array: str = ""
     at_once: int = 0
     """How many of its elements may run at once, where that was changed since; 0: as submitted."""
+    cluster: str = ""
+    """The cluster's name; "" of a local array, and of versions that did not note it."""
+    by: Holder | None = None
+    """The controller that submitted it; None of versions that did not note it."""
+    at: float = 0.0
+    """When it was submitted, in seconds since the epoch."""
 
 
 class ArrayBook:
@@ -38,8 +47,10 @@ class ArrayBook:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def intend(self, name: str, step: str, kind: str, indices: Sequence[int]) -> None:
-        self._append({"intent": name, "step": step, "kind": kind, "indices": list(indices)})
+    def intend(self, name: str, step: str, kind: str, indices: Sequence[int], cluster: str = "") -> None:
+        by = asdict(holders.this_process("", step))
+        told = {"step": step, "kind": kind, "indices": list(indices), "cluster": cluster, "by": by}
+        self._append({"intent": name, **told})
 
     def submitted(self, name: str, array: str) -> None:
         self._append({"submitted": name, "array": array})
@@ -58,10 +69,19 @@ class ArrayBook:
         for line in self._lines():
             if "intent" in line:
                 name = line["intent"]
-                found[name] = Submission(name, line["step"], line["kind"], tuple(line["indices"]))
+                found[name] = Submission(
+                    name,
+                    line["step"],
+                    line["kind"],
+                    tuple(line["indices"]),
+                    cluster=str(line.get("cluster", "")),
+                    by=holders.from_json(line.get("by")),
+                    at=float(line.get("at", 0.0)),
+                )
             elif "submitted" in line and line["submitted"] in found:
                 old = found[line["submitted"]]
-                found[old.name] = replace(old, array=line["array"])
+                at = float(line.get("at", 0.0))
+                found[old.name] = replace(old, array=line["array"], at=at)
             elif "throttled" in line and line["throttled"] in found:
                 old = found[line["throttled"]]
                 found[old.name] = replace(old, at_once=line["at_once"])

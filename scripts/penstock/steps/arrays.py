@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.errors import FailedError, LockedError
+from penstock.steps import living
 from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, watch_of
 from penstock.steps.element_ends import GOES_ON
 from penstock.storage import durable
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster
     from penstock.core.layout import RunLayout
+    from penstock.steps.arraybook import Submission
     from penstock.steps.context import Context
 
 CANCEL_GRACE = 120.0
@@ -105,17 +107,10 @@ def _living(watch: Watch) -> Iterable[Live]:
     """Submissions of this step with elements that may be alive."""
     cluster = watch.context.cluster
     for submission in watch.book.open(watch.step):
+        _refuse_beyond(watch, submission)
         if submission.kind != cluster.kind:
-            if submission.kind == "local":
-                watch.book.ended(submission.name)
-                continue
-            raise LockedError(
-                f"elements of {watch.step} may still run on {submission.kind}",
-                where=watch.dataset,
-                why=f"array {submission.array or submission.name}",
-                hint="go on with that backend, or end them with "
-                f"`{watch.context.program} cancel {watch.dataset}`",
-            )
+            watch.book.ended(submission.name)
+            continue
         array = submission.array
         if not array:
             array = patiently(watch, partial(cluster.find, submission.name)) or ""
@@ -130,6 +125,36 @@ def _living(watch: Watch) -> Iterable[Live]:
             watch.book.ended(submission.name)
         else:
             yield live
+
+
+def _refuse_beyond(watch: Watch, submission: Submission) -> None:
+    """Raises LockedError for an array that may live where this process cannot ask or end it.
+
+    | submission               | here           | then                                             |
+    |--------------------------|----------------|--------------------------------------------------|
+    | SLURM's                  | local          | LockedError                                      |
+    | of another cluster       | SLURM          | LockedError                                      |
+    | local, elements may live | any            | LockedError (`living.elements_here`)             |
+    | else                     | any            | goes on                                          |
+    """
+    cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
+    where, why, hint = "", "", ""
+    array = f"array {submission.array or submission.name}"
+    end = f"`{context.program} cancel {dataset}`"
+    if submission.kind == "local":
+        why = living.elements_here(context, context.layout(dataset), watch.run, submission)
+        where = submission.by.host if submission.by and why else ""
+        hint = "wait until they have ended, or end that process"
+    elif submission.kind != cluster.kind:
+        where, why = submission.kind, array
+        hint = f"go on with that backend, or end them with {end}"
+    elif submission.cluster and submission.cluster != (name := patiently(watch, cluster.name)):
+        where, why = f"cluster {submission.cluster}", f"{array}, and this is cluster {name}"
+        hint = f"go on where that cluster's commands are, or end them there with {end}"
+    if where:
+        raise LockedError(
+            f"elements of {watch.step} may still run on {where}", where=dataset, why=why, hint=hint
+        )
 
 
 def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
@@ -184,7 +209,8 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
             durable.make_dirs(folder.parent)
     durable.make_dirs(run.logs)
     spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
-    watch.book.intend(name, step, context.cluster.kind, indices)
+    context.assert_held()
+    watch.book.intend(name, step, context.cluster.kind, indices, patiently(watch, context.cluster.name))
     array = patiently(watch, partial(_submit_once, context.cluster, spec))
     watch.book.submitted(name, array)
     submission = next(one for one in watch.book.open(step) if one.name == name)

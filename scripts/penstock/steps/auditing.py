@@ -27,8 +27,8 @@ from penstock.formats.shards import read_shard
 from penstock.steps import auditbook, auditplan, receipts
 from penstock.steps.arrays import run_array
 from penstock.steps.audittree import look
+from penstock.steps.holding import lock_of
 from penstock.storage import durable, target
-from penstock.storage.locking import DatasetLock
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from penstock.core.runs import PlanInfo, ShardInfo
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
+    from penstock.storage.locking import DatasetLock
 
 STEP = "audit"
 SHOWN = 1000
@@ -97,8 +98,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
 def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
     """The lock of audits and repairs: one of them at a time for each dataset. It is not the dataset's:
     an audit changes nothing that a run does."""
-    ended = context.cluster.holder_ended
-    return DatasetLock(layout, run=release, command=command, holder_ended=ended, name="audit.lock")
+    return lock_of(context, layout, release, command, "audit.lock")
 
 
 def _audit(

@@ -6,15 +6,11 @@ import dataclasses
 from typing import TYPE_CHECKING
 
 from penstock.cluster.opening import open_cluster
-from penstock.steps import cancel_mark
-from penstock.steps.arraybook import ArrayBook
+from penstock.steps import cancel_mark, living
 from penstock.steps.status import held_by
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.cluster.port import Cluster
-    from penstock.core.layout import DatasetLayout
     from penstock.steps.arraybook import Submission
     from penstock.steps.context import Context
 
@@ -29,12 +25,19 @@ def run(context: Context, dataset: str) -> list[str]:
     cancel_mark.make(layout)
     clusters = {context.cluster.kind: context.cluster}
     told = []
-    for submission in _submissions(layout):
+    for submission in (one for book in living.books(layout) for one in book.open()):
         if submission.kind == "local":
             continue  # its elements end with their controller
         if submission.kind not in clusters:
             config = dataclasses.replace(context.config.cluster, backend=submission.kind)
             clusters[submission.kind] = open_cluster(config)
+        here = clusters[submission.kind].name() if submission.cluster else ""
+        if submission.cluster != here:
+            told.append(
+                f"NOT array {submission.array or submission.name} of {submission.step}: it is on cluster "
+                f"{submission.cluster}, and this is {here}; end it there"
+            )
+            continue
         array = _living(clusters[submission.kind], submission)
         if array:
             clusters[submission.kind].cancel(array)
@@ -42,13 +45,6 @@ def run(context: Context, dataset: str) -> list[str]:
     if holder:
         told.append(f"its controller, which stops as soon as it sees that ({holder})")
     return told
-
-
-def _submissions(layout: DatasetLayout) -> Iterator[Submission]:
-    """All that the books of the dataset hold for open."""
-    for folder in (layout.runs, layout.state / "nodes", layout.state / "audits"):
-        for book in sorted(folder.glob("*/arrays.jsonl")):
-            yield from ArrayBook(book).open()
 
 
 def _living(cluster: Cluster, submission: Submission) -> str | None:

@@ -16,6 +16,7 @@ from penstock.errors import ConfigError, InterruptedRunError
 if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
     from penstock.config.model import Config, DatasetConfig
+    from penstock.steps.holding import Hold
 
 
 @dataclass
@@ -70,6 +71,10 @@ class Context:
     """The run that the steps work on; "": the one that list made or met last."""
     program: str = "penstock"
     """How this program was called, up to the command: what hints for people begin with."""
+    controller: str = ""
+    """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    hold: Hold | None = None
+    """What the step that is under way holds (`steps.holding`)."""
 
     def dataset(self, name: str) -> DatasetConfig:
         try:
@@ -83,6 +88,11 @@ class Context:
     def layout(self, name: str) -> DatasetLayout:
         target = self.config.target
         return DatasetLayout(target.root, self.dataset(name).name, target.state_root)
+
+    def assert_held(self) -> None:
+        """Raises LockedError where the step that is under way was overtaken by another run."""
+        if self.hold is not None:
+            self.hold.assert_held()
 
     def emit(self, kind: str, dataset: str, step: str, /, **data: object) -> None:
         self.sink(Event(kind, dataset, step, data))

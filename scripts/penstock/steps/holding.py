@@ -1,22 +1,91 @@
-"""The dataset's lock for the time of one step."""
+"""The dataset's lock for the time of one step, and the claim that the step's run needs."""
 
 from __future__ import annotations
 
 import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.errors import LockedError
+from penstock.steps import claims, living
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.core.layout import DatasetLayout
     from penstock.steps.context import Context
     from penstock.storage.locking import DatasetLock
 
 
+class Hold:
+    """What a step holds: the lock, and the claim of its run."""
+
+    def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
+        self._layout, self._lock, self._run = layout, lock, run
+        self._above = claims.highest(layout) if not run else None
+
+    def claim(self, context: Context, run: str) -> None:
+        """Claim the dataset for `run`: from now on this step, and every later one, is that run's. Raises
+        LockedError while another run that claimed it lives, and when another one was faster."""
+        above = self._above
+        if above is not None and above.run != run:
+            if who := living.of_claim(context, self._layout, above):
+                raise LockedError(
+                    f"dataset {self._layout.dataset} is being staged by run {above.run}",
+                    where=str(self._layout.run(above.run).folder),
+                    why=who,
+                    hint="wait for it, or stop it; what the source holds by then is listed anew",
+                )
+            if above.run and not self._layout.run(above.run).receipt("publish").exists():
+                text = (
+                    f"run {run} takes over from run {above.run}, claimed {above.made()}, which did not end: "
+                    "nothing of it is known to live"
+                )
+                context.emit("warning", self._layout.dataset, "list", text=text)
+        self.assert_held()
+        claims.make(self._layout, run, above, context.controller)
+        self._run = run
+
+    def assert_held(self) -> None:
+        """Raises LockedError where the step was overtaken: to be called right before whatever readers or
+        another run could see."""
+        if self._run:
+            claims.check(self._layout, self._run)
+        self._lock.assert_held()
+
+
 @contextlib.contextmanager
-def holding(context: Context, dataset: str, run: str, step: str) -> Iterator[DatasetLock]:
-    """Hold the dataset's lock. Raises LockedError (exit 7) that names who holds it."""
+def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
+    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
+    Raises LockedError (exit 7) that names who holds it, or which run overtook this one; that it waits, and
+    from whom it took over, is told."""
+    layout = context.layout(dataset)
+    lock = lock_of(context, layout, run or release, step)
+    with lock:
+        hold = Hold(layout, lock, run)
+        if run:
+            claims.check(layout, run)
+        before, context.hold = context.hold, hold
+        try:
+            yield hold
+            if run and step != "publish":
+                # What publish showed is done, whoever came after it.
+                claims.check(layout, run)
+        finally:
+            context.hold = before
+
+
+def lock_of(
+    context: Context, layout: DatasetLayout, run: str, command: str, name: str = "lock"
+) -> DatasetLock:
+    """A lock of the dataset, which waits by the context's clock and tells whom it waits for."""
     from penstock.storage.locking import DatasetLock
 
-    layout = context.layout(dataset)
-    with DatasetLock(layout, run=run, command=step, holder_ended=context.cluster.holder_ended) as lock:
-        yield lock
+    return DatasetLock(
+        layout,
+        run=run,
+        command=command,
+        holder_ended=lambda job, cluster: living.scheduler(context, job, cluster),
+        pause=context.stop.wait,
+        tell=lambda text: context.emit("warning", layout.dataset, command, text=text),
+        name=name,
+    )

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import to_json
 from penstock.core import runs
 from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.steps import cancel_mark, receipts, runbook
+from penstock.steps import cancel_mark, pointer, receipts, runbook
 from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.sources.port import Source
     from penstock.steps.context import Context
+    from penstock.steps.holding import Hold
 
 STEP = "list"
 _NEW = ".new-"
@@ -56,9 +57,9 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     context.emit("start", dataset, STEP)
     try:
         target.prepare(layout)
-        with holding(context, dataset, "", STEP):
+        with holding(context, dataset, "", STEP) as hold:
             cancel_mark.clear(layout)
-            receipt = _list(context, config, layout, sources)
+            receipt = _list(context, config, layout, sources, hold)
     except BaseException:
         _undo(made)
         raise
@@ -67,7 +68,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
 
 
 def _list(
-    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source]
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: Hold
 ) -> dict[str, Any]:
     durable.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
@@ -79,6 +80,7 @@ def _list(
         gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
         urls = [source.url for source in sources]
         run_id = identity(context.config, config, urls, gathered.digest)
+        hold.claim(context, run_id)
         info = _meet(context.config, config, layout, run_id, urls, gathered, spool)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
@@ -97,7 +99,8 @@ def _list(
     _refuse_short(context, layout, info)
     if not published and (why := drop_stale(context, layout, info, folder)):
         context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
-    runbook.point(layout, info.run)
+    if published and (kept := pointer.kept(layout, info)):
+        context.emit("note", info.dataset, STEP, text=kept)
     return {
         "dataset": info.dataset,
         "run": info.run,

@@ -9,6 +9,7 @@ listing, in bounded memory.
 from __future__ import annotations
 
 import contextlib
+import os
 import time
 from itertools import chain, compress, groupby, starmap
 from typing import TYPE_CHECKING, Any
@@ -16,12 +17,12 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import dataset_config, plan_config, verify_config
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, costs, decide, parts
-from penstock.errors import PenstockError, PreflightError
+from penstock.errors import LockedError, PenstockError, PreflightError
 from penstock.formats.listing import read_listing
 from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.sources.opening import states_checksums
 from penstock.steps import base as bases
-from penstock.steps import forecast, receipts, runbook
+from penstock.steps import forecast, living, receipts, runbook
 from penstock.steps.evidence import unprovable
 from penstock.steps.forecast import Totals
 from penstock.steps.holding import holding
@@ -230,7 +231,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     )
     if links := _links_sentence(info):
         context.emit("note", info.dataset, STEP, text=links)
-    _clear_leftovers(layout, info)
+    _clear_leftovers(context, layout, info)
     target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
     shards = planner.shards(totals, decision.shards)
     plan = runs.PlanInfo(
@@ -256,22 +257,40 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     durable.write_json(folder.plan, runs.to_json(plan))
 
 
-def _clear_leftovers(layout: DatasetLayout, info: RunInfo) -> None:
+def _clear_leftovers(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
     """A staging under this release's name that no plan of THIS run stands for is an earlier
     attempt's, or another run's of the same configured name. Journals would speak of files that
-    are gone, so they go first."""
+    are gone, so they go first. Raises LockedError while elements of such a run may live."""
+    others = _same_name(layout, info) if layout.staging(info.release).exists() else []
+    for other in others:
+        if alive := living.arrays_of(context, info.dataset, other):
+            raise LockedError(
+                f"another run of release {info.release} may still write",
+                where=str(other.folder),
+                why=alive,
+                hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command goes on",
+            )
+    context.assert_held()
     runbook.drop_derived(layout.run(info.run))
-    if not layout.staging(info.release).exists():
-        return
-    for other in layout.runs.iterdir():
-        if other.name != info.run and not other.name.startswith("."):
+    if layout.staging(info.release).exists():
+        for other in others:
+            clearing.remove_tree(other.folder)
+        context.assert_held()
+        clearing.remove_tree(layout.staging(info.release))
+
+
+def _same_name(layout: DatasetLayout, info: RunInfo) -> list[RunLayout]:
+    """Other runs of the same release's name."""
+    found = []
+    for name in sorted(os.listdir(layout.runs)):
+        if name != info.run and not name.startswith("."):
             try:
-                release = durable.read_json(other / "run.json")["release"]
+                release = durable.read_json(layout.run(name).run_file)["release"]
             except (OSError, ValueError, KeyError, TypeError):
                 continue
             if release == info.release:
-                clearing.remove_tree(other)
-    clearing.remove_tree(layout.staging(info.release))
+                found.append(layout.run(name))
+    return found
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:

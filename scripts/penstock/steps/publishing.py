@@ -2,13 +2,14 @@
 
 Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as
 verify saw it. Each step is durable before the next, and the same command after a crash anywhere
-ends the same way. A release that `current` was moved away from is not made current again.
+ends the same way. A release that `current` was moved away from by hand is not made current again while
+the source holds what it held (`pointer`). A run that was overtaken moves nothing: right before each of
+the two renames it looks whether the lock and the dataset's claim are its own.
 """
 
 from __future__ import annotations
 
 import getpass
-import json
 import os
 import time
 from datetime import UTC, datetime
@@ -19,7 +20,7 @@ from penstock.core.layout import DATA, SEAL
 from penstock.engine import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
-from penstock.steps import permissions, receipts, runbook
+from penstock.steps import claims, permissions, pointer, receipts, runbook
 from penstock.steps.copying import head
 from penstock.steps.element import host_name
 from penstock.steps.holding import holding
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.runs import PlanInfo, RunInfo
     from penstock.steps.context import Context
-    from penstock.storage.locking import DatasetLock
 
 STEP = "publish"
 ROUNDS = 3
@@ -49,8 +49,8 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     info, folder = runbook.open_run(layout, context.run)
     if runbook.published(layout, info, folder):
         return _receipt(layout, info, receipts.read(folder.receipt(STEP)) or {})
-    with holding(context, dataset, info.run, STEP) as lock:
-        return _publish(context, dataset, layout, info, folder, lock)
+    with holding(context, dataset, info.run, STEP):
+        return _publish(context, dataset, layout, info, folder)
 
 
 def _publish(
@@ -59,28 +59,27 @@ def _publish(
     layout: DatasetLayout,
     info: RunInfo,
     folder: RunLayout,
-    lock: DatasetLock,
 ) -> dict[str, Any]:
     started = time.time()
     context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
     _tell_abandoned(context, dataset, layout, info)
-    if receipts.sealed(layout, info) is None:
+    fresh = receipts.sealed(layout, info) is None
+    if fresh:
         _seal(context, dataset, info, folder, runbook.read_plan(folder))
-        lock.assert_held()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
-    publishing.reveal(layout, info.release)
+    publishing.reveal(layout, info.release, context.assert_held)
     seal = receipts.sealed(layout, info)
     if seal is None:
+        context.assert_held()
         raise FailedError(
             "the release is not the one that was sealed", where=str(layout.release(info.release))
         )
     digest = receipts.file_digest(layout.release(info.release) / SEAL)
     before = target.current(layout)
-    # A pointer that leads nowhere is nobody's will, whatever was published before.
-    told = _history(layout, info) and target.leads(layout)
+    told = pointer.settled(layout, info, folder)
     if not told:
-        lock.assert_held()
-        publishing.point(layout, info.release)
+        publishing.point(layout, info.release, context.assert_held)
+        context.assert_held()
         line = {
             "event": "publish",
             "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -95,9 +94,20 @@ def _publish(
             "by": user(),
             "uid": os.geteuid(),
             "host": host_name(),
+            "claim": claims.number(layout),
         }
         durable.append_line(layout.history, line)
-    receipt = {**head(info, STEP, started), **_facts(seal, digest), "previous": before, "moved": not told}
+        if not fresh:
+            text = f"the source holds again what release {info.release} was published of: `current` names it"
+            context.emit("note", dataset, STEP, text=text)
+    elif kept := pointer.kept(layout, info):
+        context.emit("note", dataset, STEP, text=kept)
+    receipt = {
+        **head(info, STEP, started),
+        **_facts(seal, digest),
+        "previous": before,
+        "moved": before != info.release and not told,
+    }
     receipts.write(folder.receipt(STEP), receipt)
     receipt = _receipt(layout, info, receipt)
     context.emit("end", dataset, STEP, **receipt)
@@ -182,30 +192,6 @@ def _may_grow(info: RunInfo) -> bool:
     system can give, and only a page that somebody kept in memory stood in the way."""
     verify = verify_config(info.config["verify"])
     return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
-
-
-def _history(layout: DatasetLayout, info: RunInfo) -> bool:
-    """Whether the pointer was moved to this release before: then where it is now is somebody's will."""
-    try:
-        content = layout.history.read_bytes()
-    except FileNotFoundError:
-        return False
-    for raw in content.splitlines():
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
-        if not isinstance(line, dict):
-            continue
-        if (
-            line.get("run") == info.run
-            and line.get("release") == info.release
-            and line.get("event") == "publish"
-        ):
-            return True
-        if line.get("event") == "rollback" and line.get("from") == info.release:
-            return True
-    return False
 
 
 def _facts(seal: dict[str, Any], digest: str) -> dict[str, Any]:

@@ -71,7 +71,7 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
             where=f"{dataset}/{release}",
             hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
         )
-    with auditing(context, layout, release, STEP), holding(context, dataset, release, STEP):
+    with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
         return _repair(context, layout, audits)
 
 

@@ -1,4 +1,4 @@
-"""Which run a step works on: the one that list made or met last, by a small durable file.
+"""Which run a step works on: the one that list claimed the dataset for last.
 
 A run's folder is the truth; this module only finds it and reads its two documents.
 """
@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.runs import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
-from penstock.steps import receipts
-from penstock.storage import clearing, durable, target
+from penstock.steps import claims, pointer, receipts
+from penstock.storage import clearing, durable
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -21,29 +21,22 @@ if TYPE_CHECKING:
 _KEPT = frozenset({"run.json", "listing.parquet"})
 
 
-def point(layout: DatasetLayout, run: str) -> None:
-    """Make `run` the one that later steps work on. Durable."""
-    durable.write_json(layout.latest, {"run": run})
-
-
 def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:
     """The run of that name; without one, that which list made or met last. A workflow names the run that it
     listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
     was listed yet."""
     if wanted:
         return read_run(layout.run(wanted)), layout.run(wanted)
-    try:
-        name = str(durable.read_json(layout.latest)["run"])
-    except FileNotFoundError:
+    standing = claims.highest(layout)
+    if standing is None:
         raise PreflightError(
             "the source has not been listed yet",
             where=layout.dataset,
             hint=f"run `penstock list {layout.dataset}` first",
-        ) from None
-    except (ValueError, KeyError, TypeError) as error:
-        raise FailedError(
-            "a state file is damaged", where=str(layout.latest), why=str(error), hint="list again"
-        ) from error
+        )
+    if not standing.run:
+        raise FailedError("a state file is damaged", where=str(layout.claims), hint="list again")
+    name = standing.run
     folder = layout.run(name)
     return read_run(folder), folder
 
@@ -92,23 +85,10 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
 
 
 def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
-    """Whether nothing is left to do.
-
-    | sealed release of this run | `current` leads | publish's receipt | planned here | answer           |
-    |----------------------------|-----------------|-------------------|--------------|------------------|
-    | no                         |                 |                   |              | False            |
-    | yes                        | nowhere         |                   |              | False: readers   |
-    |                            |                 |                   |              | have nothing     |
-    | yes                        | to a release    | yes               |              | True, also after |
-    |                            |                 |                   |              | a rollback       |
-    | yes                        | to a release    | no                | yes          | False: stopped   |
-    |                            |                 |                   |              | before `current` |
-    | yes                        | to a release    | no                | no           | True: its state  |
-    |                            |                 |                   |              | was removed      |
-
-    Raises FailedError when `current` is anything but a link into `releases/`.
-    """
-    if sealed_run(layout, info.release) != info.run or not target.leads(layout):
+    """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
+    (`pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything but a
+    link into `releases/`."""
+    if sealed_run(layout, info.release) != info.run or not pointer.settled(layout, info, folder):
         return False
     return folder.receipt("publish").exists() or not folder.plan.exists()
 

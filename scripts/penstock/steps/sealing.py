@@ -48,12 +48,11 @@ def seal_staging(
     context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo
 ) -> Deviations:
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
-    holds deviations. Raises FailedError, RecordsError."""
+    holds deviations. What an earlier attempt sealed is replaced only under the lock, file by file, and
+    never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
     staging = context.layout(dataset).staging(info.release)
     target.close_staging(context.layout(dataset), info.release)
     try:
-        for name in (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256):
-            (staging / name).unlink(missing_ok=True)
         return _seal(context, dataset, info, folder, plan, staging)
     except OSError as error:
         raise storage_error(error, "the release cannot be sealed", str(staging)) from error
@@ -92,6 +91,7 @@ def _seal(
                 context.emit("progress", dataset, "publish", files=tree.count)
         if deviations:
             return deviations
+        context.assert_held()
         manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
         manifests[MANIFEST]["bytes"] = (staging / MANIFEST).stat().st_size
         for name, text in texts.items():
@@ -102,6 +102,8 @@ def _seal(
                 "escaped": text.escaped,
                 "left_out": tree.count - text.lines,
             }
+    if MANIFEST_SHA256 not in texts:
+        (staging / MANIFEST_SHA256).unlink(missing_ok=True)
     config = dataset_config(info.config["dataset"])
     seal = {
         "format": FORMAT,

@@ -8,6 +8,7 @@ the old content is still there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import secrets
@@ -15,6 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
+"""How file systems without hard links refuse one."""
 
 
 def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:
@@ -66,6 +70,33 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
         raise
+
+
+def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
+    """Make a file that nobody made before, whole; False when its name is taken by another's content. Of
+    several processes, on whatever nodes, one makes it."""
+    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+    write_file(temporary, content, mode=mode)
+    try:
+        os.link(temporary, path, follow_symlinks=False)
+    except FileExistsError:
+        # NFS says so too when its first answer was lost.
+        return path.read_bytes() == content
+    except OSError as error:
+        if error.errno not in NO_LINKS:
+            raise
+        # O_EXCL alone: the file is empty for a moment.
+        try:
+            fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
+        except FileExistsError:
+            return False
+        os.close(fd)
+        os.rename(temporary, path)
+    finally:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(temporary)
+    fsync_dir(path.parent)
+    return True
 
 
 def write_json(path: Path, value: Any, *, mode: int = 0o600) -> None:

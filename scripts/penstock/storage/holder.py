@@ -5,7 +5,7 @@
 | this host, this boot, this      | dead, a zombie, or its | dead: taken over at once                      |
 | PID namespace                   | number is another's    |                                               |
 | the same                        | there                  | alive                                         |
-| anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat tell |
+| anywhere else                   | cannot be seen         | unknown: the scheduler and the heartbeat say  |
 """
 
 from __future__ import annotations
@@ -18,6 +18,9 @@ import socket
 from dataclasses import asdict, dataclass, fields
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+from penstock.storage.jobs import this_job
 
 
 @dataclass(frozen=True)
@@ -35,17 +38,20 @@ class Holder:
     start: str
     """The process's start time in the kernel's own ticks: a number used again has another."""
     job: str
-    """SLURM's job id, or ""."""
+    """SLURM's job id, or "" where the process is in no job (`jobs.this_job`)."""
     restart: str
     nonce: str
     since: str
     """UTC, ISO 8601."""
+    cluster: str = ""
+    """The name of the job's cluster: two clusters over one file system count their jobs alike."""
 
     def to_json(self) -> bytes:
         return json.dumps(asdict(self), sort_keys=True).encode() + b"\n"
 
     def describe(self) -> str:
-        job = f", SLURM job {self.job}" if self.job else ""
+        on = f" of cluster {self.cluster}" if self.cluster else ""
+        job = f", SLURM job {self.job}{on}" if self.job else ""
         return (
             f"{self.user} runs `penstock {self.command}` on {self.host}, process {self.pid}{job}, "
             f"run {self.run}, since {self.since}"
@@ -58,6 +64,7 @@ def this_process(run: str, command: str) -> Holder:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         user = f"uid {os.geteuid()}"
+    job = this_job()
     return Holder(
         run=run,
         command=command,
@@ -67,8 +74,9 @@ def this_process(run: str, command: str) -> Holder:
         namespace=pid_namespace(),
         pid=os.getpid(),
         start=start_time(os.getpid()) or "",
-        job=os.environ.get("SLURM_JOB_ID", ""),
-        restart=os.environ.get("SLURM_RESTART_COUNT", "0"),
+        job=job.number,
+        cluster=job.cluster,
+        restart=job.restart,
         nonce=secrets.token_hex(16),
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     )
@@ -77,16 +85,25 @@ def this_process(run: str, command: str) -> Holder:
 def parse(content: bytes) -> Holder | None:
     """None for anything but a whole lock file (one that is just being written, a foreign one)."""
     try:
-        raw = json.loads(content)
-        return Holder(**{f.name: raw[f.name] for f in fields(Holder)})
-    except (ValueError, KeyError, TypeError):
+        return from_json(json.loads(content))
+    except ValueError:
+        return None
+
+
+def from_json(raw: Any) -> Holder | None:
+    """A holder out of JSON that is read already; fields of later versions are left out, those that an
+    older one did not know have their defaults. None for anything else."""
+    if not isinstance(raw, dict):
+        return None
+    try:
+        return Holder(**{f.name: raw[f.name] for f in fields(Holder) if f.name in raw})
+    except TypeError:
         return None
 
 
 def lives(holder: Holder) -> bool | None:
     """By the table above: True alive, False dead for certain, None unknown."""
-    here = (socket.gethostname(), boot_id(), pid_namespace())
-    if (holder.host, holder.boot, holder.namespace) != here or not holder.boot or not holder.namespace:
+    if not is_here(holder):
         return None
     started = start_time(holder.pid)
     if started is None:
@@ -100,6 +117,12 @@ def lives(holder: Holder) -> bool | None:
         started = start_time(holder.pid)
         return None if started is None else started == holder.start
     return started == holder.start
+
+
+def is_here(holder: Holder) -> bool:
+    """Whether the holder's process number means the same to this process."""
+    here = (socket.gethostname(), boot_id(), pid_namespace())
+    return (holder.host, holder.boot, holder.namespace) == here and all(here)
 
 
 def boot_id() -> str:

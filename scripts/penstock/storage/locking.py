@@ -1,34 +1,42 @@
 """One run at a time changes a dataset: a lock file on the target, held by whoever could create it.
 
 Creating it is atomic on every file system there is (link, or O_EXCL), across nodes; flock is not: BeeGFS
-keeps it on the node. The holder touches the file every 10 s. It is taken over only by these rules:
+keeps it on the node. The holder touches the file every `HEARTBEAT`. It is taken over only by these rules:
 
-| holder's process (holder.lives) | scheduler says | heartbeat seen unchanged | then                    |
-|---------------------------------|----------------|--------------------------|-------------------------|
-| dead                            | not asked      | not awaited              | taken over at once      |
-| alive                           | not asked      | not awaited              | LockedError             |
-| unknown                         | ended (True)   | not awaited              | taken over at once      |
-| unknown                         | alive (False)  | not awaited              | LockedError             |
-| unknown                         | unknown (None) | it moved                 | LockedError             |
-| unknown                         | unknown (None) | for 120 s                | taken over              |
+| holder's process (holder.lives) | scheduler says   | heartbeat seen unchanged | then                 |
+|---------------------------------|------------------|--------------------------|----------------------|
+| dead                            | not asked        | not awaited              | taken over at once   |
+| alive                           | not asked        | not awaited              | LockedError          |
+| unknown                         | alive (False)    | not awaited              | LockedError          |
+| unknown                         | ended (True)     | it moved                 | LockedError          |
+| unknown                         | ended (True)     | for `SHORT`              | taken over           |
+| unknown                         | unknown (None),  | it moved                 | LockedError          |
+|                                 | or another's job |                          |                      |
+| unknown                         | the same         | for `PATIENCE`           | taken over           |
 
-Time is this process's monotonic clock: the file's times are compared with each other, never with a clock.
+The scheduler's word never replaces the heartbeat: a job that SLURM holds for ended may still write (its
+slurmd died alone), and a number that another cluster gave is another job. Only a job of this cluster is
+asked for. Time is this process's monotonic clock: the file's times are compared with each other, never
+with a clock. What says whose lock it is, is the nonce in the file: inode numbers change between two
+looks on some file systems (FUSE without `use_ino`).
 A holder that was taken over nevertheless (a node that froze) finds out by `assert_held`.
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import os
+import re
 import stat
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.errors import FailedError, LockedError
+from penstock.errors import LockedError
 from penstock.storage import holder as holders
+from penstock.storage.durable import NO_LINKS
 from penstock.storage.failures import storage_error
+from penstock.storage.heart import HEARTBEAT, PATIENCE, SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,19 +46,14 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.storage.holder import Holder
 
-HEARTBEAT = 10.0
-"""Seconds between two touches of the lock file."""
-PATIENCE = 120.0
-"""Seconds that a heartbeat must be seen unchanged."""
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
+_LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}")
+"""What takers that were killed leave behind."""
 
 
 class _Seen(NamedTuple):
     """A lock file at one moment: while nobody touches or replaces it, all of it stays the same."""
 
-    device: int
-    inode: int
     mtime_ns: int
     content: bytes
 
@@ -59,12 +62,18 @@ def _pause(seconds: float) -> None:
     threading.Event().wait(seconds)
 
 
+def _nobody(text: str) -> None:
+    del text
+
+
 class DatasetLock:
     """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
 
-    `holder_ended(job)`: True the scheduler knows the job as ended, False it is alive, None it cannot say.
-    `pause(seconds)` waits between two looks and may raise to give up. `name` is the lock file's:
-    an audit has one of its own, since it changes nothing that a run does. Not reentrant; for one thread.
+    `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it
+    cannot say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to
+    give up. `tell(text)` hears whom this process waits for and whom it took over from. `name` is the lock
+    file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant; for one
+    thread.
     """
 
     def __init__(
@@ -73,8 +82,9 @@ class DatasetLock:
         *,
         run: str,
         command: str,
-        holder_ended: Callable[[str], bool | None],
+        holder_ended: Callable[[str, str], bool | None],
         pause: Callable[[float], None] = _pause,
+        tell: Callable[[str], None] = _nobody,
         patience: float = PATIENCE,
         heartbeat: float = HEARTBEAT,
         name: str = "lock",
@@ -84,7 +94,9 @@ class DatasetLock:
         self._run, self._command = run, command
         self._holder_ended = holder_ended
         self._pause = pause
+        self._tell = tell
         self._patience = patience
+        self._short = min(patience, SHORT * heartbeat / HEARTBEAT)
         self._heartbeat = heartbeat
         self._fd = -1
         self._nonce = ""
@@ -99,6 +111,7 @@ class DatasetLock:
         except OSError as error:
             raise storage_error(error, "cannot take the dataset's lock", str(self._path)) from None
         self._nonce = me.nonce
+        self._sweep()
         self._ended.clear()
         self._thread = threading.Thread(target=self._beat, name="lock heartbeat", daemon=True)
         self._thread.start()
@@ -125,8 +138,8 @@ class DatasetLock:
                 os.close(fd)
 
     def assert_held(self) -> None:
-        """Raises FailedError unless the lock on the target is this one: to be called right before each
-        step that readers can see."""
+        """Raises LockedError unless the lock on the target is this one: to be called right before each
+        step that readers can see, and before what is another's by then is removed."""
         for last in (False, False, True):
             try:
                 if self._fd >= 0 and self._ours():
@@ -138,7 +151,7 @@ class DatasetLock:
                 self._ended.wait(0.2)
         seen = self._look()
         other = holders.parse(seen.content) if seen else None
-        raise FailedError(
+        raise LockedError(
             f"the lock of dataset {self._dataset} was lost",
             where=str(self._path),
             why=other.describe() if other else "it is gone",
@@ -152,7 +165,7 @@ class DatasetLock:
         fd = os.open(temporary, _NEW, 0o600)
         try:
             _write(fd, me.to_json())
-            outcome = self._link(temporary, fd)
+            outcome = self._link(temporary, me.nonce)
         except BaseException:
             os.close(fd)
             raise
@@ -179,26 +192,27 @@ class DatasetLock:
         self._fd = fd
         return True
 
-    def _link(self, temporary: Path, fd: int) -> str:
+    def _link(self, temporary: Path, nonce: str) -> str:
         """`made`, `taken`, or `impossible` on a file system without hard links."""
         try:
             os.link(temporary, self._path, follow_symlinks=False)
         except FileExistsError:
             pass  # which NFS also answers when its first answer was lost: look
+        except FileNotFoundError:
+            return "taken"  # frozen for long: the holder swept it
         except OSError as error:
-            if error.errno in _NO_LINKS:
+            if error.errno in NO_LINKS:
                 return "impossible"
             raise
         try:
-            seen, mine = os.lstat(self._path), os.fstat(fd)
+            mode = os.lstat(self._path).st_mode
         except FileNotFoundError:
             return "taken"
-        if (seen.st_dev, seen.st_ino) == (mine.st_dev, mine.st_ino):
-            return "made"
-        if stat.S_ISLNK(seen.st_mode) and os.readlink(self._path) == str(temporary):
+        if stat.S_ISLNK(mode) and os.readlink(self._path) == str(temporary):
             os.unlink(self._path)  # BeeGFS with sysCreateHardlinksAsSymlinks
             return "impossible"
-        return "taken"
+        made = self._look()
+        return "made" if made is not None and _nonce(made.content) == nonce else "taken"
 
     def _wait_or_refuse(self, me: Holder) -> None:
         """Returns when the lock may have become free; else raises LockedError."""
@@ -207,30 +221,46 @@ class DatasetLock:
             return
         holder = holders.parse(first.content)
         alive = holders.lives(holder) if holder else None
-        if alive is None and holder is not None and holder.job and self._before(holder, me):
-            alive = False
-        elif alive is None and holder is not None and holder.job:
-            ended = self._holder_ended(holder.job)
-            alive = None if ended is None else not ended
+        patience = self._patience
+        if alive is None and holder is not None and holder.job:
+            ended = self._before(holder, me) or self._holder_ended(holder.job, holder.cluster)
+            if ended:
+                patience = self._short
+            elif ended is False:
+                alive = True
         if alive:
             raise self._locked(holder)
+        who = holder.describe() if holder else "somebody who does not say who"
         if alive is None:
-            deadline = time.monotonic() + self._patience
-            while time.monotonic() < deadline:
-                self._pause(min(self._heartbeat / 2, self._patience / 4))
-                seen = self._look()
-                if seen is None:
-                    return
-                if seen != first:
-                    raise self._locked(holders.parse(seen.content))
-        if self._look() == first:
-            self._remove(lambda content: content == first.content, me.nonce)
+            why = (
+                "its job has ended, says SLURM" if patience < self._patience else "nothing says that it ended"
+            )
+            self._tell(
+                f"waiting for {who}: {why}; the lock is taken over when its heartbeat stands still for "
+                f"{patience:.0f} s"
+            )
+            self._watch(first, patience)
+        if self._look() == first and self._remove(lambda content: content == first.content, me.nonce):
+            how = "that process is dead" if alive is False else f"no heartbeat for {patience:.0f} s"
+            self._tell(f"took over the lock of {who}: {how}")
+
+    def _watch(self, first: _Seen, patience: float) -> None:
+        """Returns when the lock stood still for so long, or is gone; raises LockedError when it moved."""
+        deadline = time.monotonic() + patience
+        while (left := deadline - time.monotonic()) > 0:
+            self._pause(min(self._heartbeat / 2, patience / 4, left))
+            seen = self._look()
+            if seen is None:
+                return
+            if seen != first:
+                raise self._locked(holders.parse(seen.content))
 
     @staticmethod
     def _before(holder: Holder, me: Holder) -> bool:
         """SLURM starts a job again only when it holds the run before for ended."""
         numbers = holder.restart.isdecimal() and me.restart.isdecimal()
-        return holder.job == me.job and numbers and int(holder.restart) < int(me.restart)
+        same = (holder.job, holder.cluster) == (me.job, me.cluster)
+        return same and numbers and int(holder.restart) < int(me.restart)
 
     def _locked(self, holder: Holder | None) -> LockedError:
         return LockedError(
@@ -248,37 +278,48 @@ class DatasetLock:
             return None
         try:
             seen = os.fstat(fd)
-            return _Seen(seen.st_dev, seen.st_ino, seen.st_mtime_ns, os.read(fd, 65536))
+            return _Seen(seen.st_mtime_ns, os.read(fd, 65536))
         finally:
             os.close(fd)
 
     def _ours(self) -> bool:
-        seen, mine = self._look(), os.fstat(self._fd)
-        return (
-            seen is not None
-            and (seen.device, seen.inode) == (mine.st_dev, mine.st_ino)
-            and _nonce(seen.content) == self._nonce
-        )
+        seen = self._look()
+        return seen is not None and _nonce(seen.content) == self._nonce
 
-    def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> None:
-        """Take the lock away if it is still the one that was judged. Of several who try one succeeds;
-        one who caught a newer lock by it gives that back."""
+    def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> bool:
+        """Take the lock away if it is still the one that was judged; whether it was. Of several who try one
+        succeeds; one who caught a newer lock by it gives that back."""
         dead = self._path.with_name(f".dead.{nonce}")
         try:
             os.rename(self._path, dead)
+            right = is_the_one(dead.read_bytes())
         except FileNotFoundError:
-            return
-        if not is_the_one(dead.read_bytes()):
+            return False  # another was faster, or this process slept so long that it was swept
+        if not right:
             # When yet another one holds it already, the owner of this one finds out by assert_held.
             with contextlib.suppress(FileExistsError):
                 try:
                     os.link(dead, self._path, follow_symlinks=False)
                 except OSError as error:
-                    if error.errno not in _NO_LINKS:
+                    if error.errno not in NO_LINKS:
                         raise
                     os.rename(dead, self._path)
-                    return
-        os.unlink(dead)
+                    return False
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(dead)
+        return right
+
+    def _sweep(self) -> None:
+        """Remove what takers that were killed left: files that stood untouched for `PATIENCE` when this
+        lock was made, by the file system's own times. Younger ones may be another's who is at it."""
+        with contextlib.suppress(OSError):
+            made = os.fstat(self._fd).st_ctime
+            with os.scandir(self._path.parent) as entries:
+                for entry in entries:
+                    if _LEFT.fullmatch(entry.name):
+                        seen = entry.stat(follow_symlinks=False)
+                        if made - max(seen.st_ctime, seen.st_mtime) > self._patience:
+                            os.unlink(entry.path)
 
     def _beat(self) -> None:
         while not self._ended.wait(self._heartbeat):

@@ -6,6 +6,7 @@ A reader that resolves `current` meets a complete release before, between and af
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 import secrets
@@ -20,6 +21,7 @@ from penstock.storage.durable import fsync_dir, rename
 from penstock.storage.failures import printable, storage_error
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -28,12 +30,13 @@ _TEMPORARY = re.compile(r"\.current\.[0-9a-f]{16}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 
 
-def reveal(layout: DatasetLayout, release: str) -> None:
+def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
     """Give a complete staging its release's name, by one rename within `releases/`.
 
     Its top folder takes the mode and group of its `data` (already final), the manifests and the seal
     beside it the same group and that mode's read bits. Never replaces anything: rename(2) would silently
-    replace an empty folder, so the name must be free. Raises FailedError.
+    replace an empty folder, so the name must be free. `assert_held` is called right before the rename, and
+    raises where this run was overtaken. Raises FailedError.
     """
     staging, final = layout.staging(release), layout.release(release)
     try:
@@ -50,16 +53,20 @@ def reveal(layout: DatasetLayout, release: str) -> None:
             raise FailedError("there is no staging to publish", where=str(staging))
         _sealed(staging)
         _open_to_readers(staging)
+        assert_held()
         rename(staging, final)
     except OSError as error:
         raise storage_error(error, "cannot publish", str(final)) from None
 
 
-def point(layout: DatasetLayout, release: str) -> None:
+def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
     """Make `current` a relative link to the release, replacing the old one in one step.
 
-    Temporary links of dead attempts are swept. The caller holds the dataset's lock. Raises FailedError
-    when there is no such release, or when something that is not a link stands in the way.
+    The new link is made first, then `assert_held` is called, then the link is renamed: whoever overtakes
+    this run claims the dataset and then removes such links (`sweep`), so that a run which was frozen
+    between its look and its rename has nothing to rename any more. Temporary links of dead attempts are
+    swept. The caller holds the dataset's lock. Raises FailedError when there is no such release, or when
+    something that is not a link stands in the way.
     """
     try:
         if not _is_folder(layout.release(release)):
@@ -68,10 +75,15 @@ def point(layout: DatasetLayout, release: str) -> None:
         if target.current(layout) != release:
             temporary = layout.folder / f".{CURRENT}.{secrets.token_hex(8)}"
             os.symlink(f"{layout.releases.name}/{release}", temporary)
-            rename(temporary, layout.current)
+            assert_held()
+            try:
+                rename(temporary, layout.current)
+            except FileNotFoundError:
+                assert_held()
+                raise
         else:
             fsync_dir(layout.folder)
-        _sweep(layout.folder)
+        sweep(layout)
     except OSError as error:
         raise storage_error(error, "cannot move the pointer", str(layout.current)) from None
 
@@ -125,8 +137,13 @@ def _open_to_readers(staging: Path) -> None:
         os.close(fd)
 
 
-def _sweep(folder: Path) -> None:
-    with os.scandir(folder) as entries:
+def sweep(layout: DatasetLayout) -> None:
+    """Remove the links that others were about to rename to `current`: what they renamed by now, they have.
+    Durable on return. Raises OSError."""
+    with os.scandir(layout.folder) as entries:
         old = [e.path for e in entries if _TEMPORARY.fullmatch(e.name) and e.is_symlink()]
     for path in old:
-        os.unlink(path)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(path)
+    if old:
+        fsync_dir(layout.folder)

@@ -57,6 +57,12 @@ class SlurmCluster:
         """When an element was first seen in a state that a requeue may follow."""
         self._requeues = Requeues()
 
+    def name(self) -> str:
+        return self._known().cluster
+
+    def remembers(self) -> float:
+        return self._known().min_job_age
+
     def check(self, steps: Sequence[str]) -> Sequence[str]:
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
         self._facts = site.reachable()

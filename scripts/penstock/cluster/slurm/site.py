@@ -33,6 +33,10 @@ class Facts(NamedTuple):
     """task/cgroup is there: reserved cores are kept free of the job's processes."""
     accounting: bool
     """slurmdbd can be asked for jobs that the controller has forgotten."""
+    cluster: str = ""
+    """ClusterName: two clusters count their jobs alike."""
+    min_job_age: float = 300.0
+    """Seconds that the controller keeps a job after its end: before that it forgets none."""
 
 
 class Node(NamedTuple):
@@ -57,6 +61,8 @@ def facts() -> Facts:
         allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
         confines="task/cgroup" in found.get("TaskPlugin", ""),
         accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
+        cluster=found.get("ClusterName", ""),
+        min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),
     )
 
 

@@ -1,0 +1,34 @@
+"""How often the holder of a lock shows that it lives, and how long a silence means that it does not.
+
+One setting for tests shortens all of it: `PENSTOCK_TEST_HEARTBEAT`, seconds (docs/design.md, "Tests").
+"""
+
+from __future__ import annotations
+
+import os
+
+from penstock.errors import ConfigError
+
+TESTED = "PENSTOCK_TEST_HEARTBEAT"
+"""For tests only: seconds of `HEARTBEAT` in the environment; what follows from it shrinks with it."""
+
+
+def _heartbeat() -> float:
+    text = os.environ.get(TESTED, "10")
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 0.01 <= seconds <= 60:
+        raise ConfigError(
+            f"{TESTED} is not a number of seconds", where=text, hint="it is for tests: unset it"
+        )
+    return seconds
+
+
+HEARTBEAT = _heartbeat()
+"""Seconds between two touches of the lock file: 10, but in tests."""
+PATIENCE = 12 * HEARTBEAT
+"""Seconds that a heartbeat must be seen unchanged: 120."""
+SHORT = 3 * HEARTBEAT
+"""The same where the scheduler names the holder's job as ended: 30."""
