@@ -194,12 +194,28 @@ class StorageContract:
                 assert os.listdir(data / "d") == ["same"]
             put(writer, "d/other", b"xxxx")
             assert not writer.link(base, "d/same", 5, TIME)
-            assert not writer.link(base, "d/same", 4, TIME + 1)
+            assert not writer.link(base, "d/same", 4, TIME - 1)
             assert not writer.link(base, "d/none", 4, TIME)
             assert not writer.link(base, "none/none", 4, TIME)
         assert (data / "d/same").samefile(base / "d/same")
         with make_writer(data, file_mode=0o444) as writer:
             assert not writer.link(base, "d/same", 4, TIME)
+
+    def test_a_time_is_compared_as_far_as_the_target_keeps_it(self, place: Path) -> None:
+        base, data = place / "base", place / "data"
+        base.mkdir()
+        data.mkdir()
+        wanted = 1_700_000_000_123_456_789
+        with make_writer(base) as writer:
+            put(writer, "same", b"same")
+        with make_writer(data) as writer:
+            for grain in (1, 100, 10**3, 10**6, 10**9):
+                os.utime(base / "same", ns=(0, wanted - wanted % grain))
+                assert writer.link(base, "same", 4, wanted), grain
+            os.utime(base / "same", ns=(0, wanted - wanted % 10**9 - 10**9))
+            assert not writer.link(base, "same", 4, wanted)
+            os.utime(base / "same", ns=(0, wanted + 1))
+            assert not writer.link(base, "same", 4, wanted)
 
     def test_a_late_attempt_stops(self, place: Path) -> None:
         data = place / "s" / "data"

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.delta import compare, same
-from penstock.core.model import Entry, Record
+from penstock.core.model import Entry, Record, Reuse
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -76,4 +76,32 @@ def test_the_merge_finds_what_both_have_and_keeps_every_row(mine: list[str], the
     rows = merged(paths, base)
     assert [row.path for row in rows] == paths
     assert {row.path for row in rows if row.reuse} == set(mine) & set(theirs)
-    assert all(row.reuse in ("", f"{DIGEST} size") for row in rows)
+    assert all(row.reuse in ("", f"{DIGEST} size - 7 h1") for row in rows)
+
+
+@pytest.mark.parametrize(
+    "there",
+    [
+        Reuse(DIGEST),
+        Reuse(DIGEST, "full", "md5:full:00", -5, "node7"),
+        Reuse(DIGEST, "size", "", 0, "node7"),
+    ],
+)
+def test_what_a_linked_file_brings_along_comes_back(there: Reuse) -> None:
+    assert Reuse.parse(str(there)) == there
+
+
+@pytest.mark.parametrize(
+    ("text", "there"),
+    [
+        (f"{DIGEST} size", Reuse(DIGEST)),
+        (f"{DIGEST} full crc32c:full:0a", Reuse(DIGEST, "full", "crc32c:full:0a")),
+        (DIGEST, Reuse(DIGEST)),
+    ],
+)
+def test_plans_of_older_versions_are_read(text: str, there: Reuse) -> None:
+    assert Reuse.parse(text) == there
+
+
+def test_several_writers_are_no_writer_that_is_known() -> None:
+    assert Reuse.parse(str(Reuse(DIGEST, host="a b"))).host == ""

@@ -49,6 +49,7 @@ def test_the_table_of_grades() -> None:
     assert storage_grade("unread", "a", "b") == "written"
     assert storage_grade("cached", "a", "b") == storage_grade("cached", "a", "a") == "reread"
     assert storage_grade("dropped", "a", "a") == storage_grade("direct", "a", "a") == "cold"
+    assert storage_grade("dropped", "", "b") == storage_grade("direct", "", "b") == "cold"
     assert storage_grade("dropped", "a", "b") == storage_grade("direct", "a", "b") == "cold-other-node"
 
 

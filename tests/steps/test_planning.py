@@ -327,7 +327,7 @@ def test_a_plan_is_what_its_rows_make_one_by_one(
     publish(context, first["release"], first["run"])
     tree(folder / "source", {"x": b"22"})
     held = {
-        entry._replace(length=0): f"xxh3_128:{n:032x} size"
+        entry._replace(length=0): f"xxh3_128:{n:032x} size - 1 h"
         for n, entry in enumerate(entries)
         if entry.token and entry.size < plan.giant_bytes
     }

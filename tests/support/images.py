@@ -21,8 +21,9 @@ _FIBMAP = 1
 
 
 @contextlib.contextmanager
-def mounted(folder: Path) -> Iterator[tuple[Path, Path]]:
-    """(image, mount point) of an ext4 without a journal, of blocks of 4 KiB. Skips who is not root."""
+def mounted(folder: Path, *options: str) -> Iterator[tuple[Path, Path]]:
+    """(image, mount point) of an ext4 without a journal, of blocks of 4 KiB; `options` of mkfs.ext4. Skips
+    who is not root."""
     if os.geteuid() != 0:
         pytest.skip("only root mounts")
     image, point = folder / "image", folder / "target"
@@ -30,7 +31,9 @@ def mounted(folder: Path) -> Iterator[tuple[Path, Path]]:
     with image.open("wb") as stream:
         stream.truncate(64 << 20)
     made = subprocess.run(
-        ["mkfs.ext4", "-q", "-b", str(BLOCK), "-O", "^has_journal", image], capture_output=True, check=False
+        ["mkfs.ext4", "-q", "-b", str(BLOCK), "-O", "^has_journal", *options, image],
+        capture_output=True,
+        check=False,
     )
     done = subprocess.run(["mount", "-o", "loop", image, point], capture_output=True, check=False)
     if made.returncode or done.returncode:

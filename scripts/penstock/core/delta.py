@@ -1,14 +1,17 @@
 """What the current release already holds: a merge of two streams in the same order.
 
 Nothing is called unchanged because size and time agree: the source's own version token has to
-be the same, and so do the key, the source and the size. What is linked is read back by verify
-against the digest that the release's manifest states, like everything else.
+be the same, and so do the key, the source and the size. What is linked is always read back by verify,
+against the digest that the release's manifest states, and against a checksum that the source states now
+and did not state then.
 """
 
 from __future__ import annotations
 
 import os
 from typing import TYPE_CHECKING
+
+from penstock.core.model import Reuse
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -49,8 +52,10 @@ def compare(
 
 
 def reuse(record: Record) -> str:
-    """What a linked file brings along: its digest, and how its source proved it."""
-    return f"{record.digest} {record.source_grade} {record.source_proof}".rstrip()
+    """What a linked file brings along."""
+    return str(
+        Reuse(record.digest, record.source_grade, record.source_proof, record.mtime_ns, record.written_host)
+    )
 
 
 def same(

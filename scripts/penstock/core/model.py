@@ -53,8 +53,35 @@ class Entry(NamedTuple):
     length: int = 0
     """Bytes of this row: `size` for a whole object."""
     reuse: str = ""
-    """`<digest> <source grade> <proof>` of the current release's file with the same path and token:
-    link it, copy nothing."""
+    """`str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing."""
+
+
+class Reuse(NamedTuple):
+    """A file that lies on the target already and is the listed object, and what it brings along."""
+
+    digest: str
+    grade: str = "size"
+    """How its source proved it on its way: one of SOURCE_GRADES."""
+    proof: str = ""
+    mtime_ns: int | None = None
+    """Its modification time as the target keeps it; None where that was not recorded: the source's."""
+    host: str = ""
+    """Who wrote it; "" when that is not known."""
+
+    def __str__(self) -> str:
+        mtime = "" if self.mtime_ns is None else str(self.mtime_ns)
+        # A giant's parts may have several writers; no word may hold a blank.
+        host = "" if " " in self.host else self.host
+        # What is still owed of a row that was copied in parts holds one.
+        proof = self.proof.replace(" ", "+")
+        return " ".join([word or "-" for word in (self.digest, self.grade, proof, mtime, host)])
+
+    @classmethod
+    def parse(cls, text: str) -> Reuse:
+        """The inverse of `str(reuse)`; also of the first two or three words, which older plans have."""
+        words = ["" if word == "-" else word for word in text.split(" ")]
+        digest, grade, proof, mtime, host = (*words, *[""] * (5 - len(words)))
+        return cls(digest, grade or "size", proof.replace("+", " "), int(mtime) if mtime else None, host)
 
 
 class Claim(NamedTuple):
@@ -133,6 +160,9 @@ class Copied(NamedTuple):
     attempt: str
     pin: Pin | None = None
     """The version that was copied, where it is not the planned one."""
+    linked: bool = False
+    """The row was not copied: it is a link to a file that lay on the target, which `host` had written, as
+    far as that is known. Nothing of its bytes was seen yet in this run."""
 
 
 class Record(NamedTuple):

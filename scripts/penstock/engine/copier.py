@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.core.model import Reuse
 from penstock.engine.asking import Asking
 from penstock.engine.checks import Sums, judge_at_once
-from penstock.engine.journal import row_line
+from penstock.engine.journal import link_line, row_line
 from penstock.engine.part import Part
 from penstock.engine.part_copier import PartCopier
 from penstock.engine.pump import Pump, long, short
@@ -69,12 +70,12 @@ class Copier(Stream):
         if isinstance(entry, Part):
             return self.parts.do(row, entry)
         if entry.reuse and self.base is not None and entry.part < 0:
-            digest, _, proven = entry.reuse.partition(" ")
-            if self.writer.link(self.base, entry.path, entry.size, entry.modified_ns):
-                grade, _, proof = proven.partition(" ")
+            there = Reuse.parse(entry.reuse)
+            mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
+            if self.writer.link(self.base, entry.path, entry.size, mtime):
                 self.linked += 1
                 self.counters[self.slot] += entry.size
-                return row_line(row, digest.removeprefix("xxh3_128:"), grade or "size", proof)
+                return link_line(row, there.digest, there.grade, there.proof, there.host)
         reader = self.reader(entry.source)
         length = entry.length if entry.part >= 0 else entry.size
         if self.limiter and length <= BLOCK:

@@ -73,7 +73,9 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         from penstock.formats.shards import read_shard
 
         def shard(pins: Mapping[int, Pin | None]) -> Iterator[list[Entry]]:
-            return amended.rows(read_shard(task.rows), wholes, voids, pins)
+            # What was linked and did not read back as it should is copied, or it would be linked for ever.
+            damaged = multipart.unfinished.taken_back
+            return _without_links(amended.rows(read_shard(task.rows), wholes, voids, pins), damaged)
 
         pins = amended.pins(done)
         rows, total = task.shard.rows, task.shard.bytes
@@ -193,6 +195,18 @@ class _AllBut:
 
     def __contains__(self, row: object) -> bool:
         return row not in self._rows
+
+
+def _without_links(shard: Iterator[list[Entry]], rows: Collection[int]) -> Iterator[list[Entry]]:
+    """The shard's rows, of which these are copied whatever lies on the target."""
+    if not rows:
+        yield from shard
+        return
+    row = 0
+    for group in shard:
+        numbered = enumerate(group, row)
+        row += len(group)
+        yield [entry._replace(reuse="") if number in rows else entry for number, entry in numbered]
 
 
 def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str, Any]:

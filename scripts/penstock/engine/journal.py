@@ -7,6 +7,8 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 | line                             | says                                                          |
 |----------------------------------|---------------------------------------------------------------|
 | `[row, digest, grade, proof]`    | the row is copied                                             |
+| `[row, digest, grade, proof,     | the row is a link to a file that lay on the target; its       |
+| writer's host]`                  | writer is "" when not known                                   |
 | `["amend", row, [size, token,    | what this attempt records of the row from here on is of this  |
 | modified_ns, version, checksum]]`| version, not of the planned one                               |
 | `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
@@ -47,7 +49,7 @@ if TYPE_CHECKING:
     from penstock.engine.part import Unfinished
 
 FORMAT = 2
-"""2: rows may be amended, gone, or copied in parts."""
+"""2: rows may be amended, gone, linked, or copied in parts."""
 SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""
@@ -70,6 +72,11 @@ def row_line(row: int, digest: str, grade: str, proof: str) -> str:
     All of them are words without anything to escape."""
     text = f'[{row},"{digest}","{grade}","{proof}"]'
     return f"{crc32(text.encode()):08x} {text}\n"
+
+
+def link_line(row: int, digest: str, grade: str, proof: str, host: str) -> str:
+    """The row is linked; `host` had written its file."""
+    return line([row, digest.removeprefix(_DIGEST), grade, proof, host])
 
 
 def amend_line(row: int, pin: Pin) -> str:
@@ -204,11 +211,12 @@ def _records(
                 elif (row, attempt) not in bad:
                     yield Copied(row, GONE, "", "", host, attempt)
             else:
-                row, digest, grade, proof = value
+                row, digest, grade, proof, *writer = value
                 if (row, attempt) in bad or (joined and _of_a_part(joined.get(row), pins.get(row))):
                     continue
                 digest = digest if ":" in digest else _DIGEST + digest
-                yield Copied(row, digest, grade, proof, host, attempt, pins.get(row))
+                by = writer[0] if writer else host
+                yield Copied(row, digest, grade, proof, by, attempt, pins.get(row), bool(writer))
 
 
 def _of_a_part(joined: str | None, pin: Pin | None) -> bool:

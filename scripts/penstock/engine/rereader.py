@@ -1,7 +1,9 @@
 """One stream that reads stored rows back and says how, and whether they are as they were written.
 
 Its entries carry in `reuse` the digest that the journal has; "" means: only look at the file's
-times (policy: not read). `do` gives (row, method, mtime_ns, ctime_ns, parts, digests).
+times (policy: not read). A `checksum` of theirs is one that the source states and nobody has compared the
+bytes with yet. `do` gives (row, method, mtime_ns, ctime_ns, parts, digests, proof); the proof is the source
+grade and the claim that held, "" where there was none to compare with.
 
 A row that was copied in parts carries its parts' digest, a blank and what is owed (`<grade> <claim>`, or
 nothing): this one reading gives the digest of the whole, first among `digests`, and judges that claim and
@@ -19,7 +21,7 @@ import xxhash
 
 from penstock.core.model import Claim
 from penstock.engine.ahead import read_in_order
-from penstock.engine.checks import contradicted, listed, new_sum, sum_of, tree_digest
+from penstock.engine.checks import Sums, contradicted, listed, new_sum, sum_of, tree_digest
 from penstock.engine.stream import Stopped, Stream
 from penstock.errors import IntegrityError
 from penstock.storage.failures import printable
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.engine.checks import Sum
     from penstock.storage.cold import ColdReader, Seen
 
-Found = tuple[int, str, int, int, bytes, str]
+Found = tuple[int, str, int, int, bytes, str, str]
 COLD_TRIES = 3
 """How often a row is read where the caches can be passed, but were not."""
 
@@ -56,14 +58,15 @@ class Rereader(Stream):
         self.cold.expect((e[0], e[9], e[10] if e[8] >= 0 else e[2]) for e in entries if e[11])
 
     def do(self, row: int, entry: Entry) -> Found:
-        at_once = self.at_once(entry) if not self.digests else None
+        at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
-            return row, at_once.method, at_once.stat.st_mtime_ns, at_once.stat.st_ctime_ns, b"", ""
+            return row, at_once.method, at_once.stat.st_mtime_ns, at_once.stat.st_ctime_ns, b"", "", ""
         wanted = entry.reuse
         if not wanted:
             seen = self.cold.read(entry.path, 0, 0, _nothing)
             self._sized(entry, seen.stat.st_size)
-            return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", self._front_to_end(entry)
+            further = self._front_to_end(entry)
+            return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", further, ""
         wanted, in_parts, owed = wanted.partition(" ")
         kind, _, _ = wanted.partition(":")
         length = entry.length if entry.part >= 0 else entry.size
@@ -73,8 +76,10 @@ class Rereader(Stream):
             if in_parts or (self.whole and entry.part < 0 and isinstance(digest, _Tree)):
                 names = ["xxh3_128", *names]
             sums = [(name, new_sum(name)) for name in names]
-            claims = _owed(entry, owed) if in_parts else []
-            seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest, [*sums, *claims]))
+            claims: list[tuple[Any, Any]] = _owed(entry, owed) if in_parts else []
+            stated = Sums(entry, ()) if entry.checksum and not in_parts else None
+            consumer = self.consumer(digest, [*sums, *claims, *([("", stated)] if stated else [])])
+            seen = self.cold.read(entry.path, entry.offset, length, consumer)
             self._sized(entry, seen.stat.st_size)
             read = f"{kind}:{digest.hexdigest()}"
             if read != wanted:
@@ -86,7 +91,8 @@ class Rereader(Stream):
                 break
         parts = digest.parts if isinstance(digest, _Tree) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
-        return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further
+        proof = " ".join(stated.judge()) if stated and stated.proves else ""
+        return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further, proof
 
     def at_once(self, entry: Entry) -> Seen | None:
         """How a small whole file was read together with others, when it is as it must be; None for all

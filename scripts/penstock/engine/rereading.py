@@ -13,6 +13,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.model import SOURCE_GRADES
 from penstock.engine import journal
 from penstock.engine.part import IN_PARTS, TREE
 from penstock.engine.running import Run
@@ -36,17 +37,17 @@ METHODS = ("unread", "cached", "dropped", "direct")
 def storage_grade(method: str, written_host: str, host: str) -> str:
     """How strongly a row is proven to be stored.
 
-    | method          | read where it was written | elsewhere         |
-    |-----------------|---------------------------|-------------------|
-    | unread          | written                   | written           |
-    | cached          | reread                    | reread            |
-    | dropped, direct | cold                      | cold-other-node   |
+    | method          | read where it was written, or that is not known | elsewhere         |
+    |-----------------|-------------------------------------------------|-------------------|
+    | unread          | written                                         | written           |
+    | cached          | reread                                          | reread            |
+    | dropped, direct | cold                                            | cold-other-node   |
     """
     if method == "unread":
         return "written"
     if method == "cached":
         return "reread"
-    return "cold" if written_host == host else "cold-other-node"
+    return "cold" if written_host in ("", host) else "cold-other-node"
 
 
 def to_be_read(verify: VerifyConfig, path: str, source_grade: str) -> bool:
@@ -60,8 +61,9 @@ def to_be_read(verify: VerifyConfig, path: str, source_grade: str) -> bool:
 
 
 def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
-    """Read back every row that the policy names, look at the times of the others, and write
-    `task.records` when no row failed.
+    """Read back every row that is linked or that the policy names, look at the times of the others, and
+    write `task.records` when no row failed. A linked row is also compared with the checksum that its source
+    states now, where its file does not bring along that it held.
 
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a row.
     """
@@ -83,13 +85,18 @@ class _Seen:
         self.mtimes = array("q", bytes(8 * rows))
         self.ctimes = array("q", bytes(8 * rows))
         self.further: dict[int, tuple[bytes, str]] = {}
+        self.proofs: dict[int, tuple[str, str]] = {}
+        """Source grade and proof of linked rows whose source states another checksum than it did."""
 
-    def add(self, found: Iterable[tuple[int, str, int, int, bytes, str]]) -> None:
+    def add(self, found: Iterable[tuple[int, str, int, int, bytes, str, str]]) -> None:
         code, methods, mtimes, ctimes = METHODS.index, self.methods, self.mtimes, self.ctimes
-        for row, method, mtime, ctime, parts, digests in found:
+        for row, method, mtime, ctime, parts, digests, proof in found:
             methods[row], mtimes[row], ctimes[row] = code(method), mtime, ctime
             if parts or digests:
                 self.further[row] = parts, digests
+            if proof:
+                grade, _, claim = proof.partition(" ")
+                self.proofs[row] = grade, claim
 
 
 def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
@@ -119,6 +126,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
             seen.add(found)
             run.fail(failures)
             bad.extend(failure[0] for failure in failures)
+            outcome.linked_failures += [Failure(*one[1:]) for one in failures if copied[one[0]].linked]
             outcome.files += count
             outcome.bytes += size
             outcome.retries += retries
@@ -143,13 +151,17 @@ def _nothing() -> None:
     return None
 
 
+def _stronger(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
+    """The better of two pairs of a source grade and a proof; the first of equals."""
+    return one if SOURCE_GRADES.index(one[0]) >= SOURCE_GRADES.index(other[0]) else other
+
+
 def _wanted(
     shard: Iterable[Sequence[Entry]], copied: Mapping[int, Copied], task: RereadTask, absent: set[int]
 ) -> Iterator[list[Any]]:
     """The rows with the digest that each must have, "" where it need not be read. Rows that no
     journal has are noted in `absent` before their group is handed on."""
     verify = task.verify
-    every = verify.reread == "all"
     row = 0
     for group in shard:
         rows: list[Any] = []
@@ -162,8 +174,11 @@ def _wanted(
                 # Whatever the policy is: only reading it makes its own digest known.
                 owed = known.proof if " " in known.proof else ""
                 rows.append((*entry[:11], f"{TREE}{known.digest.removeprefix(IN_PARTS)} {owed}"))
-            elif every or to_be_read(verify, entry.path, known.grade):
-                rows.append((*entry[:11], known.digest))
+            # Journals of the first format do not say which rows are linked: any that could be.
+            elif (linked := known.linked or entry[11] != "") or to_be_read(verify, entry.path, known.grade):
+                # Bytes that came by the wire were compared with it then.
+                claim = entry[7] if linked and known.proof != entry[7] else ""
+                rows.append((*entry[:7], claim, *entry[8:11], known.digest))
             else:
                 rows.append((*entry[:11], ""))
             row += 1
@@ -197,6 +212,9 @@ def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome:
         grades.update(stored)
         further = [seen.further.get(row, _NONE) for row in rows] if seen.further else [_NONE] * count
         settled = [_settled(one, digests) for one, (_, digests) in zip(known, further, strict=True)]
+        for row in seen.proofs.keys() & set(rows) if seen.proofs else ():
+            digest, *proven, more = settled[row - start]
+            settled[row - start] = (digest, *_stronger(seen.proofs[row], (proven[0], proven[1])), more)
         return {
             "digest": [digest for digest, _, _, _ in settled],
             "source_grade": [grade for _, grade, _, _ in settled],

@@ -93,6 +93,9 @@ class Outcome:
     linked: int = 0
     """Rows linked from the current release."""
     failures: list[Failure] = field(default_factory=list)
+    linked_failures: list[Failure] = field(default_factory=list)
+    """Those of the failures that are of linked rows: what they are linked from is not as it should be
+    (reread)."""
     retries: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0

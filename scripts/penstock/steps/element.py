@@ -247,6 +247,7 @@ def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outco
             "exit_code": outcome.exit_code,
             "failed": len(outcome.failures),
             "failures": [[f.path, f.why] for f in outcome.failures[:NAMED]],
+            "linked_failures": [[f.path, f.why] for f in outcome.linked_failures[:NAMED]],
             "retry": any(f.retry for f in outcome.failures),
             "split": outcome.split,
         },

@@ -15,6 +15,7 @@ from penstock.steps import permissions, receipts, runbook
 from penstock.steps.arrays import run_array
 from penstock.steps.copying import copy, head, keep, published
 from penstock.steps.holding import holding
+from penstock.views import units
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
@@ -22,6 +23,8 @@ if TYPE_CHECKING:
     from penstock.steps.context import Context
 
 STEP = "verify"
+SHOWN = 5
+"""Files that a warning names."""
 ROUNDS = 2
 """How often damaged files are copied again within one run before a person has to look."""
 
@@ -100,13 +103,33 @@ def _damaged(folder: RunLayout, index: int) -> bool:
 def _copy_again(
     context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo, damaged: list[int]
 ) -> None:
-    text = f"{len(damaged)} shards hold files that do not read back as copied: those files are copied again"
+    shards = units.counted(len(damaged), "shard")
+    text = f"{shards} with files that do not read back as copied: those files are copied again"
     context.emit("warning", dataset, STEP, text=text)
+    if plan.base and (linked := _linked_failures(folder, damaged)):
+        context.emit("warning", dataset, STEP, text=_base_damaged(dataset, plan.base, linked))
     for index in damaged:
         receipts.drop(folder.receipt("copy", index))
         receipts.drop(folder.outcome(STEP, index))
     copy(context, dataset, info, folder, plan)
     permissions.close(context, dataset, info, folder, plan)
+
+
+def _linked_failures(folder: RunLayout, damaged: list[int]) -> list[list[str]]:
+    """[path, why] of files that these elements found wrong and that are linked."""
+    outcomes = (receipts.read(folder.outcome(STEP, index)) or {} for index in damaged)
+    return [one for outcome in outcomes for one in outcome.get("linked_failures", ())]
+
+
+def _base_damaged(dataset: str, base: str, linked: list[list[str]]) -> str:
+    """What to say of a release that files were linked from which are not as it states them."""
+    named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
+    more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
+    return (
+        f"release {base} holds {units.counted(len(linked), 'file')} that cannot be linked: {named}{more}. "
+        f"They are copied from the source here; release {base} stays as it is: look with "
+        f"`penstock audit {dataset} --release {base}`, mend with `penstock repair {dataset} --release {base}`"
+    )
 
 
 def _summed(told: list[dict[str, Any]], key: str) -> dict[str, int]:

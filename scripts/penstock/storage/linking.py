@@ -20,14 +20,26 @@ _UNLINKABLE = frozenset(
 )
 
 
+_GRAINS = (1, 100, 10**3, 10**6, 10**9)
+"""Nanoseconds that file systems keep times in: most, NTFS and SMB, some of FUSE and NFS, Lustre and BeeGFS
+and small inodes of ext4."""
+
+
+def keeps(seen_ns: int, wanted_ns: int) -> bool:
+    """Whether a file system that was given the time `wanted_ns` may show `seen_ns`: all of it, or as much as
+    it keeps of one."""
+    return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
+
+
 class Links(Place):
     """Links files of published releases into staging."""
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
         """Hard-link an unchanged file of a published release. False: copy it instead.
 
-        Only a regular file with exactly this size, time, mode and group is linked: what another release
-        shares must never be changed here. (A link moves the inode's ctime in both.)
+        Only a regular file with exactly this size, time (as far as the target keeps it), mode and group is
+        linked: what another release shares must never be changed here. (A link moves the inode's ctime in
+        both.)
         """
         self._look()
         parent, name = split(path)
@@ -64,7 +76,7 @@ class Links(Place):
         return (
             stat.S_ISREG(seen.st_mode)
             and seen.st_size == size
-            and (not self._keep_mtime or seen.st_mtime_ns == mtime_ns)
+            and (not self._keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
             and stat.S_IMODE(seen.st_mode) == self._file_mode
             and (self._gid is None or seen.st_gid == self._gid)
         )
