@@ -9,8 +9,11 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import TYPE_CHECKING
 
 import pytest
+import xxhash
 from tests.support.engine_runs import ShardRun, content, make_tree, read_tree, shard_run
+from tests.support.records import rows_of
 
+from penstock.config.model import VerifyConfig
 from penstock.core.model import Pin
 from penstock.engine import journal
 from penstock.errors import SourceChangedError
@@ -18,6 +21,8 @@ from penstock.errors import SourceChangedError
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from penstock.formats.records import SeenRow
 
 FILES = {f"d{n % 3}/{n:02d}": 100 + n for n in range(12)}
 MAY = {"may_change": (3, 2)}
@@ -212,3 +217,80 @@ def test_a_row_that_may_not_be_read_any_more_is_not_gone(run: ShardRun, source: 
     outcome = run.copy(**MAY)
     assert [(one.path, one.retry) for one in outcome.failures] == [("d0/00", False)]
     assert (outcome.gone, outcome.files) == (0, 11)
+
+
+# Read back ---------------------------------------------------------------------------------------
+
+
+def records(run: ShardRun) -> dict[str, SeenRow]:
+    return {one.record.path: one for one in rows_of(run.folder / "records.parquet")}
+
+
+def test_records_are_of_the_version_that_lies_there(run: ShardRun, source: Path) -> None:
+    replace_file(source / "d0/00", b"another size")
+    os.unlink(source / "d1/04")
+    run.copy(**MAY)
+    outcome = run.reread(follow=True)
+    assert (outcome.failures, outcome.amended, outcome.gone, outcome.left_out) == ([], 1, 1, 1)
+    assert sum(outcome.methods.values()) == sum(outcome.grades.values()) == 11
+    found = records(run)
+    assert found.keys() == FILES.keys() - {"d1/04"}
+    for entry in run.entries:
+        if entry.path not in ("d0/00", "d1/04"):
+            record = found[entry.path].record
+            assert (record.size, record.token) == (entry.size, entry.token)
+    new = found["d0/00"].record
+    assert (new.size, new.modified_ns) == (12, os.stat(source / "d0/00").st_mtime_ns)
+    assert new.token != run.entries[0].token
+    assert new.digest == f"xxh3_128:{xxhash.xxh3_128_hexdigest(b'another size')}"
+
+
+def test_a_giant_that_was_copied_whole_has_one_record(tmp_path: Path) -> None:
+    source = make_tree(tmp_path / "source", {"a": 10, "giant": 5 << 20, "z": 10})
+    run = following(shard_run(tmp_path / "run", source, giant=1 << 20, part_bytes=2 << 20))
+    replace_file(source / "giant", content(9, 3 << 20))
+    run.copy(**MAY)
+    journal.join(run.journals, run.shard.digest, [1], [2, 3], run="run", host="h")
+    run.copy(**MAY)
+    outcome = run.reread(follow=True)
+    assert (outcome.failures, outcome.amended, outcome.left_out) == ([], 1, 2)
+    found = records(run)
+    places = {path: (one.part, one.record.size) for path, one in found.items()}
+    assert places == {"a": (-1, 10), "giant": (-1, 3 << 20), "z": (-1, 10)}
+
+
+def test_what_lies_in_the_place_of_what_is_gone_is_no_record(run: ShardRun, source: Path) -> None:
+    os.unlink(source / "d1/04")
+    run.copy(**MAY)
+    (run.data / "d1/04").write_bytes(b"by a late attempt")
+    outcome = run.reread(follow=True)
+    assert [(one.path, one.retry) for one in outcome.failures] == [("d1/04", True)]
+    assert not (run.folder / "records.parquet").exists()
+    assert run.copy(**MAY).gone == 1
+    assert run.reread(follow=True).failures == []
+    assert "d1/04" not in records(run)
+
+
+@pytest.mark.parametrize(("attempts", "found"), [(1, []), (2, ["d0/00"])])
+def test_a_late_writers_version_is_found_whatever_the_policy_reads(
+    run: ShardRun, attempts: int, found: list[str]
+) -> None:
+    """With one attempt there is nobody who could have written another version."""
+    run.copy(**MAY)
+    for n in range(1, attempts):
+        journal.Journal(
+            run.journals, shard_digest=run.shard.digest, run="run", attempt=f"late{n}", host="h"
+        ).close()
+    seen = os.stat(run.data / "d0/00")
+    (run.data / "d0/00").write_bytes(b"x" * FILES["d0/00"])
+    os.utime(run.data / "d0/00", ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    outcome = run.reread(VerifyConfig(reread="sample", sample=1e-9), follow=True)
+    assert [one.path for one in outcome.failures] == found
+
+
+def test_what_was_pinned_anew_is_always_read_back(run: ShardRun, source: Path) -> None:
+    replace_file(source / "d0/00", b"another size")
+    run.copy(**MAY)
+    (run.data / "d0/00").write_bytes(b"Another size")
+    outcome = run.reread(VerifyConfig(reread="sample", sample=1e-9), follow=True)
+    assert [one.path for one in outcome.failures] == ["d0/00"]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Entry, Record
 from penstock.formats.columns import Files
 from penstock.formats.records import SeenRow, extend_shard, read_records
-from penstock.formats.shards import ShardWriter
+from penstock.formats.shards import ShardWriter, numbered
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -34,11 +34,11 @@ def write_rows(path: Path, rows: Sequence[SeenRow]) -> None:
     ]
     write_shard(shard, 0, entries)
 
-    def columns(start: int, count: int) -> Mapping[str, Sequence[object]]:
-        some = [row.record for row in rows[start : start + count]]
+    def columns(numbers: Sequence[int]) -> Mapping[str, Sequence[object]]:
+        some = [rows[number].record for number in numbers]
         return {name: [getattr(record, name) for record in some] for name in Record._fields}
 
-    extend_shard(path, shard, columns)
+    extend_shard(path, numbered(shard), columns)
     shard.unlink()
 
 

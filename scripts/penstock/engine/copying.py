@@ -11,14 +11,15 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
-from penstock.engine import amended, journal
+from penstock.engine import journal
+from penstock.engine.amended import Amendments
 from penstock.engine.multipart import Multipart
 from penstock.engine.running import Run
 from penstock.engine.task import Outcome
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.config.model import DatasetConfig
     from penstock.core.model import Entry
@@ -66,25 +67,24 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
         done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
-        wholes, voids = journal.joined(task.journals, task.shard.digest)
+        changes = Amendments.read(task.journals, task.shard.digest, done)
         credentials = Credentials(task.dataset)
         setup = _setup(task, outcome.durability, credentials.current)
         from penstock.engine.batches import batches
         from penstock.formats.shards import read_shard
 
-        def shard(pins: Mapping[int, Pin | None]) -> Iterator[list[Entry]]:
+        def shard() -> Iterator[Sequence[Entry]]:
             # What was linked and did not read back as it should is copied, or it would be linked for ever.
-            damaged = multipart.unfinished.taken_back
-            return _without_links(amended.rows(read_shard(task.rows), wholes, voids, pins), damaged)
+            return _without_links(changes.rows(read_shard(task.rows)), multipart.unfinished.taken_back)
 
-        pins = amended.pins(done)
         rows, total = task.shard.rows, task.shard.bytes
-        if done or voids or wholes or multipart.unfinished.parts:
-            rows, total = _count_done(shard(pins), done.keys() | voids, multipart, outcome)
+        settled = done.keys() | changes.voids
+        if settled or changes or multipart.unfinished.parts:
+            rows, total = _count_done(shard(), settled, multipart, outcome)
         # Who copies a giant whole says of which version, also where it is the planned one.
-        joined = {row: Pin.planned(one) for row, one in _entries(shard({}), wholes - done.keys()).items()}
-        pins |= joined
-        _count_amended(pins, outcome)
+        joined = {row: Pin.planned(one) for row, one in _entries(shard(), changes.wholes - settled).items()}
+        changes.pins |= joined
+        outcome.amended, outcome.gone = changes.changed, changes.gone
         if not rows:
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
@@ -106,7 +106,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         if task.dataset.changed == "follow":
             from penstock.engine.following import Following
 
-            follow = Following(task, outcome, credentials, setup["writer"], pins)
+            follow = Following(task, outcome, credentials, setup["writer"], changes)
 
         def take(job: Job, answer: tuple[Any, ...]) -> None:
             _, count, lines, failures, size, retries, linked = answer
@@ -135,19 +135,18 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
             """The rows of a further round, of the version that they have now."""
             if not follow or not follow.waiting:
                 return None
-            chosen, lines = follow.round(_entries(shard(pins), follow.waiting), run.fail, stop)
+            chosen, lines = follow.round(_entries(shard(), follow.waiting), run.fail, stop)
             keeper.add(lines)
-            return batches(shard(pins), _AllBut(chosen), len(chosen), outcome.workers, multipart)
+            return batches(shard(), _AllBut(chosen), len(chosen), outcome.workers, multipart)
 
         try:
             keeper.add("".join(journal.amend_line(row, pin) for row, pin in joined.items()).encode())
-            jobs = batches(shard(pins), done.keys() | voids, rows, outcome.workers, multipart)
+            jobs = batches(shard(), settled, rows, outcome.workers, multipart)
             run.go(jobs, take, idle, stop, view=VIEW, first=multipart.next, again=again)
         finally:
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()
-    if follow:
-        _count_amended(pins, outcome)
+    outcome.amended, outcome.gone = changes.changed, changes.gone
     missing = rows - outcome.files - len(outcome.failures)
     if missing:
         raise FailedError(
@@ -174,11 +173,6 @@ def _count_done(
     return rows, total
 
 
-def _count_amended(pins: Mapping[int, Pin | None], outcome: Outcome) -> None:
-    outcome.gone = sum(pin is None for pin in pins.values())
-    outcome.amended = len(pins) - outcome.gone
-
-
 def _entries(shard: Iterable[Sequence[Entry]], rows: Collection[int]) -> dict[int, Entry]:
     """These rows, by their number."""
     if not rows:
@@ -197,7 +191,7 @@ class _AllBut:
         return row not in self._rows
 
 
-def _without_links(shard: Iterator[list[Entry]], rows: Collection[int]) -> Iterator[list[Entry]]:
+def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> Iterator[Sequence[Entry]]:
     """The shard's rows, of which these are copied whatever lies on the target."""
     if not rows:
         yield from shard

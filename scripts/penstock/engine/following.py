@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from penstock.core.model import Entry, Listed
+    from penstock.engine.amended import Amendments
     from penstock.engine.copying import Credentials
     from penstock.engine.task import CopyTask, Failed, Outcome, StopCheck
 
@@ -46,10 +47,9 @@ class Following:
         outcome: Outcome,
         credentials: Credentials,
         writer: Mapping[str, Any],
-        pins: dict[int, Pin | None],
+        changes: Amendments,
     ) -> None:
-        """`writer`: how staging is written. `pins`: row to the version that is copied, where it is not the
-        planned one, None where the object is gone: kept up to date here."""
+        """`writer`: how staging is written. `changes`: those of earlier attempts; kept up to date here."""
         self._task, self._outcome, self._credentials = task, outcome, credentials
         self._sources = Sources(task.dataset, credentials.current, task.engine.timeout)
         self._lock = threading.Lock()
@@ -57,7 +57,7 @@ class Following:
         self.waiting: dict[int, Failed] = {}
         """Rows whose object changed, for the next round."""
         self._rounds: dict[int, int] = {}
-        self.pins = pins
+        self.changes = changes
 
     def sort(self, failures: Sequence[Failed]) -> list[Failed]:
         """Keeps rows whose object changed for the next round; gives the others."""
@@ -72,7 +72,7 @@ class Following:
     def check(self) -> None:
         """Raises SourceChangedError as soon as more changed than may."""
         if len(self.waiting) > sum(self._task.may_change):
-            self._limited(self.pins.keys() | self.waiting.keys(), set())
+            self._limited(len(self.changes.pins.keys() | self.waiting.keys()), 0)
 
     def round(
         self, entries: Mapping[int, Entry], fail: Callable[[list[Failed]], None], stop: StopCheck
@@ -100,15 +100,12 @@ class Following:
             elif found is None:
                 gone.append(row)
                 lines.append(journal.gone_line(row))
-                self.pins[row] = None
+                self.changes.pins[row] = None
             else:
                 again.append(row)
-                self.pins[row] = _pin(found)
+                self.changes.pins[row] = _pin(found)
                 lines.append(journal.amend_line(row, _pin(found)))
-        self._limited(
-            {row for row, pin in self.pins.items() if pin is not None},
-            {row for row, pin in self.pins.items() if pin is None},
-        )
+        self._limited(self.changes.changed, self.changes.gone)
         self._remove([entries[row].path for row in gone])
         self._outcome.files += len(gone)
         return again, "".join(lines).encode()
@@ -146,13 +143,13 @@ class Following:
                 if ending.wait(pause_after(error, tried)):
                     return error
 
-    def _limited(self, changed: set[int], gone: set[int]) -> None:
+    def _limited(self, changed: int, gone: int) -> None:
         """Raises SourceChangedError where so many rows are beyond what may be."""
         for what, found, most in zip(
             ("changed", "gone"), (changed, gone), self._task.may_change, strict=True
         ):
-            if len(found) > most:
-                raise beyond(what, len(found), most)
+            if found > most:
+                raise beyond(what, found, most)
 
     def _remove(self, paths: Sequence[str]) -> None:
         """Durable with the journal's lines."""

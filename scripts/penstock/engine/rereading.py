@@ -8,6 +8,7 @@ back so that the next copy makes it anew, and the shard's records do not appear.
 from __future__ import annotations
 
 import hashlib
+import os
 from array import array
 from collections import Counter
 from dataclasses import replace
@@ -15,10 +16,12 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES
 from penstock.engine import journal
+from penstock.engine.amended import Amendments, lies
 from penstock.engine.part import IN_PARTS, TREE
 from penstock.engine.running import Run
 from penstock.engine.task import Failure, Outcome
 from penstock.errors import FailedError
+from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -107,13 +110,14 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     if not task.data.is_dir():
         raise FailedError("the folder to read back is not there", where=str(task.data))
     copied = journal.replay(task.journals, task.shard.digest)
+    changes = Amendments.read(task.journals, task.shard.digest, copied)
     seen = _Seen(task.shard.rows)
-    bad: list[int] = []
     absent: set[int] = set()
-    rows = len(copied)
-    missing = task.shard.rows - rows
+    rows = sum(map(lies, copied.values()))
+    missing = task.shard.rows - len(copied) - len(changes.voids)
     if missing:
         outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
+    bad = _not_gone(task, changes, outcome)
     if rows:
         verify = task.verify
         whole = verify.whole_file_digest
@@ -131,20 +135,38 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
             outcome.bytes += size
             outcome.retries += retries
 
-        wanted = _wanted(read_shard(task.rows), copied, task, absent)
+        wanted = _wanted(changes.rows(read_shard(task.rows)), copied, task, absent)
         try:
             run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
         finally:
-            if bad:
-                journal.invalidate(
-                    task.journals,
-                    task.shard.digest,
-                    [copied[row] for row in bad],
-                    run=task.run,
-                    host=task.host,
-                )
+            _take_back(task, copied, bad)
+    else:
+        _take_back(task, copied, bad)
+    outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
     if not outcome.failures:
-        _write(task, copied, seen, outcome)
+        _write(task, copied, changes, seen, outcome)
+
+
+def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[int]:
+    """Rows whose object is gone, and in whose place something lies all the same: a late attempt wrote it."""
+    from penstock.formats.shards import read_shard
+
+    if not changes.gone:
+        return []
+    found = []
+    numbered = enumerate(entry for group in read_shard(task.rows) for entry in group)
+    for row, entry in numbered:
+        if row in changes.pins and changes.pins[row] is None and os.path.lexists(task.data / entry.path):
+            why = "its object left the source, and something lies in its place"
+            outcome.failures.append(Failure(printable(entry.path), why, 1, True))
+            found.append(row)
+    return found
+
+
+def _take_back(task: RereadTask, copied: Mapping[int, Copied], bad: Sequence[int]) -> None:
+    if bad:
+        records = [copied[row] for row in bad]
+        journal.invalidate(task.journals, task.shard.digest, records, run=task.run, host=task.host)
 
 
 def _nothing() -> None:
@@ -162,12 +184,14 @@ def _wanted(
     """The rows with the digest that each must have, "" where it need not be read. Rows that no
     journal has are noted in `absent` before their group is handed on."""
     verify = task.verify
+    # Of attempts that followed their source, one may have written another version than was recorded.
+    every = task.follow and journal.attempts(task.journals) > 1
     row = 0
     for group in shard:
         rows: list[Any] = []
         for entry in group:
             known = copied.get(row)
-            if known is None:
+            if known is None or not lies(known):
                 absent.add(row)
                 rows.append(entry)
             elif known.digest.startswith(IN_PARTS):
@@ -175,7 +199,12 @@ def _wanted(
                 owed = known.proof if " " in known.proof else ""
                 rows.append((*entry[:11], f"{TREE}{known.digest.removeprefix(IN_PARTS)} {owed}"))
             # Journals of the first format do not say which rows are linked: any that could be.
-            elif (linked := known.linked or entry[11] != "") or to_be_read(verify, entry.path, known.grade):
+            elif (
+                (linked := known.linked or entry[11] != "")
+                or every
+                or known.pin is not None
+                or to_be_read(verify, entry.path, known.grade)
+            ):
                 # Bytes that came by the wire were compared with it then.
                 claim = entry[7] if linked and known.proof != entry[7] else ""
                 rows.append((*entry[:7], claim, *entry[8:11], known.digest))
@@ -195,26 +224,31 @@ def _settled(known: Copied, digests: str) -> tuple[str, str, str, str]:
     return (whole, grade, proof, further) if owed else (whole, known.grade, known.proof, further)
 
 
-def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome: Outcome) -> None:
+def _write(
+    task: RereadTask, copied: Mapping[int, Copied], changes: Amendments, seen: _Seen, outcome: Outcome
+) -> None:
     from penstock.formats.records import extend_shard
+    from penstock.formats.shards import numbered
 
     host = task.host
-    grades = Counter[str]()
+    grades, passed = Counter[str](), Counter[str]()
 
-    def columns(start: int, count: int) -> dict[str, Any]:
-        rows = range(start, start + count)
+    def columns(rows: Sequence[int]) -> dict[str, Any]:
+        count = len(rows)
         known = [copied[row] for row in rows]
-        methods = [METHODS[code] for code in seen.methods[start : start + count]]
+        methods = [METHODS[code] for code in map(seen.methods.__getitem__, rows)]
         written = [one.host for one in known]
         # Few combinations: the table is asked once for each.
         table = {pair: storage_grade(*pair, host) for pair in set(zip(methods, written, strict=True))}
         stored = [table[pair] for pair in zip(methods, written, strict=True)]
         grades.update(stored)
+        passed.update(methods)
         further = [seen.further.get(row, _NONE) for row in rows] if seen.further else [_NONE] * count
         settled = [_settled(one, digests) for one, (_, digests) in zip(known, further, strict=True)]
-        for row in seen.proofs.keys() & set(rows) if seen.proofs else ():
-            digest, *proven, more = settled[row - start]
-            settled[row - start] = (digest, *_stronger(seen.proofs[row], (proven[0], proven[1])), more)
+        for place, row in enumerate(rows) if seen.proofs else ():
+            if row in seen.proofs:
+                digest, *proven, more = settled[place]
+                settled[place] = (digest, *_stronger(seen.proofs[row], (proven[0], proven[1])), more)
         return {
             "digest": [digest for digest, _, _, _ in settled],
             "source_grade": [grade for _, grade, _, _ in settled],
@@ -224,12 +258,12 @@ def _write(task: RereadTask, copied: Mapping[int, Copied], seen: _Seen, outcome:
             "written_host": written,
             "verified_host": [host] * count,
             "attempt": [task.attempt] * count,
-            "mtime_ns": seen.mtimes[start : start + count],
-            "ctime_ns": seen.ctimes[start : start + count],
+            "mtime_ns": [seen.mtimes[row] for row in rows],
+            "ctime_ns": [seen.ctimes[row] for row in rows],
             "parts": [parts for parts, _ in further],
             "digests": [digests for _, _, _, digests in settled],
         }
 
-    extend_shard(task.records, task.rows, columns)
+    extend_shard(task.records, changes.columns(numbered(task.rows)), columns)
     outcome.grades = dict(grades)
-    outcome.methods = {name: n for code, name in enumerate(METHODS) if (n := seen.methods.count(code))}
+    outcome.methods = {name: passed[name] for name in METHODS if passed[name]}

@@ -78,6 +78,8 @@ class RereadTask:
     run: str
     attempt: str
     host: str
+    follow: bool = False
+    """Whether attempts of its copy may have read different versions of an object."""
 
 
 @dataclass
@@ -107,6 +109,8 @@ class Outcome:
     """Rows that were copied of another version than the planned one, also by earlier attempts."""
     gone: int = 0
     """Rows whose object left its source, likewise."""
+    left_out: int = 0
+    """Rows that have no record, since they stand for nothing (reread)."""
     split: list[int] = field(default_factory=list)
     """Rows of giants whose object changed: to be copied whole (`changed: follow`)."""
     durability: str = ""

@@ -7,6 +7,7 @@ their own here; publish joins them into the manifest's records.
 from __future__ import annotations
 
 from itertools import groupby
+from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
 import pyarrow as pa
@@ -14,12 +15,10 @@ import pyarrow as pa
 from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
 from penstock.formats.columns import RECORD, Files, column
-from penstock.formats.shards import FORM as SHARD_FORM
-from penstock.formats.shards import KIND as SHARD
-from penstock.formats.tables import GROUP, Form, TableWriter, read_batches, tuples
+from penstock.formats.tables import Form, TableWriter, read_batches, tuples
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
 KIND = "records 1"
@@ -56,11 +55,13 @@ class SeenRow(NamedTuple):
 
 
 def extend_shard(
-    path: Path, shard: Path, columns: Callable[[int, int], Mapping[str, Sequence[object]]]
+    path: Path,
+    shard: Iterable[tuple[Sequence[int], pa.RecordBatch]],
+    columns: Callable[[Sequence[int]], Mapping[str, Sequence[object]]],
 ) -> None:
-    """Write the records of a whole shard without touching its rows one by one: what an `Entry`
-    has comes from the shard's file as it is, the rest from `columns(start, count)`, by name."""
-    row = 0
+    """Write the records of a shard without touching its rows one by one: what an `Entry` has comes from
+    the shard's rows as they are stored (`numbered`, or those of another version), the rest from
+    `columns(numbers of rows)`, by name."""
     with TableWriter(
         path,
         _SCHEMA,
@@ -68,13 +69,12 @@ def extend_shard(
         use_dictionary=_REPEATED,
         column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
     ) as writer:
-        for batch in read_batches(shard, SHARD, SHARD_FORM, batch=GROUP):
-            count = batch.num_rows
+        for rows, batch in shard:
             have = dict(zip(Entry._fields, batch.columns, strict=True))
-            more = columns(row, count)
+            more = columns(rows)
             writer.write(
                 [
-                    pa.array(range(row, row + count), pa.int64())
+                    pa.array(rows, pa.int64())
                     if name == "row"
                     else have[name]
                     if name in have
@@ -82,18 +82,18 @@ def extend_shard(
                     for name in _NAMES
                 ]
             )
-            row += count
         writer.close()
 
 
 def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
     """The rows in order, at most 8,192 at a time: neighbours that are whole files, or parts of giants.
-    Raises FailedError, also where their numbers do not run on from 0."""
-    count = 0
+    Raises FailedError, also where their numbers do not ascend."""
+    last = -1
     for batch in read_batches(path, KIND, _FORM):
-        if batch["row"].to_pylist() != list(range(count, count + batch.num_rows)):
+        numbers = [last, *batch["row"].to_pylist()]
+        if not all(map(lt, numbers, numbers[1:])):
             raise FailedError("a shard's records are not in order", where=str(path))
-        count += batch.num_rows
+        last = numbers[-1]
         parts = batch["part"].to_pylist()
         if parts.count(-1) == len(parts):
             yield Files(batch)

@@ -15,6 +15,7 @@ from penstock.core.model import Entry
 from penstock.core.runs import ShardInfo
 from penstock.formats.tables import (
     BATCH,
+    GROUP,
     Form,
     OnTable,
     TableWriter,
@@ -83,6 +84,14 @@ class ShardWriter(OnTable):
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     return map(as_rows, read_batches(path, KIND, FORM))
+
+
+def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
+    """The rows as they are stored, in groups as they are written, with their numbers. Raises FailedError."""
+    row = 0
+    for batch in read_batches(path, KIND, FORM, batch=GROUP):
+        yield range(row, row + batch.num_rows), batch
+        row += batch.num_rows
 
 
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:

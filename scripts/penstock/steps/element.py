@@ -177,11 +177,18 @@ def _work(
         run=info.run,
         attempt=attempt,
         host=host_name(),
+        follow=dataset.changed == "follow",
     )
     outcome = reread_shard(reread, reporter, stop.check)
     if outcome.failures:
         return outcome, {}
-    return outcome, {"copied_by": copied_by, "records": receipts.file_digest(records)}
+    return outcome, {
+        "copied_by": copied_by,
+        "records": receipts.file_digest(records),
+        "amended": outcome.amended,
+        "gone": outcome.gone,
+        "left_out": outcome.left_out,
+    }
 
 
 def _audit(
