@@ -21,6 +21,8 @@ type site struct {
 	bucket  string
 	objects []object
 	byKey   map[string]*object
+	rate    int64 // bytes of objects a second and connection; 0: all that it takes
+	log     *os.File
 }
 
 func index(root, bucket string, sums bool) (*site, error) {

@@ -24,10 +24,19 @@ func main() {
 	cert := flag.String("tls-cert", "", "serve https with this certificate")
 	key := flag.String("tls-key", "", "and this key")
 	sums := flag.Bool("checksums", false, "state the CRC64NVME of <root>/*.crc64nvme where it is asked for")
+	rate := flag.Int64("rate", 0, "bytes a second that one connection gets of objects; 0: all that it takes")
+	told := flag.String("log", "", "a file that gets a line for each body: key, first byte, bytes sent")
 	flag.Parse()
 	served, err := index(*root, *bucket, *sums)
 	if err != nil {
 		log.Fatal(err)
+	}
+	served.rate = *rate
+	if *told != "" {
+		served.log, err = os.OpenFile(*told, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
+		if err != nil {
+			log.Fatal(err)
+		}
 	}
 	var config *tls.Config
 	if *cert != "" {

@@ -31,6 +31,7 @@ type line struct {
 	to      int
 	head    []byte // the answer's head, as it grows
 	content []byte // a block on its way into TLS
+	due     time.Time
 }
 
 type asked struct {
@@ -190,10 +191,38 @@ func (one *line) object(request asked, found *object) error {
 		return err
 	}
 	defer syscall.Close(file)
+	send := one.sent
 	if one.secure != nil {
-		return one.sealed(file, start, end)
+		send = one.sealed
 	}
-	return one.sent(file, start, end)
+	at := start
+	defer func() {
+		if one.site.log != nil {
+			fmt.Fprintf(one.site.log, "%s %d %d\n", found.path, start, at-start)
+		}
+	}()
+	for at < end {
+		upto := end
+		if one.site.rate > 0 {
+			upto = least(end, at+one.site.rate/100)
+			one.wait(upto - at)
+		}
+		if err := send(file, at, upto); err != nil {
+			return err
+		}
+		one.head, at = one.head[:0], upto
+	}
+	return nil
+}
+
+// Waits until so many bytes more may be sent on this connection; what was not used is lost.
+func (one *line) wait(count int64) {
+	now := time.Now()
+	if one.due.Before(now) {
+		one.due = now
+	}
+	time.Sleep(one.due.Sub(now))
+	one.due = one.due.Add(time.Duration(count) * time.Second / time.Duration(one.site.rate))
 }
 
 // The head and the file's bytes, as few segments as can be.
@@ -235,8 +264,10 @@ func (one *line) sent(file int, start, end int64) error {
 }
 
 func (one *line) sealed(file int, start, end int64) error {
-	if _, err := one.secure.Write(one.head); err != nil {
-		return err
+	if len(one.head) > 0 {
+		if _, err := one.secure.Write(one.head); err != nil {
+			return err
+		}
 	}
 	for start < end {
 		count, err := syscall.Pread(file, one.content[:least(int64(len(one.content)), end-start)], start)

@@ -91,6 +91,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
             return
         local = outcome.durability != "fsync" and _local(task, seen.kind)
         units = multipart.units(rows, total)
+        run.pool.large = units > rows
         run.start(setup, rows=units, total=total, local=local, ahead=_ahead(task, rows, total))
         book = journal.Journal(
             task.journals,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 SOONEST = 0.5
 LATEST = 5.0
 SHARE = 10.0
-SOON = 128 << 20
+SOON = 64 << 20
 """Bytes of large files' parts after which their lines are kept at once: they must be written anyway, and an
 attempt that is killed fetches again what was not kept."""
 

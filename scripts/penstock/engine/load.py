@@ -25,7 +25,7 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     """
     allowed = os.sched_getaffinity(0)
     if len(allowed) > cpus:
-        return sum(_spent(f"{proc}/{worker}/stat") for worker in workers)
+        return own_seconds(workers, proc)
     names = {b"cpu%d" % number for number in allowed}
     try:
         with open(f"{proc}/stat", "rb") as stream:
@@ -36,6 +36,11 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     here = [line for line in lines if line[0] in names] or lines
     ticks = sum(sum(map(int, line[_ALL])) - sum(map(int, line[_IDLE])) for line in here)
     return ticks / _TICK / max(1, len(here)) * cpus
+
+
+def own_seconds(workers: Iterable[int], proc: str = "/proc") -> float:
+    """Seconds of CPU that these processes spent so far."""
+    return sum(_spent(f"{proc}/{worker}/stat") for worker in workers)
 
 
 def _spent(stat: str) -> float:

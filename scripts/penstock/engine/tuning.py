@@ -5,12 +5,16 @@ the store asked for less (503, SlowDown)   half, at once, no more than once a se
 CPUs busy                                  stays: more streams would only wait for each other
 CPUs idle, last climb helped               double, up to the most
 CPUs idle, last climb did not help         back to what it was, and hold for 10 s
+others keep the CPUs busy, and large       as with idle CPUs: their streams wait for the store, not for
+objects' streams need few of them          one another
 """
 
 from __future__ import annotations
 
 WINDOW = 0.4
 BUSY = 0.75
+WAITING = 0.4
+"""Share of the CPUs below which streams of large objects mostly wait."""
 BETTER = 1.1
 HOLD = 10.0
 CALM = 5.0
@@ -25,7 +29,7 @@ class Tuner:
         self.peak = self.streams
         self.words: list[str] = []
         self._least, self._most, self.cpus = least, most, cpus
-        self._since, self._work, self._busy = now, 0.0, busy
+        self._since, self._work, self._busy, self._own = now, 0.0, busy, 0.0
         self._before: tuple[int, float] | None = None
         self._hold = now
         self._pressed = now - CALM
@@ -45,25 +49,26 @@ class Tuner:
         """Whether `step` would look: so that the totals are gathered only then."""
         return now - self._since >= WINDOW
 
-    def restart(self, now: float, work: float, busy: float) -> None:
+    def restart(self, now: float, work: float, busy: float, own: float | None = None) -> None:
         """Begin the first window here."""
-        self._since, self._work, self._busy = now, work, busy
+        self._since, self._work, self._busy, self._own = now, work, busy, own or 0.0
 
-    def step(self, now: float, work: float, busy: float) -> bool:
-        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`).
-        True when the number changed."""
+    def step(self, now: float, work: float, busy: float, own: float | None = None) -> bool:
+        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`); `own`:
+        those of the workers alone, where large objects are copied in parts. True when the number changed."""
         span = now - self._since
         if span < WINDOW:
             return False
         rate, load = (work - self._work) / span, (busy - self._busy) / span / self.cpus
-        self._since, self._work, self._busy = now, work, busy
+        waiting = own is not None and (own - self._own) / span / self.cpus < WAITING
+        self.restart(now, work, busy, own)
         before, self._before = self._before, None
         if rate <= 0 or now < self._hold:
             return False
         if before and rate < before[1] * BETTER:
             self._hold = now + HOLD
             return self._set(before[0], "more did not help")
-        if load >= BUSY or self.streams >= self._most:
+        if (load >= BUSY and not waiting) or self.streams >= self._most:
             return False
         self._before = (self.streams, rate)
         more = self.streams * 2 if not self._pressures else self.streams + max(1, self.streams // 4)
