@@ -98,6 +98,10 @@ class TransientError(PenstockError):
         """Seconds that the other side asked to wait (Retry-After), if it did."""
 
 
+class OverloadedError(TransientError):
+    """The other side asks for less: 503 SlowDown, 429, a Retry-After."""
+
+
 class ExpiredCredentialsError(TransientError):
     """Temporary credentials ran out: renew them (`sources.opening.credentials`), then try again."""
 

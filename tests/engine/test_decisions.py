@@ -14,17 +14,18 @@ from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batch
 from penstock.engine.keeper import next_pause
 from penstock.engine.pool import Pool
 from penstock.engine.sizing import asked_ahead, cpus, free_memory, size
-from penstock.engine.stream import asks_for_less, may_retry, of_row
+from penstock.engine.stream import may_retry, of_row
 from penstock.engine.tuning import Tuner
 from penstock.errors import (
     FailedError,
     IntegrityError,
     NoSpaceError,
     ObjectError,
+    OverloadedError,
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.patience import pause
+from penstock.sources.patience import asked_for, pause
 
 GIB = 1 << 30
 BOOT = 40_000.0
@@ -102,8 +103,8 @@ def test_memory_is_what_slurm_granted_at_most() -> None:
 class Runner:
     """Tells a tuner of a machine whose rate grows with streams up to `useful`."""
 
-    def __init__(self, tuner: Tuner, useful: int, load: float) -> None:
-        self.tuner, self.useful, self.load = tuner, useful, load
+    def __init__(self, tuner: Tuner, useful: int, load: float, own: float | None = None) -> None:
+        self.tuner, self.useful, self.load, self.own = tuner, useful, load, own
         self.now = self.work = 0.0
         self.cpu = BOOT
 
@@ -113,7 +114,8 @@ class Runner:
             self.work += 0.5 * min(self.tuner.streams, self.useful) * 1e6
             self.cpu += 0.5 * self.load
             if self.tuner.due(self.now):
-                self.tuner.step(self.now, self.work, self.cpu)
+                own = None if self.own is None else self.own * self.now
+                self.tuner.step(self.now, self.work, self.cpu, own)
         return self.tuner.streams
 
 
@@ -128,6 +130,15 @@ def test_streams_climb_while_that_helps_and_fall_back() -> None:
 
 def test_streams_stay_while_the_cpus_are_busy() -> None:
     assert Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=64, load=1.9).windows(20) == 8
+
+
+def test_large_objects_streams_climb_while_they_wait_though_others_keep_the_cpus_busy() -> None:
+    def run(own: float) -> int:
+        runner = Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=32, load=1.9, own=own)
+        return max(runner.windows(1) for _ in range(3))
+
+    assert run(own=0.4) == 64
+    assert run(own=1.0) == 8
 
 
 def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:
@@ -232,10 +243,23 @@ def test_what_fails_a_row_and_what_fails_the_shard() -> None:
     assert not any(of_row(kind("x")) for kind in (NoSpaceError, FailedError))
 
 
-def test_what_counts_as_a_request_for_less() -> None:
-    assert asks_for_less(TransientError("x", after=1.0))
-    assert asks_for_less(TransientError("x", why="status 503 SlowDown"))
-    assert not asks_for_less(TransientError("x", why="reset"))
+@pytest.mark.parametrize(
+    ("status", "code", "after", "overloaded"),
+    [
+        (503, "", None, True),
+        (429, "", None, True),
+        (400, "SlowDown", None, True),
+        (500, "", 1.0, True),
+        (500, "InternalError", None, False),
+        (408, "RequestTimeout", None, False),
+    ],
+)
+def test_what_counts_as_a_request_for_less(
+    status: int, code: str, after: float | None, overloaded: bool
+) -> None:
+    # Byte counts of any digits stand in sentences: the class tells, not they (H1).
+    error = asked_for("x", "k", "4290000 bytes came of the 8388503 that were listed", status, code, after)
+    assert isinstance(error, OverloadedError) is overloaded
 
 
 def test_keeping_costs_a_tenth_of_the_time_at_most() -> None:

@@ -20,6 +20,7 @@ from penstock.errors import (
     FailedError,
     IntegrityError,
     ObjectError,
+    OverloadedError,
     PenstockError,
     SourceChangedError,
     TransientError,
@@ -223,7 +224,8 @@ def test_parts_keep_the_crc_that_the_whole_object_has(bench: Bench) -> None:
 
 
 def test_pressure_and_expiry_are_told(bench: Bench, data: bytes) -> None:
-    bench.run(Script(data, fails_at=0, error=TransientError("x", why="status 503 SlowDown"), times=1))
+    bench.run(Script(data, fails_at=0, error=TransientError("x", why="4290503 of 8388608 bytes"), times=1))
+    bench.run(Script(data, fails_at=0, error=OverloadedError("x"), times=1))
     bench.run(Script(data, fails_at=0, error=ExpiredCredentialsError("x"), times=1))
     assert bench.told == [PRESSURE, EXPIRED]
 

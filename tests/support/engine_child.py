@@ -14,6 +14,7 @@ def main() -> None:
     done = Path(sys.argv[1] + ".done")
     outcome = copy_shard(task, lambda *_: None, lambda: None)
     done.write_text(str(outcome.files))
+    sys.exit(str(outcome.failures[0]) if outcome.failures else 0)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ credentials. Nothing that is not needed for that kind is imported.
 
 from __future__ import annotations
 
-import resource
 from threading import Lock
 from typing import TYPE_CHECKING, Any
 
@@ -96,12 +95,12 @@ def audit(given: dict[str, Any]) -> tuple[Maker, Renew]:
 
 
 def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]:
+    from penstock.storage.beneath import raise_limit
     from penstock.storage.cold import ColdReader
     from penstock.storage.facts import facts
 
     # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
-    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
-    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+    raise_limit()
     data = given["data"]
     seen = facts(data)
 

@@ -15,6 +15,7 @@ from penstock.errors import (
     ExpiredCredentialsError,
     IntegrityError,
     ObjectError,
+    OverloadedError,
     PenstockError,
     SourceChangedError,
     TransientError,
@@ -30,16 +31,10 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 INTEGRITY_TRIES = 2
-OVERLOADED = ("503", "429", "SlowDown")
 
 
 class Stopped(Exception):  # noqa: N818
     """Leave the row as it is: the engine stops."""
-
-
-def asks_for_less(error: TransientError) -> bool:
-    """Whether the other side is overloaded, not broken: 503 SlowDown, 429, Retry-After."""
-    return error.after is not None or any(word in error.why for word in OVERLOADED)
 
 
 def may_retry(error: PenstockError, tried: int, attempts: int) -> bool:
@@ -101,7 +96,7 @@ class Stream:
                 self.counters[self.slot] = before
                 if isinstance(error, ExpiredCredentialsError):
                     self.tell(EXPIRED)
-                elif isinstance(error, TransientError) and asks_for_less(error):
+                elif isinstance(error, OverloadedError):
                     self.tell(PRESSURE)
                 if not may_retry(error, tried, self.attempts):
                     raise

@@ -20,7 +20,7 @@ from penstock.errors import (
 )
 from penstock.sources.azure_account import HINT, AzureCredentials
 from penstock.sources.http_endpoint import ca_bundle, split, tls_context
-from penstock.sources.patience import retry_after
+from penstock.sources.patience import asked_for, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
@@ -138,7 +138,8 @@ def failure(error: BaseException, credentials: AzureCredentials, where: str) -> 
     | 404 ContainerNotFound | FailedError |
     | 403 AuthenticationFailed of a signature out of its time | ExpiredCredentialsError |
     | 401; 403 AuthenticationFailed and its like; no token to be had | FailedError |
-    | 408, 429, 5xx, ServerBusy; the network | TransientError, with Retry-After |
+    | 429, 503, ServerBusy, Retry-After | OverloadedError |
+    | 408, other 5xx; the network | TransientError |
     | 409 BlobArchived and all else | ObjectError |
     """
     status = getattr(error, "status_code", None)
@@ -162,7 +163,7 @@ def failure(error: BaseException, credentials: AzureCredentials, where: str) -> 
         asked = retry_after(
             {b"retry-after": str(headers.get("Retry-After", "")).encode("latin-1", "replace")}
         )
-        return TransientError("the store asks for patience", where=where, why=why, after=asked)
+        return asked_for("the store asks for patience", where, why, status, code, asked)
     if status == 412:
         return SourceChangedError(
             "the object changed since it was listed", where=where, why=f"status 412 {code}"

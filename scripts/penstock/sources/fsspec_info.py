@@ -9,8 +9,9 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Claim
-from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.sources.claims import decode
+from penstock.sources.patience import asked_for
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -93,4 +94,7 @@ def failure(error: BaseException, key: str) -> PenstockError:
         return SourceChangedError("the object is gone since it was listed", where=key, why=why)
     if isinstance(error, (PermissionError, IsADirectoryError, ftplib.error_perm)):
         return ObjectError("the object cannot be read", where=key, why=why)
-    return TransientError("reading the object failed", where=key, why=why)
+    # aiohttp's errors carry `status`, gcsfs's `code`.
+    stated = getattr(error, "status", None) or getattr(error, "code", None)
+    status = stated if isinstance(stated, int) else 0
+    return asked_for("reading the object failed", key, why, status, "", None)

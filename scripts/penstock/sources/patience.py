@@ -6,7 +6,7 @@ import random
 import time
 from typing import TYPE_CHECKING
 
-from penstock.errors import TransientError
+from penstock.errors import OverloadedError, TransientError
 from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
@@ -19,6 +19,9 @@ TRIES = 7
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
 LONGEST_ASKED = 120.0
+OVERLOADED = frozenset({429, 503})
+OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
+"""S3's and Azure's, whatever status they come with."""
 """Seconds that one `Retry-After` may keep anybody waiting, wherever something is asked for again."""
 
 
@@ -39,6 +42,13 @@ def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
         return min(max(0.0, email.utils.mktime_tz(when) - time.time()), LONGEST_ASKED)
     except (ValueError, OverflowError):  # a date that no calendar has
         return None
+
+
+def asked_for(what: str, where: str, why: str, status: int, code: str, after: float | None) -> TransientError:
+    """The error of an answer that asks for patience: OverloadedError where the other side has too much to
+    do, TransientError where it is broken."""
+    busy = after is not None or status in OVERLOADED or code in OVERLOADED_CODES
+    return (OverloadedError if busy else TransientError)(what, where=where, why=why, after=after)
 
 
 def pause(tried: int, asked: float | None, chance: float) -> float:

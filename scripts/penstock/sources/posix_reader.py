@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
-from penstock.storage.beneath import FOLDER
+from penstock.storage.beneath import EXHAUSTED, FOLDER, folders_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -29,7 +29,6 @@ HOLES = 1 << 20
 """Larger files are looked at for holes."""
 CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
 REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
-EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOMEM})
 
 
 def token(found: os.stat_result) -> str:
@@ -60,8 +59,10 @@ def failure(error: OSError, key: str) -> PenstockError:
         return SourceChangedError("the file is no longer there as it was listed", where=key, why=why)
     if error.errno in REFUSED:
         return ObjectError("the file cannot be read", where=key, why=why)
+    if error.errno == errno.ENOMEM:
+        return FailedError("this machine's limits are reached", where=key, why=why)
     if error.errno in EXHAUSTED:
-        return FailedError("this machine's limits are reached", where=key, why=why, hint="see `ulimit -n`")
+        return TransientError("too many files are open", where=key, why=why, hint="see `ulimit -n`")
     return TransientError("reading the file failed", where=key, why=why)
 
 
@@ -140,11 +141,13 @@ class PosixBody:
 
 
 class PosixReader:
-    """For one thread. Keeps up to FOLDERS_KEPT descriptors of folders."""
+    """For one thread. Keeps up to FOLDERS_KEPT descriptors of folders, and fewer where the process may
+    not open many files."""
 
     def __init__(self, root: str, *, follow: bool = False) -> None:
         self._root, self._follow = root, follow
         self._folders: dict[str, int] = {}
+        self._most = min(FOLDERS_KEPT, folders_kept())
         self._parent = ""
         self._parent_fd = -1
 
@@ -229,16 +232,17 @@ class PosixReader:
             return self._again(key, error)
 
     def _again(self, key: str, error: OSError) -> int:
-        """A second try where one may help: a kept folder went stale, or a link is to be followed."""
+        """A second try where one may help: a kept folder went stale, too many are kept, or a link is to be
+        followed."""
         path: str | None = key
         if error.errno == errno.ELOOP and self._follow:
             path = beneath(self._root, key)
-        elif error.errno != errno.ESTALE:
+        elif error.errno != errno.ESTALE and error.errno not in EXHAUSTED:
             raise failure(error, key) from None
         if path is None:
             raise SourceChangedError("the link leads out of the source's root", where=key)
         try:
-            if error.errno == errno.ESTALE:
+            if error.errno != errno.ELOOP:
                 self.close()
             parent, _, name = path.rpartition("/")
             return os.open(name, FILE, dir_fd=self._folder(parent))
@@ -265,7 +269,7 @@ class PosixReader:
 
     def _keep(self, path: str, fd: int) -> int:
         """The one used longest ago makes room."""
-        if len(self._folders) >= FOLDERS_KEPT:
+        if len(self._folders) >= self._most:
             old = self._folders.pop(next(iter(self._folders)))
             if old == self._parent_fd:
                 self._parent_fd = -1

@@ -19,7 +19,7 @@ from penstock.errors import (
 )
 from penstock.sources.http1 import Connection
 from penstock.sources.http_endpoint import Endpoint, endpoint, split
-from penstock.sources.patience import retry_after
+from penstock.sources.patience import asked_for, retry_after
 from penstock.sources.s3_page import plain
 from penstock.sources.sigv4 import EMPTY_SHA256, Signer, quote_path
 
@@ -255,7 +255,8 @@ def failure(
     | 404 NoSuchBucket | FailedError |
     | ExpiredToken and its like | ExpiredCredentialsError |
     | wrong keys; a skewed clock; signed for another region | FailedError |
-    | 408, 429, 5xx, SlowDown and its like | TransientError, with Retry-After |
+    | 429, 503, SlowDown and its like, Retry-After | OverloadedError |
+    | 408, other 5xx, RequestTimeout and its like | TransientError |
     | 403 InvalidObjectState (archived) and all else | ObjectError |
     """
     why = " ".join(filter(None, (f"status {status}", code, message[:300])))
@@ -271,7 +272,7 @@ def failure(
     if code == "NoSuchBucket":
         return FailedError("there is no such bucket", where=where, why=why)
     if status in (408, 429) or status >= 500 or code in PATIENCE:
-        return TransientError("the store asks for patience", where=where, why=why, after=retry_after(headers))
+        return asked_for("the store asks for patience", where, why, status, code, retry_after(headers))
     if status == 412:
         return SourceChangedError("the object changed since it was listed", where=where, why=why)
     if status in (404, 410):

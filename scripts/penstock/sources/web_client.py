@@ -12,10 +12,10 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.sources.http1 import Connection
 from penstock.sources.http_endpoint import endpoint, split, without_user
-from penstock.sources.patience import retry_after
+from penstock.sources.patience import asked_for, retry_after
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
@@ -167,9 +167,7 @@ def refused(connection: Connection, where: str) -> PenstockError:
             hint="have the listing switched on, or give single files as `sources`, each with its URL",
         )
     if status in (408, 429) or status >= 500:
-        return TransientError(
-            "the server asks for patience", where=where, why=why, after=retry_after(headers)
-        )
+        return asked_for("the server asks for patience", where, why, status, "", retry_after(headers))
     if status in (404, 410, 412, 416):
         return SourceChangedError("the file is not there as it was listed", where=where, why=why)
     return ObjectError("the server refuses the file", where=where, why=why)

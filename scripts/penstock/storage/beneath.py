@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import resource
 import stat
 from collections import OrderedDict
 
@@ -18,7 +19,26 @@ from penstock.storage import libc
 PATH_MAX = 4096
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
+"""This process, or this machine, has too many files open."""
+MOST_KEPT = 256
+_STREAMS = 64
+_SPARE = 200
+"""Descriptors of a process that are for other things than folders."""
 _openat2_works = True
+
+
+def raise_limit() -> None:
+    """Let this process open as many files as its hard limit says: login shells hand a low one on."""
+    _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (most, most))
+
+
+def folders_kept() -> int:
+    """How many descriptors of folders each of a process's streams may keep of its source, of its target and
+    of the release that it links from: many sites let a process have 1,024 files open."""
+    limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return max(4, min(MOST_KEPT, (limit - _SPARE) // _STREAMS // 3))
 
 
 def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
@@ -121,10 +141,11 @@ def _walk(root_fd: int, parts: list[str], flags: int, mode: int) -> int:
 class Folders:
     """Descriptors of recently used folders below one root, for one thread.
 
-    A descriptor is good until the next call: ask again instead of keeping it. At most `cap` are open.
+    A descriptor is good until the next call: ask again instead of keeping it. At most `cap` are open, and
+    none but the one that is asked for where the process may open no more.
     """
 
-    def __init__(self, root_fd: int, cap: int = 256) -> None:
+    def __init__(self, root_fd: int, cap: int = MOST_KEPT) -> None:
         self.root_fd = root_fd
         self._cap = cap
         self._open: OrderedDict[str, int] = OrderedDict()
@@ -135,7 +156,16 @@ class Folders:
         if fd is not None:
             self._open.move_to_end(path)
             return fd
-        return self._keep(path, open_dir(self.root_fd, path))
+        return self._keep(path, self._opened(path))
+
+    def _opened(self, path: str) -> int:
+        try:
+            return open_dir(self.root_fd, path)
+        except OSError as error:
+            if error.errno not in EXHAUSTED:
+                raise
+            self.close()
+            return open_dir(self.root_fd, path)
 
     def make(self, path: str, mode: int, gid: int | None) -> int:
         """`get`, after `make_dir` where the folder is missing."""

@@ -4,6 +4,7 @@
 |--------------------------------------------------|----------------|-----------------------------------|
 | ENOSPC EDQUOT                                    | NoSpaceError   | stop; resumed when there is space |
 | EIO ESTALE ETIMEDOUT EREMOTEIO EAGAIN EBUSY ...  | TransientError | write the file anew               |
+| EMFILE ENFILE                                    | TransientError | the same: others close theirs     |
 | ENAMETOOLONG EILSEQ EFBIG                        | ObjectError    | this file cannot be stored        |
 | anything else (EROFS EACCES EPERM ELOOP ...)     | FailedError    | stop                              |
 """
@@ -34,6 +35,8 @@ PASSING = frozenset(
         errno.ENOTCONN,
         errno.EHOSTDOWN,
         errno.EHOSTUNREACH,
+        errno.EMFILE,
+        errno.ENFILE,
     }
 )
 printable = text.printable

@@ -65,6 +65,7 @@ class Parts(Place):
             if isinstance(error, PermissionError):
                 raise self._fenced(path, "the file cannot be written any more") from None
             if isinstance(error, OSError):
+                self._relieved(error)
                 raise storage_error(error, "cannot create", path) from None
             raise
         return pending
@@ -105,6 +106,7 @@ class Parts(Place):
         except BaseException as error:
             self.discard(Pending(fd, path, parent, name, temporary, size, False, 0))
             if isinstance(error, OSError):
+                self._relieved(error)
                 raise storage_error(error, "cannot create", path) from None
             raise
 
@@ -119,6 +121,7 @@ class Parts(Place):
         except PermissionError:
             raise self._fenced(path, "the file cannot be written any more") from None
         except OSError as error:
+            self._relieved(error)
             raise storage_error(error, "cannot write", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, True, offset)
         try:

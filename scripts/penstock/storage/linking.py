@@ -8,7 +8,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from penstock.storage.beneath import Folders
+from penstock.storage.beneath import Folders, folders_kept
 from penstock.storage.failures import storage_error
 from penstock.storage.place import FOLDER, Place, split
 
@@ -85,5 +85,5 @@ class Links(Place):
         known = self._bases.get(base_data)
         if known is None:
             fd = os.open(base_data, FOLDER)
-            known = self._bases[base_data] = (fd, Folders(fd, 64))
+            known = self._bases[base_data] = (fd, Folders(fd, min(64, folders_kept())))
         return known[1]

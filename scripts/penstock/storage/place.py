@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.errors import FailedError
 from penstock.storage import libc
-from penstock.storage.beneath import Folders
+from penstock.storage.beneath import EXHAUSTED, Folders, folders_kept
 from penstock.storage.facts import facts
 from penstock.storage.failures import printable, storage_error
 
@@ -66,7 +66,7 @@ class Place:
             raise storage_error(error, "cannot open the staging folder", str(data)) from None
         seen = os.fstat(self._root)
         self._identity = (seen.st_dev, seen.st_ino)
-        self._folders = Folders(self._root)
+        self._folders = Folders(self._root, folders_kept())
         self._bases: dict[Path, tuple[int, Folders]] = {}
         """Published releases that were linked from."""
         self._parent: str | None = None
@@ -147,6 +147,17 @@ class Place:
             self._chown = seen.st_gid != self._gid or not seen.st_mode & stat.S_ISGID
         self._parent, self._parent_fd = parent, fd
         return fd
+
+    def _relieved(self, error: OSError) -> bool:
+        """Whether a call may be tried again, since the process has too many files open and the folders that
+        are kept here were closed."""
+        if error.errno not in EXHAUSTED or self._parent is None:
+            return False
+        self._parent, self._parent_fd = None, -1
+        self._folders.close()
+        for _, folders in self._bases.values():
+            folders.close()
+        return True
 
     def _make_noting(self, parent: str) -> int:
         """Make a folder where it is missing. Its own name and those above it need `settle` too, also where

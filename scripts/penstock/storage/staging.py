@@ -13,6 +13,7 @@ import re
 import time
 
 from penstock.storage.barrier import Barrier
+from penstock.storage.beneath import EXHAUSTED, raise_limit
 from penstock.storage.failures import storage_error
 from penstock.storage.giants import Parts
 from penstock.storage.linking import Links
@@ -27,8 +28,10 @@ _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 def prepare_process() -> None:
-    """Once in each process that writes: modes are given exactly, so no umask may take bits away."""
+    """Once in each process that writes: modes are given exactly, so no umask may take bits away; and as
+    many files may be open as the system allows at all."""
     os.umask(0)
+    raise_limit()
 
 
 class _ShortError(Exception):
@@ -54,6 +57,8 @@ class Writer(Parts, Links):
                 self._new_prefix()
                 return self.begin(path, size, holes=holes)
         except OSError as error:
+            if self._relieved(error):
+                return self.begin(path, size, holes=holes)
             raise storage_error(error, "cannot create", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, False, 0)
         reserve = 0 if holes else size
@@ -106,11 +111,11 @@ class Writer(Parts, Links):
         temporary = f"{self._prefix}{self._count:08x}"
         try:
             fd = os.open(temporary, _NEW, self._file_mode, dir_fd=folder)
-        except FileExistsError:
+        except OSError as error:
+            if not isinstance(error, FileExistsError) and error.errno not in EXHAUSTED:
+                raise storage_error(error, "cannot create", path) from None
             self._put_slowly(path, data, mtime_ns)
             return
-        except OSError as error:
-            raise storage_error(error, "cannot create", path) from None
         try:
             if os.write(fd, data) != len(data):
                 raise _ShortError
