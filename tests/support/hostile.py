@@ -16,6 +16,7 @@ is honest from then on; without `*n` a mode holds for ever. Objects live in `ser
 | crc | true bytes, and the true x-amz-checksum-crc32 |
 | falsecrc | true bytes, false x-amz-checksum-crc32 |
 | composite | true bytes, a multipart etag and a composite checksum that is nobody's MD5 |
+| nosizes | true bytes; of `uploads` the sizes of the first and the last part alone are told |
 | gzip | Content-Encoding: gzip |
 | slowdown | 503 SlowDown, Retry-After: 0 |
 | error500 | 500 InternalError |
@@ -54,6 +55,7 @@ import ssl
 import struct
 import threading
 import zlib
+from itertools import accumulate, pairwise
 from typing import TYPE_CHECKING, NamedTuple, Self
 from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
@@ -106,6 +108,10 @@ class Hostile:
         self.listing, self.page, self.bucket = listing, page, bucket
         self.sizes: dict[str, int] = {}
         """What listings state of these keys."""
+        self.uploads: dict[str, list[int]] = {}
+        """Bytes of the parts of keys that were uploaded in parts: told part by part, and in their etags."""
+        self.etags: dict[str, str] = {}
+        """What stands in place of a key's own etag."""
         self.asked: list[Asked] = []
         self._used: dict[str, int] = {}
         self._lock = threading.Lock()
@@ -151,6 +157,13 @@ class Hostile:
         return sum(asked.key == key and asked.method == method for asked in self.asked)
 
     def etag(self, key: str) -> str:
+        if key in self.etags:
+            return self.etags[key]
+        if key in self.uploads:
+            ends = list(accumulate(self.uploads[key], initial=0))
+            data = [self.objects[key][a:b] for a, b in pairwise(ends)]
+            sums = b"".join(hashlib.md5(part, usedforsecurity=False).digest() for part in data)
+            return f"{hashlib.md5(sums, usedforsecurity=False).hexdigest()}-{len(data)}"
         digest = hashlib.sha1(self.objects[key], usedforsecurity=False).hexdigest()[:24]
         return f"{digest}-3" if self._named(self.modes.get(key, "")) == "composite" else digest
 
@@ -205,7 +218,7 @@ class Hostile:
         if bucket != self.bucket:
             _error(sock, method, 404, "NoSuchBucket")
         elif key:
-            self._object(sock, method, path, key, headers)
+            self._object(sock, method, path, query, key, headers)
         elif method == "HEAD":
             _send(sock, method, 200, b"")
         else:
@@ -228,7 +241,7 @@ class Hostile:
             return name if self._used[key] <= int(times) else "crc" if name == "flipcrc" else ""
 
     def _object(
-        self, sock: socket.socket, method: str, path: str, key: str, headers: Mapping[str, str]
+        self, sock: socket.socket, method: str, path: str, query: str, key: str, headers: Mapping[str, str]
     ) -> None:
         mode = self.modes.get(key, "")
         if method == "GET" or mode in ("404", "expired", "denied"):
@@ -252,6 +265,15 @@ class Hostile:
             etag, data = "0" * 24, bytes(byte ^ 0xFF for byte in data)
         elif headers.get("if-match", etag).strip('"') not in (etag, "*"):
             return _error(sock, method, 412, "PreconditionFailed")
+        part = dict(parse_qsl(query)).get("partNumber")
+        if part and key in self.uploads:
+            size = (
+                self.uploads[key][int(part) - 1]
+                if mode != "nosizes" or int(part) in (1, len(self.uploads[key]))
+                else 0
+            )
+            status, told = (206, {"Content-Length": str(size)}) if size else (400, {"Content-Length": "0"})
+            return _send(sock, "HEAD", status, b"", ETag=f'"{etag}"', **told)
         return self._body(sock, method, mode, data, etag, headers)
 
     def _body(

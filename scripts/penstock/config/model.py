@@ -173,7 +173,8 @@ class EngineConfig:
 @dataclass(frozen=True)
 class VerifyConfig:
     source_checksum: str = "auto"
-    """`auto` checks what there is; `require` refuses files that no checksum of the source proves."""
+    """`auto` checks what there is, by the cheapest of what proves as much; `require` refuses files that no
+    checksum of the source proves; `stated` leaves out MD5s that are only an etag, `fast` MD5 and SHA."""
     minimum_grade: str = "auto"
     """One of the storage grades, or `auto`: what the probe of the target shows possible."""
     reread: str = "all"

@@ -87,12 +87,14 @@ class Pieces:
     """The sums of the bytes between the cuts at multiples of `part_size`, joined; `offset` is where the
     first byte lies in the object."""
 
-    __slots__ = ("_algorithm", "_left", "_part_size", "_piece", "_values")
+    __slots__ = ("_algorithm", "_left", "_part_size", "_piece", "_sizes", "_values")
 
-    def __init__(self, algorithm: str, part_size: int, offset: int = 0) -> None:
+    def __init__(self, algorithm: str, part_size: int, offset: int = 0, sizes: Sequence[int] = ()) -> None:
+        """`sizes`: of each part, where they are not all alike."""
         self._algorithm, self._part_size = algorithm, part_size
         self._piece = new_sum(algorithm)
-        self._left = part_size - offset % part_size
+        self._sizes = list(reversed(sizes))
+        self._left = self._sizes.pop() if sizes else part_size - offset % part_size
         self._values: list[str] = []
 
     def update(self, block: Any) -> None:
@@ -108,6 +110,8 @@ class Pieces:
     def _next(self) -> None:
         self._values.append(self._piece.hexdigest())
         self._piece = new_sum(self._algorithm)
+        if self._sizes:
+            self._part_size = self._sizes.pop()
         self._left = self._part_size
 
     def hexdigest(self) -> str:
@@ -131,21 +135,53 @@ def _over(algorithm: str, values: str) -> str:
     return outer.hexdigest()
 
 
-def sum_of(claim: Claim) -> Sum:
-    """What computes a claim on the whole object; of a composite the size of its parts is known."""
+def sum_of(claim: Claim, sizes: Sequence[int] = ()) -> Sum:
+    """What computes a claim on the whole object; of a composite the size of its parts, or of each of them
+    (`sizes`), is known."""
     if claim.kind == "composite":
-        return Composite(claim.algorithm, claim.part_bytes)
+        return Composite(claim.algorithm, claim.part_bytes, sizes=sizes)
     return new_sum(claim.algorithm)
 
 
-def contradicted(where: str, claim: Claim, seen: str) -> None:
-    """Raises IntegrityError when `seen` is not what the claim states."""
+def contradicted(where: str, claim: Claim, seen: str, token: str = "") -> None:
+    """Raises IntegrityError when `seen` is not what the claim states. `token`: of the object, by which a
+    claim is known that is only its etag."""
     if seen != claim.value:
         raise IntegrityError(
             f"the bytes read contradict the source's own {claim.algorithm}",
             where=where,
-            why=f"stated {claim.value}, read {seen}",
+            why=f"stated {claim.value}, read {seen}{_doubt(claim, token)}",
         )
+
+
+def _doubt(claim: Claim, token: str) -> str:
+    """What may be wrong with a claim that is only an etag: not every store makes them of MD5s."""
+    if not is_etag(claim, token):
+        return ""
+    return " (it is the etag; if this store's etags are no MD5, set `verify.source_checksum: stated`)"
+
+
+def is_etag(claim: Claim, token: str) -> bool:
+    """Whether a claim was read out of the object's etag, and not stated as a checksum."""
+    if claim.algorithm != "md5":
+        return False
+    return token.lower() == (f"{claim.value}-{claim.parts}" if claim.parts else claim.value)
+
+
+def admitted(claims: Iterable[Claim], token: str, policy: str) -> tuple[Claim, ...]:
+    """The claims of a source that `verify.source_checksum` lets count.
+
+    | policy | passed over |
+    |---|---|
+    | auto, require | nothing |
+    | stated | MD5s that are only the etag: some stores' etags look like one and are none |
+    | fast | MD5, SHA-1, SHA-256, SHA-512: slower than all else that is done with the bytes |
+    """
+    if policy == "stated":
+        return tuple(claim for claim in claims if not is_etag(claim, token))
+    if policy == "fast":
+        return tuple(claim for claim in claims if claim.algorithm not in SLOW)
+    return tuple(claims)
 
 
 def best(claims: Iterable[Claim], kind: str) -> Claim | None:
@@ -167,13 +203,36 @@ def listed(entry: Entry) -> tuple[Claim, ...]:
 class Sums:
     """The checks of one row. Feed every block once, in order; then `judge`."""
 
-    __slots__ = ("_cut", "_kept", "_must", "_sums", "_token", "_where", "stated")
+    __slots__ = (
+        "_cut",
+        "_kept",
+        "_must",
+        "_policy",
+        "_sizes",
+        "_sums",
+        "_token",
+        "_where",
+        "failed",
+        "stated",
+    )
 
     def __init__(
-        self, entry: Entry, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None = None
+        self,
+        entry: Entry,
+        claims: Sequence[Claim],
+        whole: Callable[[], Sequence[Claim]] | None = None,
+        *,
+        policy: str = "auto",
+        sizes: Sequence[int] = (),
     ) -> None:
-        """`whole` asks for the object's own claims when a part's answer carried none."""
+        """`whole` asks for the object's own claims when a part's answer carried none. `policy`: see
+        `admitted`. `sizes`: of the parts that the object was uploaded in, where they are known to be no
+        more alike than that."""
         self._where, self._token = entry.key, entry.token
+        self._policy, self._sizes = policy, sizes
+        self.failed: Claim | None = None
+        """The claim that `judge` found contradicted."""
+        claims = admitted(claims, entry.token, policy)
         self.stated: tuple[Claim, ...] = (*claims, *listed(entry))
         """All that is known to be stated of the object."""
         self._must: list[Claim] = []
@@ -185,16 +244,17 @@ class Sums:
             self._plan_part(entry, claims, whole)
         for claim in self._must:
             if claim not in self._sums:
-                self._sums[claim] = sum_of(claim)
+                self._sums[claim] = sum_of(claim, sizes)
 
     def _plan_whole(self, entry: Entry) -> None:
         cheapest = best(self.stated, "full")
         if cheapest:
             self._must = [cheapest, *(c for c in listed(entry) if c.kind == "full" and c != cheapest)]
             return
-        composite = best((c for c in self.stated if c.part_bytes), "composite")
+        known = len(self._sizes)
+        composite = best((c for c in self.stated if c.part_bytes or known == c.parts), "composite")
         if composite:
-            self._must = [composite]
+            self._must = [composite._replace(part_bytes=0) if known else composite]
 
     def _plan_part(
         self, entry: Entry, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None
@@ -204,7 +264,7 @@ class Sums:
             self._must = [exact]
         known = combinable(self.stated)
         if known is None and whole is not None:
-            self.stated += tuple(whole())
+            self.stated += admitted(whole(), entry.token, self._policy)
             known = combinable(self.stated)
         if known:
             self._kept = f"{known.algorithm}:part"
@@ -236,7 +296,9 @@ class Sums:
     def judge(self) -> tuple[str, str]:
         """(source grade, proof) of the row. Raises IntegrityError for a contradicted claim."""
         for claim in self._must:
-            contradicted(self._where, claim, self._sums[claim].hexdigest())
+            self.failed = claim
+            contradicted(self._where, claim, self._sums[claim].hexdigest(), self._token)
+        self.failed = None
         if self._kept:
             return "size", f"{self._kept}:{self._sums[self._kept].hexdigest()}{self._cut}"
         if self._must and self._must[0].kind != "part":
@@ -325,7 +387,9 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
     return Claim(first.algorithm, "composite", value, len(values), first.part_bytes)
 
 
-def judge_giant(where: str, found: Iterable[Claim], claims: Sequence[Claim]) -> tuple[str, str]:
+def judge_giant(
+    where: str, found: Iterable[Claim], claims: Sequence[Claim], token: str = ""
+) -> tuple[str, str]:
     """(source grade, proof) of a giant from what is known of all its bytes (`combine`, `compose`, its
     whole-file digests) and the object's own claims. Raises IntegrityError when they contradict."""
     for seen in found:
@@ -340,7 +404,7 @@ def judge_giant(where: str, found: Iterable[Claim], claims: Sequence[Claim]) -> 
                 raise IntegrityError(
                     f"the parts copied contradict the source's own {claim.algorithm}",
                     where=where,
-                    why=f"stated {claim.value}, the parts give {seen.value}",
+                    why=f"stated {claim.value}, the parts give {seen.value}{_doubt(claim, token)}",
                 )
             return grade_of(claim, ""), str(claim)
     return "size", ""

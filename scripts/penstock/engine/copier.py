@@ -16,9 +16,10 @@ from penstock.engine.checks import Sums, judge_at_once
 from penstock.engine.journal import link_line, row_line
 from penstock.engine.part import Part
 from penstock.engine.part_copier import PartCopier
+from penstock.engine.part_sizes import as_assumed, part_sizes
 from penstock.engine.pump import Pump, long, short
 from penstock.engine.stream import BLOCK, Stream
-from penstock.errors import UnprovenError
+from penstock.errors import IntegrityError, TransientError, UnprovenError
 from penstock.sources.port import AheadReader, Sparse, WholeReader
 
 if TYPE_CHECKING:
@@ -36,7 +37,8 @@ _hash = xxhash.xxh3_128_hexdigest
 class Copier(Stream):
     """Copies rows with its own readers and its own writer. `do` gives the row's journal line.
 
-    With `require` a row that nothing of its source proves is refused before a byte of it is written.
+    `policy` is `verify.source_checksum`: with `require` a row that nothing of its source proves is refused
+    before a byte of it is written; others leave claims out (`checks.admitted`).
     `later`: digests that verify makes of a giant's whole bytes.
     """
 
@@ -46,13 +48,15 @@ class Copier(Stream):
         sources: Sources,
         writer: Writer,
         base: Path | None,
-        require: bool = False,
+        policy: str = "auto",
         later: Sequence[str] = (),
         **common: Any,
     ) -> None:
         super().__init__(**common)
         self.sources, self.writer, self.base = sources, writer, base
-        self.require, self.later = require, later
+        self.policy, self.require, self.later = policy, policy == "require", later
+        self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
+        """Of the parts of objects that are read again, by source, key and token."""
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
         self.readers: dict[int, Reader] = {}
@@ -133,16 +137,48 @@ class Copier(Stream):
         return row_line(row, digest, grade, proof)
 
     def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
-        sums = Sums(entry, claims)
+        sums = Sums(entry, claims, policy=self.policy)
         if self.require:
             self.require_proof(entry, sums)
         if sums:
             sums.update(data)
+        try:
+            return sums.judge()
+        except IntegrityError as error:
+            sizes = self.uploaded(entry, sums.failed, error)
+        if not sizes:
+            return "size", ""
+        sums = Sums(entry, claims, policy=self.policy, sizes=sizes)
+        sums.update(data)
         return sums.judge()
+
+    def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
+        """The sizes of the object's parts, where a composite did not hold and was computed by others; ()
+        where they are not to be had, so that it says nothing. Raises `error` for any other claim, and where
+        the parts are as was assumed; UnprovenError for one that says nothing where a proof is required."""
+        if failed is None or failed.kind != "composite" or not failed.part_bytes:
+            raise error
+        sizes = part_sizes(self.sources.get(entry.source), entry, failed)
+        if as_assumed(sizes, failed):
+            raise error
+        if not sizes and self.require:
+            raise UnprovenError(
+                "no checksum of the source proves it, and verify.source_checksum requires one",
+                where=entry.key,
+                why=f"{failed.algorithm} (composite) cannot be checked: the sizes of its parts are not known",
+            )
+        return sizes
 
     def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
         writer = self.writer
-        sums = Sums(entry, body.claims, lambda: self.sources.claims(entry))
+        place = (entry.source, entry.key, entry.token)
+        sums = Sums(
+            entry,
+            body.claims,
+            lambda: self.sources.claims(entry),
+            policy=self.policy,
+            sizes=self._sizes.get(place, ()),
+        )
         if self.require:
             self.require_proof(entry, sums)
         if entry.part < 0:
@@ -152,10 +188,22 @@ class Copier(Stream):
         try:
             digest = self.pump.run(entry, body, pending, sums or None, length)
             body.close()
-            grade, proof = sums.judge()
+            try:
+                grade, proof = sums.judge()
+            except IntegrityError as error:
+                self._sizes.pop(place, None)
+                sizes = self.uploaded(entry, sums.failed, error)
+                if sizes:
+                    self._sizes[place] = sizes
+                    raise TransientError(
+                        "its checksum is computed anew, by the sizes of the parts it was uploaded in",
+                        where=entry.key,
+                    ) from None
+                grade, proof = "size", ""
         except BaseException:
             writer.discard(pending)
             raise
+        self._sizes.pop(place, None)
         if entry.part < 0:
             writer.finish(pending, entry.modified_ns)
         else:

@@ -213,7 +213,7 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
         "dataset": task.dataset,
         "credentials": credentials,
         "timeout": task.engine.timeout,
-        "require": task.verify.source_checksum == "require",
+        "policy": task.verify.source_checksum,
         "later": task.verify.digests if task.verify.whole_file_digest else (),
         "writer": {
             "file_mode": permissions.file_mode,

@@ -74,7 +74,7 @@ def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
             sources=sources,
             writer=writer,
             base=given["base"],
-            require=given["require"],
+            policy=given["policy"],
             later=given["later"],
             **common,
         )

@@ -14,6 +14,8 @@ from penstock.core.model import Claim
 from penstock.engine.checks import Sums, best, combine, compose, grade_of, judge_giant, listed, tree_digest
 from penstock.engine.journal import PART, line, row_line
 from penstock.engine.part import BEGIN, DROP, FETCH, IN_PARTS, TREE, PartLine
+from penstock.engine.part_sizes import as_assumed, part_sizes
+from penstock.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -46,7 +48,7 @@ class PartCopier:
         copier, writer = self._copier, self._copier.writer
         body = copier.reader(part.source).open(part, part.offset, part.length)
         try:
-            sums = Sums(part, body.claims, lambda: copier.sources.claims(part))
+            sums = Sums(part, body.claims, lambda: copier.sources.claims(part), policy=copier.policy)
             stated = _checkable(sums.stated)
             if copier.require and not stated:
                 copier.require_proof(part, sums)
@@ -70,22 +72,44 @@ class PartCopier:
     def _finish(self, row: int, part: Part) -> str:
         lines = [PartLine(*one) for one in part.lines]
         size = lines[0].part_bytes
-        grade, proof = judged(part, lines)
+        grade, proof = self._judged(part, lines)
         if not self._copier.writer.finish_shared(part.path, part.temporary, part.size, part.modified_ns):
             return ""
         tree = tree_digest(size, b"".join(bytes.fromhex(one.digest) for one in lines))
         return row_line(row, IN_PARTS + tree.removeprefix(TREE), grade, proof)
 
+    def _judged(self, part: Part, lines: Sequence[PartLine]) -> tuple[str, str]:
+        """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
+        where the object was uploaded in parts of the size that was assumed."""
+        copier = self._copier
+        composite = best(_stated(part, lines), "composite")
+        try:
+            grade, proof = judged(part, lines)
+            if composite is None or not proof.endswith(f" {composite}"):
+                return grade, proof
+            sizes = part_sizes(copier.sources.get(part.source), part, composite)
+            if as_assumed(sizes, composite):
+                return grade, proof
+        except IntegrityError as error:
+            sizes = copier.uploaded(part, composite, error)
+            if copier.require:
+                raise  # read in order, by one stream, it can be proven
+        return "size", ""
+
+
+def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[Claim]:
+    return [*map(Claim.parse, lines[0].stated.split()), *listed(entry)]
+
 
 def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
     """(source grade, proof) of a row by its parts; a proof that verify owes is `<grade that it will give>
     <claim>`. Raises IntegrityError when the parts contradict the source."""
-    claims = [*map(Claim.parse, lines[0].stated.split()), *listed(entry)]
+    claims = _stated(entry, lines)
     size = lines[0].part_bytes
     ends = [min(size, entry.size - number * size) for number in range(len(lines))]
     joined = combine((one.proof, length) for one, length in zip(lines, ends, strict=True))
     composed = compose((one.proof, one.number * size, n) for one, n in zip(lines, ends, strict=True))
-    grade, proof = judge_giant(entry.key, [one for one in (joined, composed) if one], claims)
+    grade, proof = judge_giant(entry.key, [one for one in (joined, composed) if one], claims, entry.token)
     if grade != "full":
         full = best(claims, "full")
         owed = full or (best(claims, "composite") if grade == "size" else None)

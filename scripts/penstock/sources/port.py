@@ -93,6 +93,15 @@ class Sharing(Protocol):
         `bytes` more. Empty when there are none."""
 
 
+@runtime_checkable
+class Parted(Protocol):
+    """A source whose objects may have been uploaded in parts."""
+
+    def part_sizes(self, entry: Entry, parts: int) -> Sequence[int]:
+        """Bytes of each part of the listed version, in order; () when the store does not tell. One request a
+        part: for when a composite checksum does not hold. Raises PenstockError."""
+
+
 class Source(Protocol):
     """One root or prefix of one store."""
 

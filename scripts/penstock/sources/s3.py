@@ -18,7 +18,7 @@ from penstock.sources.claims import s3_claims
 from penstock.sources.s3_client import AWS, Bucket, S3Client
 from penstock.sources.s3_credentials import S3Credentials, resolve
 from penstock.sources.s3_listing import Pages, first, listed
-from penstock.sources.s3_reader import S3Reader, part_bytes, quoted
+from penstock.sources.s3_reader import S3Reader, part_bytes, part_sizes, quoted
 from penstock.sources.sigv4 import quote_value
 
 if TYPE_CHECKING:
@@ -119,6 +119,14 @@ class S3Source:
 
     def reader(self) -> S3Reader:
         return S3Reader(self.bucket, self.credentials)
+
+    def part_sizes(self, entry: Entry, parts: int) -> Sequence[int]:
+        """See `port.Parted`."""
+        client = S3Client(self.bucket, self._credentials)
+        try:
+            return part_sizes(client, quoted(self.bucket.prefix) + quoted(entry.key), entry, parts)
+        finally:
+            client.close()
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
         """By HEAD; composites come with the size of their parts when it is known."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.claims import s3_claims
 from penstock.sources.http_body import HttpBody
+from penstock.sources.patience import retry_after
 from penstock.sources.s3_client import S3Client
 from penstock.sources.sigv4 import quote_path, quote_value
 
@@ -26,6 +27,8 @@ if TYPE_CHECKING:
 
 _Request = tuple[str, str, str]
 """Path, query, headers that need no signature."""
+MOST_PARTS = 10_000
+"""Parts that S3 lets an upload have."""
 _PLAIN = re.compile(r"[A-Za-z0-9/._~-]*")
 
 
@@ -210,7 +213,8 @@ def _other_object(headers: dict[bytes, bytes], token: str, where: str) -> Pensto
 def part_bytes(client: S3Client, path: str, entry: Entry, parts: int) -> int:
     """The size of a multipart object's parts, 0 when they are not all alike or not known.
 
-    The first and the last part are asked for: parts of mixed sizes are not taken for alike.
+    The first and the last part are asked for; those between them are only when a checksum that was computed
+    by this size does not hold (`part_sizes`).
     """
     size = _part_size(client, path, entry, 1)
     if not size or -(-entry.size // size) != parts:
@@ -220,12 +224,32 @@ def part_bytes(client: S3Client, path: str, entry: Entry, parts: int) -> int:
     return size
 
 
-def _part_size(client: S3Client, path: str, entry: Entry, number: int) -> int:
+def part_sizes(client: S3Client, path: str, entry: Entry, parts: int) -> list[int]:
+    """The size of each of so many parts; [] when they are not told, or do not add up to the object. Raises
+    PenstockError for what may pass."""
+    sizes: list[int] = []
+    for number in range(1, min(parts, MOST_PARTS) + 1):
+        sizes.append(_part_size(client, path, entry, number, patient=True))
+        if not sizes[-1]:
+            return []
+    return sizes if sum(sizes) == entry.size else []
+
+
+def _part_size(client: S3Client, path: str, entry: Entry, number: int, *, patient: bool = False) -> int:
+    """0 when it is not told. `patient`: raises PenstockError for an answer that may be another one later."""
     query = f"partNumber={number}"
     if entry.version:
         query += f"&versionId={quote_value(entry.version.encode())}"
     connection = client.request("HEAD", path, query, f'If-Match: "{entry.token}"\r\n')
     length, status, etag = connection.length, connection.status, connection.headers.get(b"etag", b"")
+    if patient and (status in (403, 408, 429) or status >= 500):
+        # An answer to HEAD does not say why: 403 may be keys that ran out.
+        raise TransientError(
+            "the sizes of its parts cannot be asked for",
+            where=client.bucket.url + entry.key,
+            why=f"status {status}",
+            after=retry_after(connection.headers),
+        )
     connection.finish()
     same = etag.strip(b'"') == entry.token.encode("latin-1", "replace")
     return length if status in (200, 206) and same and length > 0 else 0

@@ -6,6 +6,7 @@ compared column by column, since nearly all are as they should be; one by one on
 
 from __future__ import annotations
 
+from functools import partial
 from operator import lt
 from os import fsencode
 from typing import TYPE_CHECKING
@@ -32,6 +33,10 @@ if TYPE_CHECKING:
     """Files, and the shards that hold their rows."""
 
 
+def _taken_for_granted(_: Entry, __: Claim) -> bool:
+    return True
+
+
 def close(
     plan: PlanInfo,
     listing: Iterator[pa.RecordBatch],
@@ -39,15 +44,18 @@ def close(
     data: Path,
     ask: Callable[[Entry], Sequence[Claim]],
     deviations: Deviations,
+    as_assumed: Callable[[Entry, Claim], bool] = _taken_for_granted,
 ) -> Iterator[Joined]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError when the records are not those of the listing. What deviates on the target
-    is added to `deviations`; the records go on, and are good only if nothing was added.
+    is added to `deviations`; the records go on, and are good only if nothing was added. `ask` gives the
+    source's claims on a giant; `as_assumed` tells whether it was uploaded in parts of a composite's size,
+    and is asked only where such a claim does not hold.
     """
     planned, standing = _Listed(listing), Standing(data, deviations)
     before, files, size = "", 0, 0
-    for some, shards in _joined(plan, rows, planned, ask, deviations):
+    for some, shards in _joined(plan, rows, planned, partial(_judged, ask, as_assumed), deviations):
         before = _in_order(before, some["path"])
         files += len(some)
         size += sum(some["size"])
@@ -138,7 +146,7 @@ def _joined(
     plan: PlanInfo,
     rows: Iterator[tuple[int, Files | list[SeenRow]]],
     planned: _Listed,
-    ask: Callable[[Entry], Sequence[Claim]],
+    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
     deviations: Deviations,
 ) -> Iterator[Joined]:
     """Whole files as they come, and giants, each when all its parts came."""
@@ -158,7 +166,7 @@ def _joined(
             if row.offset + row.length == row.record.size:
                 entry = planned.entry([one.record for _, one in parts])
                 shards = tuple(sorted({shard for shard, _ in parts}))
-                yield Files.of([_giant(plan, entry, parts, ask, deviations, shards)]), shards
+                yield Files.of([_giant(plan, entry, parts, judge, deviations, shards)]), shards
                 parts = []
     _complete(parts)
 
@@ -172,7 +180,7 @@ def _giant(
     plan: PlanInfo,
     entry: Entry,
     parts: Sequence[tuple[int, SeenRow]],
-    ask: Callable[[Entry], Sequence[Claim]],
+    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
@@ -188,7 +196,7 @@ def _giant(
     known = _known(rows, whole)
     try:
         if known:
-            grade, proof = judge_giant(entry.key, known, (*ask(entry), *listed(entry)))
+            grade, proof = judge(entry, known)
     except IntegrityError as error:
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
@@ -209,6 +217,21 @@ def _giant(
         verified_host=" ".join(sorted({r.verified_host for r in records})),
         attempt=records[-1].attempt,
     )
+
+
+def _judged(
+    ask: Callable[[Entry], Sequence[Claim]],
+    as_assumed: Callable[[Entry, Claim], bool],
+    entry: Entry,
+    known: Sequence[Claim],
+) -> tuple[str, str]:
+    """(source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
+    try:
+        return judge_giant(entry.key, known, (*ask(entry), *listed(entry)), entry.token)
+    except IntegrityError:
+        if known[0].kind != "composite" or as_assumed(entry, known[0]):
+            raise
+    return "size", ""
 
 
 def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:

@@ -20,6 +20,7 @@ from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoS
 from penstock.formats.manifest import read_manifest
 from penstock.steps import auditbook, auditplan
 from penstock.steps.auditing import auditing, findings_of
+from penstock.steps.element import host_name
 from penstock.steps.fetching import Fetcher
 from penstock.steps.holding import holding
 from penstock.steps.refetching import is_right, refetch
@@ -222,7 +223,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: i
         "counts": {"repaired": len(repaired), "unrepairable": len(failed)},
         "fetched_bytes": fetched,
         "uid": os.geteuid(),
-        "host": os.uname().nodename,
+        "host": host_name(),
     }
     durable.append_line(layout.history, line)
 

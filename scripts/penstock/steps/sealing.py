@@ -11,13 +11,14 @@ import penstock
 from penstock.config.model import dataset_config, verify_config
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
-from penstock.errors import FailedError, ObjectError, SourceChangedError, TransientError
+from penstock.errors import FailedError
 from penstock.formats.listing import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
 from penstock.steps import receipts
 from penstock.steps.closing import close
 from penstock.steps.evidence import required
+from penstock.steps.giant_claims import GiantClaims
 from penstock.steps.standing import Deviations
 from penstock.storage import durable, target
 from penstock.storage.facts import facts
@@ -25,11 +26,10 @@ from penstock.storage.failures import storage_error
 from penstock.storage.permissions import group_id
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.core.model import Claim, Entry
     from penstock.core.runs import PlanInfo, RunInfo
     from penstock.formats.columns import Files
     from penstock.formats.records import SeenRow
@@ -40,7 +40,6 @@ class RecordsError(FailedError):
     """A shard's records are not those that verify wrote. Its receipt was taken back: verify it again."""
 
 
-TRIES = 5
 SHOWN_EVERY = 8192
 
 
@@ -75,8 +74,11 @@ def _seal(
             for name, algorithm in sums
         }
         rows = _rows(folder, plan)
-        ask = _asking(context, dataset)
-        for files, shards in close(plan, read_columns(folder.listing), rows, staging / DATA, ask, deviations):
+        ask = GiantClaims(context, dataset, info)
+        joined = close(
+            plan, read_columns(folder.listing), rows, staging / DATA, ask, deviations, ask.as_assumed
+        )
+        for files, shards in joined:
             context.stop.check()
             for path, why in evidence.add(files):
                 if path not in deviations.wrong:
@@ -176,30 +178,3 @@ def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list
             raise FailedError(
                 "a shard's records are not complete", where=str(path), why=f"{count} of {shard.rows} rows"
             )
-
-
-def _asking(context: Context, dataset: str) -> Callable[[Entry], Sequence[Claim]]:
-    """Asks the source for a giant's own checksums; the source is opened when the first one is. What it
-    does not tell any more (the object was replaced since it was copied) proves nothing, and harms nothing."""
-    sources: list[Any] = []
-
-    def ask(entry: Entry) -> Sequence[Claim]:
-        if not sources:
-            from penstock.steps.gathering import open_sources
-
-            sources.extend(open_sources(context.dataset(dataset), context.config.engine.timeout))
-        for attempt in range(TRIES):
-            try:
-                return tuple(sources[entry.source].checksum(entry))
-            except TransientError as error:
-                if attempt == TRIES - 1:
-                    text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
-                    context.emit("warning", dataset, "publish", text=text)
-                context.stop.wait(error.after or 0.2 * 2**attempt)
-            except (SourceChangedError, ObjectError) as error:
-                text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
-                context.emit("warning", dataset, "publish", text=text)
-                break
-        return ()
-
-    return ask

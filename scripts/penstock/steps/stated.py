@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Entry, Listed
 from penstock.errors import ObjectError, PreflightError, TransientError
 from penstock.formats.listing import ListingWriter, read_listing
+from penstock.sources.patience import pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +26,6 @@ if TYPE_CHECKING:
 
 LARGEST = 1 << 30
 """Bytes of one checksum file."""
-PAUSE = 1.0
-"""Seconds before a read that broke is tried again; doubled each time."""
 
 
 def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:
@@ -75,7 +74,7 @@ def _text(context: Context, source: Source, listed: Listed) -> str:
         except TransientError as error:
             if attempt == tries:
                 raise
-            context.stop.wait(error.after or PAUSE * 2 ** (attempt - 1))
+            context.stop.wait(pause_after(error, attempt))
     raise AssertionError("engine.attempts is at least 1")
 
 

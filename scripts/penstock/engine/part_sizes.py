@@ -1,0 +1,43 @@
+"""How an object was uploaded, asked of its store when a composite checksum does not hold.
+
+A composite (a multipart etag is one) is computed by the size of the parts, which two requests tell where
+all but the last are alike. That they are is a guess: parts of 8, 4, 12 and 8 MiB pass it. So a composite
+that does not hold contradicts the bytes only when every part was asked for and is as large as was assumed.
+
+| the sizes of all parts | a composite that does not hold |
+|---|---|
+| as assumed | contradicts the bytes |
+| others | is computed anew, by them |
+| not to be had | says nothing: the grade is `size` |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.sources.port import Parted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.model import Claim, Entry
+    from penstock.sources.port import Source
+
+
+def part_sizes(source: Source, entry: Entry, claim: Claim) -> Sequence[int]:
+    """The size of each part behind a composite claim, in order, one request a part; () when they are not to
+    be had. Where a source has no parts, or the claim says no size, nothing was assumed: as they are stated.
+    Raises PenstockError."""
+    if claim.kind != "composite" or not isinstance(source, Parted):
+        full, rest = divmod(entry.size, claim.part_bytes) if claim.part_bytes else (0, 0)
+        return (*[claim.part_bytes] * full, *([rest] if rest else []))
+    sizes = source.part_sizes(entry, claim.parts)
+    return sizes if len(sizes) == claim.parts and sum(sizes) == entry.size else ()
+
+
+def as_assumed(sizes: Sequence[int], claim: Claim) -> bool:
+    """Whether all parts but the last are as large as the claim says, and the last is no larger."""
+    if not sizes:
+        return False
+    *body, last = sizes
+    return all(size == claim.part_bytes for size in body) and last <= claim.part_bytes
