@@ -90,6 +90,15 @@ def test_ranges_that_are_not_aligned(stored: Path) -> None:
                 assert bytes(got) == content[offset : offset + length]
 
 
+@pytest.mark.parametrize("direct", [True, False])
+def test_one_part_alone_is_read_cold_wherever_it_begins(stored: Path, direct: bool) -> None:
+    """The kernel keeps what was written at once in large folios, and drops none of which the range covers
+    only a part: a part read before its neighbours passed for cached (D9)."""
+    with ColdReader(stored, dataclasses.replace(facts(stored), direct=direct)) as reader:
+        seen = reader.read("f", 100_000, 20_000, lambda _: None)
+    assert seen.method in ("direct", "dropped")
+
+
 def test_what_stands_in_a_files_place(folder: Path) -> None:
     os.mkfifo(folder / "pipe")
     (folder / "dir").mkdir()

@@ -27,7 +27,7 @@ from penstock.errors import IntegrityError
 from penstock.storage import libc
 from penstock.storage.beneath import Folders
 from penstock.storage.failures import printable, storage_error
-from penstock.storage.together import ALIGN, FLAGS, Together
+from penstock.storage.together import ALIGN, FLAGS, Together, drop
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -163,10 +163,7 @@ class ColdReader:
             return "cached"
         if length == 0:
             return "direct" if direct else "dropped"
-        # Pages that the range covers in part are dropped only when they are named whole.
-        first = offset - offset % ALIGN
-        whole = -(-(offset + length - first) // ALIGN) * ALIGN
-        os.posix_fadvise(fd, first, whole, os.POSIX_FADV_DONTNEED)
+        drop(fd, offset, length)
         if direct:
             try:
                 self._read(fd, path, offset, length, consume)
@@ -185,7 +182,7 @@ class ColdReader:
         self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
             # Do not push a training job's pages out for bytes that nobody reads soon.
-            os.posix_fadvise(fd, first, whole, os.POSIX_FADV_DONTNEED)
+            drop(fd, offset, length)
         return "dropped" if absent else "cached"
 
     def _read(

@@ -33,6 +33,8 @@ STREAMS = 128
 LARGE = 256 << 10
 """From here on a read is worth a call of its own."""
 ALIGN = 4096
+_FOLIO = mmap.PAGESIZE << 11
+"""The kernel's page cache keeps pages in folios of up to so many bytes."""
 _REFUSED = frozenset({-errno.EINVAL, -errno.ENOSYS, -errno.EOPNOTSUPP})
 FLAGS = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _DIRECT = FLAGS | os.O_DIRECT
@@ -41,6 +43,14 @@ _FORMAT = 0o170000
 
 _Opened = tuple[int, int, int, int, int, os.stat_result]
 """Number in the group, descriptor, place in the buffer, bytes, first byte, fstat."""
+
+
+def drop(fd: int, offset: int, length: int) -> None:
+    """Drop a range's pages from the page cache, as far as the kernel can. Those around it go too: a folio
+    that is named only in part is kept whole, on kernels that write a file in large ones."""
+    start = offset - offset % _FOLIO
+    end = -(-(offset + length) // _FOLIO) * _FOLIO
+    os.posix_fadvise(fd, start, end - start, os.POSIX_FADV_DONTNEED)
 
 
 class Fetched(NamedTuple):
@@ -136,7 +146,7 @@ class Together:
                 if known.st_mode & _FORMAT == stat.S_IFREG and known.st_size >= offset + length:
                     first, count = _blocks(offset, length)
                     if count:
-                        os.posix_fadvise(fd, first, count, os.POSIX_FADV_DONTNEED)
+                        drop(fd, offset, length)
                     opened.append((number, fd, upto, count, first, known))
                     upto, fd = upto + count, -1
             except OSError:
