@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import os
 import sys
 import time
 from pathlib import Path
 
-from tests.cluster.machine import Machine, missing
+from tests.cluster.machine import CHECKOUT, Machine, missing
 from tests.cluster.settings import Settings
 
-FOLDER = Path(f"/tmp/penstock-slurm-by-hand-{os.getuid()}")
+FOLDER = Path(f"/tmp/penstock-slurm-{os.getuid()}-{hashlib.sha256(bytes(CHECKOUT)).hexdigest()[:8]}")
+"""A cluster for each user and checkout: nobody's `down` ends another's."""
 
 
 def main() -> int:
@@ -46,15 +48,27 @@ def up(chosen: argparse.Namespace, *, running: bool) -> int:
     if problem := missing(accounting=chosen.accounting):
         print(f"cannot start a cluster: {problem}", file=sys.stderr)
         return 3
+    wanted = Settings(accounting=chosen.accounting, max_array=chosen.max_array)
     if running:
         machine = Machine.load(chosen.folder)
+        alive = any(daemon.alive for daemon in machine.daemons.values())
+        if alive and machine.settings != wanted:
+            print(
+                f"a test cluster with other options is up in {chosen.folder}: it has {machine.settings}\n"
+                "end it first: python -m tests.cluster down",
+                file=sys.stderr,
+            )
+            return 2
         if all(daemon.alive for daemon in machine.daemons.values()):
             print(f"the test cluster is up already\nexport SLURM_CONF={machine.conf}")
             return 0
         machine.down()
     chosen.folder.mkdir(mode=0o755, parents=True, exist_ok=True)
     began = time.monotonic()
-    machine = Machine(chosen.folder, Settings(accounting=chosen.accounting, max_array=chosen.max_array))
+    if chosen.folder.stat().st_uid != os.getuid():
+        print(f"{chosen.folder} is another user's", file=sys.stderr)
+        return 2
+    machine = Machine(chosen.folder, wanted)
     machine.up()
     print(f"four nodes are idle after {time.monotonic() - began:.1f} s; to use them:")
     print(f"export SLURM_CONF={machine.conf}")

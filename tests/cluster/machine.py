@@ -12,6 +12,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
@@ -19,20 +20,23 @@ from pathlib import Path
 from tests.cluster import database
 from tests.cluster.processes import (
     Daemon,
+    below,
+    born,
     free_ports,
-    holding,
     kill,
-    parent,
+    program,
     signal_to,
     start,
     stop,
     wait_for,
-    with_environment,
 )
 from tests.cluster.settings import NODES, ORDINARY, Settings, cgroup_conf, slurm_conf, slurmdbd_conf
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
+KEEPER = Path(__file__).with_name("keeper.py")
+SLURMS = ("slurmd", "slurmstepd")
+"""How the names of its programs begin: Debian adds `-wlm`."""
 PACKAGES = "munge slurmctld slurmd slurm-client"
 PACKAGES_ACCOUNTING = "slurmdbd mariadb-server"
 
@@ -65,6 +69,8 @@ class Machine:
     settings: Settings = field(default_factory=Settings)
     ports: dict[str, int] = field(default_factory=dict)
     daemons: dict[str, Daemon] = field(default_factory=dict)
+    keepers: dict[str, list[Daemon]] = field(default_factory=dict)
+    """The adoptive parents of all that each node started, one for each start of its slurmd."""
     _guard: subprocess.Popen[bytes] | None = None
 
     @classmethod
@@ -82,6 +88,7 @@ class Machine:
             Settings(**raw["settings"]),
             raw["ports"],
             {name: Daemon(**daemon) for name, daemon in raw["daemons"].items()},
+            {node: [Daemon(**keeper) for keeper in kept] for node, kept in raw["keepers"].items()},
         )
 
     @property
@@ -171,7 +178,20 @@ class Machine:
 
     def start_node(self, node: str) -> None:
         """slurmd of one node; `wait_idle` says when the controller has it."""
-        self._start(node, ["slurmd", "-D", "-N", node])
+        noted = self.folder / f"slurmd.{node}.started"
+        noted.unlink(missing_ok=True)
+        command = [sys.executable, str(KEEPER), str(noted), *self._program(["slurmd", "-D", "-N", node])]
+        keeper = start(f"keeper of {node}", command, self.folder / "logs" / f"{node}.out", self.env)
+        self.keepers.setdefault(node, []).append(keeper)
+
+        def begun() -> bool:
+            if not keeper.alive:
+                raise RuntimeError(f"slurmd of {node} ended: see {self.folder}/logs/{node}.out")
+            return noted.exists()
+
+        wait_for(begun, f"slurmd of {node}")
+        pid = int(noted.read_text())
+        self._keep(Daemon(node, pid, born(pid)))
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: slurmd, slurmstepd and payload of one node end at once."""
@@ -198,12 +218,16 @@ class Machine:
 
     def payload(self, node: str) -> list[int]:
         """The processes of jobs on a node, without slurmstepd."""
-        return with_environment(f"SLURMD_NODENAME={node}", f"SLURM_CONF={self.conf}")
+        return [pid for pid in self._started(node) if not program(pid).startswith(SLURMS)]
 
-    def steppers(self, *nodes: str) -> list[int]:
-        """slurmstepd of these nodes' jobs, and slurmd while it lives. Later releases overwrite their
-        environment; the log is theirs in all."""
-        return holding(*(self.folder / "logs" / f"slurmd.{node}.log" for node in nodes))
+    def steppers(self, node: str) -> list[int]:
+        """slurmstepd of this node's jobs, and slurmd while it lives."""
+        return [pid for pid in self._started(node) if program(pid).startswith(SLURMS)]
+
+    def _started(self, node: str) -> list[int]:
+        """All that descends from a node's slurmd, also what has outlived it."""
+        keepers = [keeper.pid for keeper in self.keepers.get(node, []) if keeper.alive]
+        return sorted(below(*keepers) - set(keepers))
 
     def kill_payload(self, node: str) -> None:
         for pid in self.payload(node):
@@ -261,22 +285,25 @@ class Machine:
             self._guard = None
 
     def _leftovers(self) -> None:
-        """slurmstepd and payloads outlive slurmd: whatever bears our slurm.conf in its environment
-        and is neither a daemon that is stopped tidily nor above this process."""
-        spared = {d.pid for d in self.daemons.values() if d.name in ("slurmdbd", "database", "munged")}
-        pid = os.getpid()
-        while pid > 1:
-            spared.add(pid)
-            pid = parent(pid)
-        for found in {*self.steppers(*NODES), *with_environment(f"SLURM_CONF={self.conf}")}:
-            if found not in spared:
-                signal_to(found, signal.SIGKILL)
+        """slurmstepd and payloads outlive slurmd: whatever is still below its keeper, which then ends too."""
+        for node, kept in self.keepers.items():
+            while left := self._started(node):
+                for pid in left:
+                    signal_to(pid, signal.SIGKILL)
+                time.sleep(0.02)
+            for keeper in kept:
+                kill(keeper)
+        self.keepers.clear()
 
     def _start(self, name: str, command: list[str]) -> None:
-        program = shutil.which(command[0], path=database.search_path())
-        assert program is not None
         log = self.folder / "logs" / f"{name}.out"
-        self._keep(start(name, [program, *command[1:]], log, self.env))
+        self._keep(start(name, self._program(command), log, self.env))
+
+    @staticmethod
+    def _program(command: list[str]) -> list[str]:
+        found = shutil.which(command[0], path=database.search_path())
+        assert found is not None
+        return [found, *command[1:]]
 
     def _keep(self, daemon: Daemon) -> None:
         self.daemons[daemon.name] = daemon
@@ -284,6 +311,7 @@ class Machine:
             "settings": asdict(self.settings),
             "ports": self.ports,
             "daemons": {name: asdict(d) for name, d in self.daemons.items()},
+            "keepers": {node: [asdict(one) for one in kept] for node, kept in self.keepers.items()},
         }
         new = self.folder / "cluster.json.new"
         new.write_text(json.dumps(state, indent=1))

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from tests.cluster.machine import CHECKOUT, remove
-from tests.cluster.processes import parent, pids, wait_for
+from tests.cluster.processes import below, wait_for
 from tests.cluster.settings import ORDINARY
 from tests.support.s3server import S3Server
 
@@ -104,10 +104,11 @@ class Place:
         *,
         cluster: Mapping[str, Any] | None = None,
         sources: Mapping[str, str] | None = None,
+        options: Mapping[str, Any] | None = None,
         **sections: Mapping[str, Any],
     ) -> None:
         """Write `my.yaml` for these datasets, of the S3 server where `sources` says nothing else."""
-        options = {"endpoint_url": self.server.endpoint, "anon": True, "region": "us-east-1"}
+        options = options or {"endpoint_url": self.server.endpoint, "anon": True, "region": "us-east-1"}
         given = {
             "target": {"root": str(self.target), "keep_free": "16MiB"},
             "datasets": {
@@ -182,10 +183,7 @@ class Place:
 
     def kill(self, process: subprocess.Popen[bytes]) -> None:
         """SIGKILL to it and to all below it at once, as a lost login node does."""
-        below = {process.pid} if process.poll() is None else set()
-        while more := {pid for pid in pids() if parent(pid) in below} - below:
-            below |= more
-        for pid in below:
+        for pid in below(process.pid) if process.poll() is None else ():
             with suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGKILL)
         process.wait(60)

@@ -84,37 +84,21 @@ def pids() -> list[int]:
     return [int(name) for name in os.listdir("/proc") if name.isdigit()]
 
 
-def with_environment(*marks: str) -> list[int]:
-    """The processes whose environment holds all these `NAME=value` strings, this one left out."""
-    found = []
-    wanted = [os.fsencode(mark) for mark in marks]
-    for pid in pids():
-        if pid == os.getpid():
-            continue
-        try:
-            environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
-        except OSError:
-            continue
-        if all(mark in environment for mark in wanted):
-            found.append(pid)
-    return found
+def below(*tops: int) -> set[int]:
+    """These processes and all that descends from them, as far as it lives."""
+    found = set(tops)
+    everyone = {pid: parent(pid) for pid in pids()}
+    while more := {pid for pid, above in everyone.items() if above in found} - found:
+        found |= more
+    return found & everyone.keys()
 
 
-def holding(*files: Path) -> list[int]:
-    """The processes that have any of these files open, also when it was removed since."""
-    wanted = {f"{file}{end}" for file in files for end in ("", " (deleted)")}
-    return [pid for pid in pids() if not wanted.isdisjoint(_open_files(pid))]
-
-
-def _open_files(pid: int) -> list[str]:
-    """None of a process that is gone."""
-    folder = f"/proc/{pid}/fd"
-    found = []
-    with contextlib.suppress(OSError):
-        for number in os.listdir(folder):
-            with contextlib.suppress(OSError):
-                found.append(os.readlink(f"{folder}/{number}"))
-    return found
+def program(pid: int) -> str:
+    """The name of the file that a process runs; "" of one that is gone or a zombie."""
+    try:
+        return Path(os.readlink(f"/proc/{pid}/exe")).name
+    except OSError:
+        return ""
 
 
 def parent(pid: int) -> int:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import sys
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.port import ArraySpec, State
@@ -139,6 +140,17 @@ class ClusterContract:
         assert cluster.states(array, [0])[0].state is State.RUNNING
         (shared / "go").touch()
         assert self.ended(cluster, array, [0])[0].state is State.DONE
+
+    def test_a_throttled_array_starts_no_more_than_that(self, cluster: Cluster, shared: Path) -> None:
+        indices = [0, 1, 2]
+        array = cluster.submit(replace(self.spec(shared, "wait", indices), at_once=1))
+        self.said(shared, "began", 0)
+        assert len(list(shared.glob("began-*"))) == 1
+        cluster.throttle(array, 2)
+        self.until(cluster, array, indices, lambda s: sum(x.state is State.RUNNING for x in s.values()) == 2)
+        (shared / "go").touch()
+        self.ended(cluster, array, indices)
+        cluster.throttle(array, 1)
 
     def test_an_unknown_array_is_lost(self, cluster: Cluster) -> None:
         statuses = cluster.states("1999999999", [0, 1])

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import ArraySpec, Visit
     from penstock.steps.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
@@ -61,7 +61,7 @@ class ScriptedCluster:
     def remembers(self) -> float:
         return self.forgets
 
-    def check(self, steps: Sequence[str]) -> Sequence[str]:
+    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         return ()
 
     def slots(self, step: str) -> int:

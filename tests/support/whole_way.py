@@ -21,7 +21,7 @@ from penstock.steps.element import run_element
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import ArraySpec, Visit
     from penstock.steps.context import Context
 
 STEPS = {
@@ -60,7 +60,7 @@ class InProcess:
     def remembers(self) -> float:
         return 0.0
 
-    def check(self, steps: Sequence[str]) -> Sequence[str]:
+    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         return ()
 
     def slots(self, step: str) -> int:

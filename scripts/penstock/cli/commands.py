@@ -52,6 +52,7 @@ COMMANDS = (
     Command("repair", "fetch anew what the last audit found damaged, and only that", "auditing:repair"),
     Command("list-group", "preflight and list (called by Snakemake)", "listings:group", "some", True),
     Command("list-failure", "end as a listing ended (called by Snakemake)", "listings:failed", "one", True),
+    Command("visit", "open a dataset's sources on a node (called by preflight)", "visit:run", "apart", True),
     Command("element", "the work of one array element (called by the cluster)", "element:run", "apart", True),
 )
 

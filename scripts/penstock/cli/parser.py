@@ -101,6 +101,8 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--group", type=Path, required=True, metavar="FILE", help="what `list-group` wrote"
         )
+    elif command.name == "visit":
+        parser.add_argument("--answer", type=Path, required=True, metavar="FILE", help="says what failed")
     elif command.name == "element":
         parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
         parser.add_argument("--step", choices=("copy", "verify", "audit"), required=True, help="what is done")

@@ -25,7 +25,7 @@ from penstock.errors import FailedError
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import ArraySpec, Visit
     from penstock.config.model import ClusterConfig
 
 GRACE = 20.0
@@ -79,9 +79,9 @@ class LocalCluster:
     def remembers(self) -> float:
         return 0.0
 
-    def check(self, steps: Sequence[str]) -> Sequence[str]:
+    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         """Nothing can be missing here: the interpreter that runs now runs the elements."""
-        del steps
+        del steps, visit, met
         return ()
 
     def slots(self, step: str) -> int:

@@ -77,6 +77,20 @@ class ArraySpec:
     """How many of its elements may run at once; 0: `slots(step)`."""
 
 
+@dataclass(frozen=True)
+class Visit:
+    """What preflight tries on a node, beside the interpreter and the target."""
+
+    words: Sequence[str]
+    """Of penstock's command line; `--answer FILE` is added, and ends 85 when FILE says what failed."""
+    given: str
+    """Its standard input: one line."""
+    answers: Path
+    """The folder for FILE, which both sides see; preflight removes it."""
+    hint: str = ""
+    """What to do about what failed."""
+
+
 class Cluster(Protocol):
     """Where elements run."""
 
@@ -91,9 +105,10 @@ class Cluster(Protocol):
         """Seconds after a submission in which an element that is LOST may yet be found: the cluster forgets
         none sooner. 0 where LOST is final."""
 
-    def check(self, steps: Sequence[str]) -> Sequence[str]:
+    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work,
-        quoting the cluster's own words; returns warnings."""
+        quoting the cluster's own words; returns warnings. `met`: elements live already and are met
+        again, so nothing is tried on a node, and what would be refused now is a warning."""
 
     def slots(self, step: str) -> int:
         """How many elements of this step may run at once (a node each on SLURM)."""

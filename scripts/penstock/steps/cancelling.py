@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 from typing import TYPE_CHECKING
 
-from penstock.cluster.opening import open_cluster
-from penstock.steps import cancel_mark, living
+from penstock.steps import cancel_mark
+from penstock.steps.live_arrays import live_arrays
 from penstock.steps.status import held_by
 
 if TYPE_CHECKING:
-    from penstock.cluster.port import Cluster
-    from penstock.steps.arraybook import Submission
     from penstock.steps.context import Context
 
 
@@ -23,34 +20,16 @@ def run(context: Context, dataset: str) -> list[str]:
     holder = held_by(layout)
     # Before the arrays: a controller that sees them end must not submit them again.
     cancel_mark.make(layout)
-    clusters = {context.cluster.kind: context.cluster}
     told = []
-    for submission in (one for book in living.books(layout) for one in book.open()):
-        if submission.kind == "local":
-            continue  # its elements end with their controller
-        if submission.kind not in clusters:
-            config = dataclasses.replace(context.config.cluster, backend=submission.kind)
-            clusters[submission.kind] = open_cluster(config)
-        here = clusters[submission.kind].name() if submission.cluster else ""
-        if submission.cluster != here:
+    for one in live_arrays(context, dataset):
+        if one.elsewhere:
             told.append(
-                f"NOT array {submission.array or submission.name} of {submission.step}: it is on cluster "
-                f"{submission.cluster}, and this is {here}; end it there"
+                f"NOT array {one.array} of {one.submission.step}: it is on cluster "
+                f"{one.submission.cluster}, and this is {one.elsewhere}; end it there"
             )
-            continue
-        array = _living(clusters[submission.kind], submission)
-        if array:
-            clusters[submission.kind].cancel(array)
-            told.append(f"array {array} of {submission.step}")
+        else:
+            one.cluster.cancel(one.array)
+            told.append(f"array {one.array} of {one.submission.step}")
     if holder:
         told.append(f"its controller, which stops as soon as it sees that ({holder})")
     return told
-
-
-def _living(cluster: Cluster, submission: Submission) -> str | None:
-    """The array's id, where it has elements that have not ended."""
-    array = submission.array or cluster.find(submission.name)
-    if not array:
-        return None
-    states = cluster.states(array, submission.indices).values()
-    return None if all(status.state.ended for status in states) else array

@@ -6,17 +6,22 @@ before anything is told, so that one run names all that is wrong.
 
 from __future__ import annotations
 
+import contextlib
 import grp
 import importlib.util
+import json
 import os
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import NoSpaceError, PenstockError, PreflightError
+from penstock.cluster.port import Visit
+from penstock.config.model import to_json
+from penstock.errors import NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.sources.opening import states_checksums
 from penstock.steps.evidence import beyond
 from penstock.steps.filtering import Filter
 from penstock.steps.gathering import apart, open_sources, ordered
+from penstock.steps.live_arrays import live_arrays
 from penstock.storage import permissions, target
 from penstock.storage.facts import facts
 from penstock.views import units
@@ -31,6 +36,18 @@ if TYPE_CHECKING:
 STEP = "preflight"
 ELEMENTS = ("copy", "verify")
 """The steps that always run as elements."""
+VISIT_TIMEOUT = 15.0
+"""Seconds without a byte for the probe, which has a minute."""
+OF_THE_SHELL = frozenset(
+    {
+        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
+        "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_APPLICATION_CREDENTIALS",
+        "KRB5CCNAME",
+    }
+)  # fmt: skip
+"""Variables by which a shell opens a source that a node then cannot open."""
 LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
@@ -49,7 +66,14 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     _evidence(context, config, layout)
     checked.extend(_sources(context, config, layout))
     steps = [*ELEMENTS, *context.config.cluster.on_nodes]
-    warnings.extend(context.cluster.check(steps))
+    met: list[str] = []
+    if context.cluster.kind != "local":
+        # A cluster that does not answer is told of by its own check, in the words of preflight.
+        with contextlib.suppress(TransientError):
+            met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
+    if met:
+        context.emit("note", dataset, STEP, text=f"array {', '.join(met)} lives: no probe is sent to a node")
+    warnings.extend(context.cluster.check(steps, _visit(context, config, layout), met=bool(met)))
     checked.append(
         f"cluster: {context.cluster.kind}, {units.counted(context.cluster.slots('copy'), 'element')} at once"
     )
@@ -87,6 +111,20 @@ def run_all(context: Context, datasets: Sequence[str] = ()) -> dict[str, Any]:
     if len(codes) == 1:
         told.exit_code = codes.pop()
     raise told
+
+
+def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
+    """Opening the dataset's sources on a node, whose profiles, routes and mounts are not this machine's."""
+    given = {"dataset": to_json(config), "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT)}
+    unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
+    hint = (
+        "profiles, credential files, mounts and routes must be on the nodes as here; "
+        "or name a partition whose nodes have them"
+    )
+    if unknown:
+        hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
+    folder = layout.root if layout.root.is_dir() else layout.root.parent
+    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint)
 
 
 def _interpreter() -> str:

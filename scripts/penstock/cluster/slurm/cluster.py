@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm import site
 from penstock.cluster.slurm.call import Answer, ask, call, problem, require
+from penstock.cluster.slurm.probing import Probe
 from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.states import (
     PASSING,
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import ArraySpec, Visit
     from penstock.config.model import ClusterConfig
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -63,10 +64,11 @@ class SlurmCluster:
     def remembers(self) -> float:
         return self._known().min_job_age
 
-    def check(self, steps: Sequence[str]) -> Sequence[str]:
+    def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
         self._facts = site.reachable()
-        return site.check(self._config, steps, self._facts, self._target, self.submit_probe)
+        probe = Probe(self._config, self._target, visit, self.submit_probe)
+        return site.check(self._config, steps, self._facts, probe, met=met)
 
     def slots(self, step: str) -> int:
         return self._config.of(step).max_elements

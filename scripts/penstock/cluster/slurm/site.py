@@ -10,17 +10,18 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cluster.slurm import probing
 from penstock.cluster.slurm.call import Answer, ask, call, problem
-from penstock.cluster.slurm.probing import probe
+from penstock.cluster.slurm.nodes import MIB, Node, fits, read_nodes
+from penstock.cluster.slurm.nodes import candidates as able
 from penstock.cluster.slurm.submission import job_arguments
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Sequence
 
+    from penstock.cluster.slurm.probing import Probe
     from penstock.config.model import ClusterConfig, JobOptions
-
-MIB = 1 << 20
 
 
 class Facts(NamedTuple):
@@ -37,18 +38,6 @@ class Facts(NamedTuple):
     """ClusterName: two clusters count their jobs alike."""
     min_job_age: float = 300.0
     """Seconds that the controller keeps a job after its end: before that it forgets none."""
-
-
-class Node(NamedTuple):
-    name: str
-    cpus: int
-    cores: int
-    reserved: int
-    """CoreSpecCount: cores that the site itself keeps (WEKA's client, say)."""
-    memory: int
-    """Bytes."""
-    partitions: frozenset[str]
-    features: frozenset[str]
 
 
 def facts() -> Facts:
@@ -90,29 +79,36 @@ def check(
     config: ClusterConfig,
     steps: Sequence[str],
     known: Facts,
-    target: Path | None,
-    submit: Callable[[Sequence[str], str], str],
+    probe: Probe,
+    *,
+    met: bool,
 ) -> list[str]:
-    """Everything that can be known before the arrays are submitted; returns warnings."""
+    """Everything that can be known before the arrays are submitted; returns warnings. `met`: nothing
+    stops, and no probe is submitted."""
     warnings: list[str] = []
     nodes = read_nodes(ask("scontrol", "show", "node", "--oneliner"))
     asked: dict[JobOptions, str] = {}
     for step in steps:
         asked.setdefault(config.of(step), step)
+    tried: dict[tuple[object, ...], JobOptions] = {}
     for options, step in asked.items():
-        warnings += _check_options(options, step, known, nodes)
-    if config.probe:
-        tried: dict[tuple[object, ...], JobOptions] = {}
-        for options in asked:
+        try:
+            warnings += _check_options(options, step, known, nodes)
+        except PreflightError as error:
+            if not met:
+                raise
+            warnings.append(f"for elements that are still to be submitted: {error}")
+        if not all(node.away for node in able(options, nodes)):
             tried.setdefault((options.partition, options.constraint, options.reservation), options)
-        warnings += probe(config, list(tried.values()), target, submit)
-    return warnings
+    if config.probe and tried and not met:
+        warnings += probing.run(probe, list(tried.values()))
+    return list(dict.fromkeys(warnings))
 
 
 def _check_options(options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]) -> list[str]:
     where = f"cluster, for the step {step}"
     warnings = []
-    candidates = _candidates(options, nodes)
+    candidates = able(options, nodes)
     if options.core_spec is not None:
         if not known.allows_core_spec:
             raise PreflightError(
@@ -136,7 +132,8 @@ def _check_options(options: JobOptions, step: str, known: Facts, nodes: Sequence
                 why=f"the largest, {largest.name}, has RealMemory={largest.memory // MIB}",
                 hint="set cluster.memory lower, or another cluster.partition",
             )
-    _check_by_sbatch(options, where)
+    warnings += _check_by_sbatch(options, where, candidates)
+    warnings += _gpus(options, candidates)
     if options.time is not None and options.partition is not None:
         warnings += _time_limit(options.time, options.partition)
     return warnings
@@ -162,8 +159,9 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
         )
 
 
-def _check_by_sbatch(options: JobOptions, where: str) -> None:
-    """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes."""
+def _check_by_sbatch(options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
+    """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. It also
+    refuses to judge a job whose nodes are all drained or down, which it would queue: a warning."""
     answer = call(
         "sbatch",
         "--test-only",
@@ -174,13 +172,37 @@ def _check_by_sbatch(options: JobOptions, where: str) -> None:
         stdin="#!/bin/sh\nexit 0\n",
     )
     if answer.code == 0:
-        return
+        return []
     error = problem("sbatch", answer)
     if isinstance(error, TransientError):
         raise error
+    large = [node for node in candidates if fits(options, node)]
+    if large and all(node.away for node in large) and AWAY_WORDS.search(answer.words):
+        shown = ", ".join(f"{node.name} {node.state}" for node in large[:8])
+        reasons = ", ".join(sorted({node.reason for node in large if node.reason}))
+        more = ", ..." if len(large) > 8 else ""
+        told = f"{shown}{more}: {reasons}" if reasons else f"{shown}{more}"
+        return [f"no node for such jobs is available now ({told}): elements wait in the queue until one is"]
     raise PreflightError(
         "SLURM refuses such a job", where=where, why=_first_reason(answer), hint=advice(answer.words)
     )
+
+
+AWAY_WORDS = re.compile(r"node configuration|nodes? .*(unavail|not avail|down|drain)", re.IGNORECASE)
+
+
+def _gpus(options: JobOptions, candidates: Sequence[Node]) -> list[str]:
+    """Whole nodes take their GPUs with them, which training jobs then wait for."""
+    found = [node for node in candidates if node.gpus]
+    if not found or not (options.whole_nodes or options.core_spec is not None):
+        return []
+    return [
+        f"elements take whole nodes, and {found[0].name} and {len(found) - 1} more have GPUs "
+        f"({found[0].gpus}): choose others by cluster.partition or cluster.constraint"
+        if len(found) > 1
+        else f"elements take whole nodes, and {found[0].name} has GPUs ({found[0].gpus}): "
+        "choose others by cluster.partition or cluster.constraint"
+    ]
 
 
 def _first_reason(answer: Answer) -> str:
@@ -235,37 +257,3 @@ def read_time(word: str) -> float:
         return float(int(days or 0) * 86400 + total)
     except ValueError:
         return 0.0
-
-
-def read_nodes(text: str) -> list[Node]:
-    """`scontrol show node --oneliner`."""
-    nodes = []
-    for line in text.splitlines():
-        words: Mapping[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
-        if "NodeName" not in words:
-            continue
-        cores = int(words.get("CoresPerSocket", "1")) * int(words.get("Sockets", "1"))
-        nodes.append(
-            Node(
-                name=words["NodeName"],
-                cpus=int(words.get("CPUTot", "0")),
-                cores=cores,
-                reserved=int(words.get("CoreSpecCount", "0")),
-                memory=int(words.get("RealMemory", "0")) * MIB,
-                partitions=frozenset(words.get("Partitions", "").split(",")),
-                features=frozenset(words.get("AvailableFeatures", "").split(",")),
-            )
-        )
-    return nodes
-
-
-def _candidates(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that such a job may run on, as far as partition and a plain constraint say."""
-    partition = options.partition
-    if partition is None:
-        line = ask("sinfo", "-h", "-o", "%P").split()
-        partition = next((word.rstrip("*") for word in line if word.endswith("*")), None)
-    chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
-    if options.constraint is not None and re.fullmatch(r"[\w.-]+", options.constraint):
-        chosen = [node for node in chosen if options.constraint in node.features]
-    return chosen

@@ -1,0 +1,86 @@
+"""The cluster's nodes, as `scontrol show node` describes them: which of them a job may run on."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.slurm.call import ask
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.config.model import JobOptions
+
+MIB = 1 << 20
+AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING", "UNKNOWN"})
+
+
+class Node(NamedTuple):
+    name: str
+    cpus: int
+    cores: int
+    reserved: int
+    """CoreSpecCount: cores that the site itself keeps (WEKA's client, say)."""
+    memory: int
+    """Bytes."""
+    partitions: frozenset[str]
+    features: frozenset[str]
+    state: str = ""
+    """SLURM's words, such as IDLE+DRAIN."""
+    reason: str = ""
+    """Why it is drained or down, as whoever did it said."""
+    gpus: str = ""
+    """Its GPUs, as Gres has them."""
+
+    @property
+    def away(self) -> bool:
+        """Nothing starts on it until somebody, or its own return, mends that."""
+        return not AWAY.isdisjoint(re.findall(r"[A-Z_]+", self.state)) or "*" in self.state
+
+
+def fits(options: JobOptions, node: Node) -> bool:
+    """Whether the node is as large as such a job wants it, whatever state it is in."""
+    cpus = node.cpus - (options.core_spec or 0) * (node.cpus // max(1, node.cores))
+    return (
+        (options.cpus or 1) <= cpus
+        and (options.memory or 0) <= node.memory
+        and (options.core_spec is None or node.cores > options.core_spec)
+    )
+
+
+def read_nodes(text: str) -> list[Node]:
+    """`scontrol show node --oneliner`."""
+    nodes = []
+    for line in text.splitlines():
+        words: Mapping[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
+        if "NodeName" not in words:
+            continue
+        cores = int(words.get("CoresPerSocket", "1")) * int(words.get("Sockets", "1"))
+        nodes.append(
+            Node(
+                name=words["NodeName"],
+                cpus=int(words.get("CPUTot", "0")),
+                cores=cores,
+                reserved=int(words.get("CoreSpecCount", "0")),
+                memory=int(words.get("RealMemory", "0")) * MIB,
+                partitions=frozenset(words.get("Partitions", "").split(",")),
+                features=frozenset(words.get("AvailableFeatures", "").split(",")),
+                state=words.get("State", ""),
+                reason=reason[1] if (reason := re.search(r" Reason=(.*?)(?: \[[^\]]*\])?\s*$", line)) else "",
+                gpus=words.get("Gres", "") if "gpu" in words.get("Gres", "") else "",
+            )
+        )
+    return nodes
+
+
+def candidates(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that such a job may run on, as far as partition and a plain constraint say."""
+    partition = options.partition
+    if partition is None:
+        line = ask("sinfo", "-h", "-o", "%P").split()
+        partition = next((word.rstrip("*") for word in line if word.endswith("*")), None)
+    chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
+    if options.constraint is not None and re.fullmatch(r"[\w.-]+", options.constraint):
+        chosen = [node for node in chosen if options.constraint in node.features]
+    return chosen

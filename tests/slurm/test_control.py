@@ -1,0 +1,141 @@
+"""What people and administrators do to a run: cancel, scancel, hold, drain; and what it then says."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster.machine import Machine
+from tests.cluster.processes import born, wait_for
+from tests.cluster.settings import NODES
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.cluster.place import Place
+
+pytestmark = pytest.mark.slurm
+
+SLOW = {"limit": "300KiB/s"}
+
+
+def test_cancel_and_scancel_stop_a_live_controller(place: Place) -> None:
+    place.fill("a", 120)
+    place.configure(["a"], plan={"shard_files": 60}, engine=SLOW)
+    run = place.penstock("run")
+    place.until(lambda: place.fetched("a"), "bytes on their way", run)
+    ((array, _),) = place.submissions("a", "copy")
+    # Without the backend: the array stands in the book.
+    cancelled = place.start(sys.executable, "-m", "penstock", "--config", "my.yaml", "cancel", "a")
+    assert f"array {array} of copy" in place.ends(cancelled)
+    said = place.ends(run, 1)
+    assert "copy was cancelled [a]: by " in said
+    assert "the same command goes on" in said
+    assert place.submissions("a", "copy") == [(array, [0, 1])], "nothing was submitted again"
+    assert not place.running()
+
+    again = place.penstock("run")
+    place.until(lambda: len(place.submissions("a", "copy")) == 2 and place.running(), "a second array", again)
+    (_, (second, _)) = place.submissions("a", "copy")
+    comment = place.machine.run("squeue", "-h", "-o", "%k", "-j", second).stdout
+    assert "dataset=a" in comment
+    assert "release=" in comment
+    place.machine.run("scancel", second)
+    said = place.ends(again, 1)
+    assert "2 elements were cancelled" in said
+    assert "scancel" in said
+    assert len(place.submissions("a", "copy")) == 2
+    place.configure(["a"], plan={"shard_files": 60})
+    place.ends(place.penstock("run"))
+    place.published("a")
+
+
+def test_what_somebody_holds_is_said_and_goes_on_when_it_is_released(place: Place) -> None:
+    place.fill("a", 60)
+    place.configure(
+        ["a"], cluster={"core_spec": "none", "memory": None}, plan={"shard_files": 30}, engine=SLOW
+    )
+    place.planned("a")
+    copying = place.penstock("copy", "a")
+    place.until(lambda: len(place.running()) == 2 and place.fetched("a"), "two running elements", copying)
+    ((array, _),) = place.submissions("a", "copy")
+    place.machine.run("scontrol", "requeuehold", f"{array}_0")
+    place.until(lambda: "held" in place.output(copying), "a word of it", copying, seconds=60)
+    assert f"`scontrol release {array}_0` lets it go on" in place.output(copying)
+    place.machine.run("scontrol", "release", f"{array}_0")
+    place.ends(copying)
+    assert place.submissions("a", "copy") == [(array, [0, 1])]
+    # Without core-spec an element has its node, not one CPU.
+    assert min(receipt["cpus"] for receipt in place.receipts("a", "copy")) >= 7
+
+
+@pytest.fixture
+def drained(place: Place) -> Iterator[None]:
+    for node in NODES:
+        place.machine.run("scontrol", "update", f"NodeName={node}", "State=DRAIN", "Reason=new disks")
+    yield
+    for node in NODES:
+        place.machine.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+
+
+def test_with_all_nodes_drained_it_waits_and_says_so(place: Place, drained: None) -> None:
+    place.fill("a", 30)
+    place.configure(["a"])
+    run = place.penstock("run")
+    waits = "in the queue: Nodes required for job are DOWN, DRAINED"
+    place.until(lambda: waits in place.output(run), "a word of what it waits for", run, seconds=60)
+    assert "no node for such jobs is available now" in place.output(run)
+    assert "new disks" in place.output(run)
+    for node in NODES:
+        place.machine.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
+    place.ends(run)
+    place.published("a")
+
+
+def test_a_profile_that_the_nodes_lack_is_found_by_preflight(place: Place) -> None:
+    place.fill("a", 3)
+    home = Path(place.env["HOME"]) / ".aws"
+    home.mkdir()
+    (home / "credentials").write_text("[staging]\naws_access_key_id = key\naws_secret_access_key = s3cret\n")
+    home.chmod(0o755)
+    (home / "credentials").chmod(0o644)
+    options = {"endpoint_url": place.server.endpoint, "profile": "staging", "region": "us-east-1"}
+    place.configure(["a"], options=options)
+    tried = place.start(
+        sys.executable, "-m", "penstock", "--config", "my.yaml", "--backend", "slurm", "preflight", "a",
+        env={"HTTPS_PROXY": "http://127.0.0.1:9"},
+    )  # fmt: skip
+    said = place.ends(tried, 3)
+    assert "on the node n" in said
+    assert "staging" in said
+    assert "HTTPS_PROXY" in said
+    assert "s3cret" not in said
+    assert not list(place.target.glob(".penstock-probe*"))
+
+
+def test_the_tests_cluster_ends_only_what_it_started() -> None:
+    machine = Machine.new()
+    machine.up()
+    bystanders: list[subprocess.Popen[bytes]] = []
+    try:
+        log = machine.folder / "logs" / "slurmd.n1.log"
+        bystanders += [
+            subprocess.Popen(command, env={**os.environ, **machine.env}, stdout=subprocess.DEVNULL)
+            for command in (["sleep", "600"], ["tail", "-f", str(log)])
+        ]
+        lasting = "(setsid sleep 601 &) ; sleep 602"
+        machine.run("sbatch", "--chdir=/", "--output=/dev/null", f"--wrap={lasting}")
+        wait_for(lambda: any(len(machine.payload(node)) >= 3 for node in NODES), "the job's processes")
+        payload = {pid: born(pid) for node in NODES for pid in machine.payload(node)}
+        machine.down()
+        assert all(one.poll() is None for one in bystanders)
+        assert not any(born(pid) == begun for pid, begun in payload.items())
+    finally:
+        for one in bystanders:
+            one.kill()
+            one.wait()
+        machine.down()
