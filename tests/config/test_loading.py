@@ -156,14 +156,16 @@ def test_several_sources(write: Any) -> None:
     dataset = {
         "sources": [
             {"url": "s3://b/x/", "into": "./a//b/"},
-            {"url": "rel/folder", "into": "c", "storage_options": {"profile": "own"}},
+            {"url": "rel/folder", "into": "c"},
+            {"url": "s3://c/", "into": "d", "storage_options": {"profile": "own"}},
         ],
         "storage_options": {"profile": "shared", "region": "r"},
     }
     sources = load(write(changed("datasets.d", dataset))).datasets["d"].sources
     assert sources[0] == model.SourceConfig("s3://b/x/", "a/b", {"profile": "shared", "region": "r"})
     assert sources[1].url == str(Path.cwd() / "rel/folder")
-    assert sources[1].storage_options == {"profile": "own", "region": "r"}
+    assert sources[1].storage_options == {}
+    assert sources[2].storage_options == {"profile": "own", "region": "r"}
 
 
 def test_relative_folders_are_relative_to_the_working_directory(
@@ -189,10 +191,10 @@ def test_relative_folders_are_relative_to_the_working_directory(
         ("target.keep_free", 12, "must be a size with its unit"),
         ("target", [], "is a list; give"),
         ("datasets", {}, "is empty"),
-        ("datasets", None, "is nothing; give"),
+        ("datasets", None, "has no value: give"),
         ("datasets.a b", {"source": "x"}, "1 to 64 letters"),
         ("datasets..hidden", None, ""),
-        ("datasets.d", None, "is nothing; give a mapping with `source:`"),
+        ("datasets.d", None, "has no value: give a mapping with `source:`"),
         ("datasets.d", {}, "is missing: give a URL"),
         ("datasets.d", {"source": "x", "sources": [{"url": "x"}]}, "not both"),
         ("datasets.d.source", None, "give a URL"),
@@ -359,13 +361,14 @@ def test_secrets_are_refused_and_never_shown(write: Any, value: dict[str, Any]) 
 def test_what_only_looks_like_a_secret(write: Any) -> None:
     options = {
         "token": "anon",
-        "anon": True,
-        "key_file": "/k",
         "credentials_file": "/c",
         "endpoint_url": "http://h:1",
     }
     config = changed("datasets", {"token": {"source": "gs://b/", "storage_options": options}})
     assert load(write(config)).datasets["token"].sources[0].storage_options == options
+    other = {"key_file": "/k", "anon": True}
+    config = changed("datasets", {"token": {"source": "other://b/", "storage_options": other}})
+    assert load(write(config)).datasets["token"].sources[0].storage_options == other
     url = "abfss://container@account.dfs.core.windows.net/x/"
     assert load(write(changed("datasets.d.source", url))).datasets["d"].sources[0].url == url
 

@@ -58,7 +58,7 @@ def test_what_two_readers_see_in_two_ways(value: str) -> None:
         ("a: 1\n2024: 1\n", 2, "in quotes"),
         ("a: [1\n", 2, "expected"),
         ("a: b: c\n", 1, "mapping values"),
-        ("a:\n\t- 1\n", 2, "cannot start any token"),
+        ("a:\n\t- 1\n", 2, "indented by a tab"),
         ("a: '\x00'\n", 1, "unacceptable character"),
     ],
 )

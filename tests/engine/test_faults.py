@@ -322,3 +322,14 @@ def test_ranges_and_drips_end_in_a_refusal_of_that_object(tmp_path: Path) -> Non
     assert all(asked[name] == parts[name] for name in ("ignored", "other", "fine"))
     here = read_tree(run.data)
     assert {name: here[name] for name in ("fine", "cut")} == {name: objects[name] for name in ("fine", "cut")}
+
+
+def test_an_answer_that_makes_no_sense_is_one_objects_trouble(bench: Bench, data: bytes) -> None:
+    """Whatever a reader trips over: it is read again, and then named."""
+    odd: Any = ValueError("invalid literal for int() with base 10: '²'")
+    bench.run(Script(data, fails_at=0, error=odd, times=1))
+    assert read_tree(bench.folder) == {"d/x": data}
+    with pytest.raises(TransientError, match="makes no sense") as caught:
+        bench.run(Script(data, fails_at=0, error=odd))
+    assert "x" in caught.value.where
+    assert "ValueError" in caught.value.why

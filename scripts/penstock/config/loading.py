@@ -12,7 +12,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import schema, secrets, units
+from penstock.config import schema, secrets, storage_options, units
 from penstock.config.model import (
     ClusterConfig,
     Config,
@@ -52,7 +52,8 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     """The configuration of this file. `backend_override` is the profile's or the command line's
     word on `cluster.backend`. Raises ConfigError."""
     file = Path(path)
-    document = _read(file)
+    unclear: dict[KeyPath, str] = {}
+    document = _read(file, unclear)
     raw = document.value
     if not isinstance(raw, dict):
         raise ConfigError(
@@ -64,9 +65,12 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     hidden = [Problem(where, why) for where, why in secrets.offenders(raw)]
     if hidden:
         raise _error(file, document, hidden, hint=secrets.HINT)
-    found = list(_control_characters(raw))
+    found = [Problem(where, why) for where, why in unclear.items()]
+    found += _control_characters(raw)
     if os.environ.get(FITS) != fits:
-        found += schema.problems(raw)
+        # What is read in different ways has been told; whether it would do as text does not matter.
+        found += [problem for problem in schema.problems(raw) if problem.path not in unclear]
+        found += storage_options.problems(raw)
     if not found:
         found = list(_meaning(raw))
     if found:
@@ -82,9 +86,9 @@ def _fingerprint(document: Document) -> str:
     return hashlib.sha256(schema.source() + b"\0" + document.content).hexdigest()
 
 
-def _read(file: Path) -> Document:
+def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
     try:
-        return read(file)
+        return read(file, unclear)
     except StrictYamlError as error:
         raise ConfigError(
             "the configuration cannot be read", where=f"{file}, line {error.line}", why=str(error)
@@ -226,7 +230,7 @@ def _into(text: str) -> str:
 
 # The typed form ----------------------------------------------------------------------------
 
-_FILE_OPTIONS = ("ca_bundle", "credentials_file")
+_FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
 _PLAN_SIZES = ("shard_bytes", "giant_bytes", "part_bytes")
 
 
@@ -257,15 +261,13 @@ def _folder(text: str) -> Path:
 
 
 def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
-    common = _files(raw.get("storage_options", {}))
+    options = (_files(each) for each in storage_options.merged(raw))
     if "source" in raw:
-        sources: tuple[SourceConfig, ...] = (SourceConfig(_url(raw["source"]), "", common),)
+        sources: tuple[SourceConfig, ...] = (SourceConfig(_url(raw["source"]), "", next(options)),)
     else:
         sources = tuple(
-            SourceConfig(
-                _url(s["url"]), _into(s.get("into", "")), {**common, **_files(s.get("storage_options", {}))}
-            )
-            for s in raw["sources"]
+            SourceConfig(_url(s["url"]), _into(s.get("into", "")), own)
+            for s, own in zip(raw["sources"], options, strict=True)
         )
     given = dict(raw.get("permissions", {}))
     for key in ("file_mode", "dir_mode"):

@@ -30,7 +30,7 @@ class Problem(NamedTuple):
 
 _TYPES = {
     dict: "a mapping", list: "a list", str: "text", bool: "true or false", int: "a number",
-    float: "a number", type(None): "nothing",
+    float: "a number",
 }  # fmt: skip
 
 
@@ -50,17 +50,18 @@ def schema() -> Mapping[str, Any]:
     return loaded
 
 
-def problems(value: Any) -> list[Problem]:
-    """Everything that the schema and the units refuse, by key path; [] when all is well."""
+def problems(value: Any, part: str = "") -> list[Problem]:
+    """Everything that the schema and the units refuse, by key path; [] when all is well. `part`: the name of
+    one of its `$defs` that the value is held against instead."""
     found: dict[tuple[KeyPath, str], Problem] = {}
-    for error in _validator().iter_errors(value):
+    for error in _validator(part).iter_errors(value):
         for problem in _told(error):
             found.setdefault((problem.path, problem.text), problem)
     return sorted(found.values(), key=lambda p: [str(part) for part in p.path])
 
 
 @cache
-def _validator() -> Validator:
+def _validator(part: str) -> Validator:
     from jsonschema import Draft202012Validator
     from jsonschema.exceptions import ValidationError
     from jsonschema.validators import extend
@@ -80,7 +81,8 @@ def _validator() -> Validator:
             yield ValidationError(str(error))
 
     grown: Any = extend(Draft202012Validator, {"unit": unit, "mode": mode})  # type: ignore[no-untyped-call]
-    made: Validator = grown(schema())
+    whole = {"$defs": schema()["$defs"], "$ref": f"#/$defs/{part}"} if part else schema()
+    made: Validator = grown(whole)
     return made
 
 
@@ -121,6 +123,8 @@ def _told(error: ValidationError) -> Iterator[Problem]:
             yield Problem(path, f"{shown(instance)} names something twice")
         case "minProperties":
             yield Problem(path, f"is empty: give {expect}")
+        case _ if instance is None:
+            yield Problem(path, f"has no value: give {expect}" if expect else "has no value")
         case _:
             found = f"is {_TYPES[type(instance)]}" if error.validator == "type" else "cannot be used"
             text = f"{shown(instance)} {found}"
@@ -135,9 +139,15 @@ def _wrong_type_is_told(part: Mapping[str, Any], instance: Any) -> bool:
     return bool(allowed) and names.get(type(instance)) not in allowed
 
 
+_ALIASES = {"endpoint": "endpoint_url", "anonymous": "anon", "region_name": "region", "verify": "ca_bundle"}
+"""Keys by other programs' names."""
+
+
 def _nearest(key: str, known: list[str]) -> str:
     import difflib
 
+    if _ALIASES.get(key) in known:
+        return f"; did you mean `{_ALIASES[key]}`?"
     close = difflib.get_close_matches(key, known, n=1)
     if close:
         return f"; did you mean `{close[0]}`?"
@@ -146,5 +156,5 @@ def _nearest(key: str, known: list[str]) -> str:
 
 def shown(value: Any) -> str:
     """A value in a message: short, on one line, printable."""
-    text = repr(value)
+    text = {True: "true", False: "false"}[value] if isinstance(value, bool) else repr(value)
     return text if len(text) <= 80 else f"{text[:77]}..."

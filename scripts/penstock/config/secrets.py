@@ -10,6 +10,8 @@ import re
 from typing import TYPE_CHECKING, Any
 from urllib.parse import parse_qsl, urlsplit
 
+from penstock.config.source_kinds import AZURE, NAMED_USERS
+
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
@@ -30,9 +32,12 @@ _SECRET_KEY = re.compile(
 _HARMLESS_VALUES = {"anon", "google_default", "cloud", "cache"}
 """What gcsfs takes as `token` that is no token."""
 _SECRET_QUERY = re.compile(
-    r"(?i)^(?:x-(?:amz|goog)-(?:signature|credential|security-token)|awsaccesskeyid|signature|sig|token"
-    r"|access_token|sas|password|secret|key|api[-_]?key|auth)$"
+    r"(?i)(?:^|_)(?:signature|sig|credential|token|jwt|auth|authkey|authorization|access|ticket|session"
+    r"|sessionid|session_id|hdn(?:ea|ts)|policy|pwd|pass|code|hmac|hash|nonce|otp|assertion)$"
+    r"|key_pair_id|^awsaccesskeyid$|google_?access_?id|accesssignature|access_signature"
 )
+"""Names in a query beside those that may be no key either: how CDNs and services hand out access."""
+_HUMP = re.compile(r"(?<=[a-z0-9])(?=[A-Z])")
 
 
 def offenders(value: Any, path: KeyPath = ()) -> Iterator[tuple[KeyPath, str]]:
@@ -60,6 +65,10 @@ def _is_secret_key(key: str, value: Any) -> bool:
     return bool(_SECRET_KEY.search(key.replace("-", "_")))
 
 
+def _shown(name: str) -> str:
+    return name if name.isascii() and name.isprintable() and len(name) <= 40 else "..."
+
+
 def in_url(text: str) -> str:
     """Why this text, taken as a URL, carries a secret; "" when it does not."""
     if "://" not in text:
@@ -70,9 +79,11 @@ def in_url(text: str) -> str:
         return ""
     user, found, _ = parts.netloc.rpartition("@")
     # abfs://container@account/ names the container before the @.
-    if found and (":" in user or parts.scheme not in ("abfs", "abfss")):
+    if found and (":" in user or parts.scheme not in (*AZURE, *NAMED_USERS)):
         return "has user info (`user:password@`) in its URL"
-    names = [name for name, _ in parse_qsl(parts.query, keep_blank_values=True)]
-    if any(_SECRET_QUERY.match(name) for name in names):
-        return "has a signature or token in its URL's query"
+    for name, _ in parse_qsl(parts.query, keep_blank_values=True):
+        # accessToken, X-Plex-Token and access_token are one name.
+        plain = _HUMP.sub("_", name.replace("-", "_").replace(".", "_"))
+        if _SECRET_KEY.search(plain) or _SECRET_KEY.search(name) or _SECRET_QUERY.search(plain):
+            return f"has what may be a token or a signature in its URL's query (`{_shown(name)}`)"
     return ""

@@ -33,6 +33,7 @@ _AMBIGUOUS = re.compile(
     r"|[0-9]{4}-[0-9]{1,2}-[0-9]{1,2}([Tt \t].*)?",
     re.ASCII,
 )
+_DIGITS = 30
 _HINT_ALIAS = 'a value that begins with * or & must be quoted, such as "*.jpg"'
 
 KeyPath = tuple[str | int, ...]
@@ -62,8 +63,12 @@ class Document:
         return self.lines.get(path, 1)
 
 
-def parse(text: str) -> Document:
-    """Parse one document. Raises StrictYamlError."""
+def parse(text: str, unclear: dict[KeyPath, str] | None = None) -> Document:
+    """Parse one document. Raises StrictYamlError.
+
+    With `unclear` a value that is read in different ways is no error: it is put there, by its key path,
+    with what is wrong with it, and stands as text in the document.
+    """
     lines: dict[KeyPath, int] = {}
     try:
         _scan(text)
@@ -73,20 +78,22 @@ def parse(text: str) -> Document:
         problem = error.problem or "cannot be read"
         if "alias" in (error.context or "") or "anchor" in (error.context or ""):
             problem = _HINT_ALIAS
+        if "'\\t'" in problem:
+            problem = "a line is indented by a tab: YAML wants blanks there"
         raise StrictYamlError(problem, mark.line + 1 if mark else 1) from error
     except yaml.YAMLError as error:
         raise StrictYamlError(str(error).splitlines()[0], 1) from error
-    return Document(None if root is None else _build(root, (), lines), lines)
+    return Document(None if root is None else _build(root, (), lines, unclear), lines)
 
 
-def read(path: Path) -> Document:
-    """Parse a file of at most 1 MiB of UTF-8. Raises OSError, StrictYamlError."""
+def read(path: Path, unclear: dict[KeyPath, str] | None = None) -> Document:
+    """Parse a file of at most 1 MiB of UTF-8. Raises OSError, StrictYamlError; `unclear` as in `parse`."""
     with path.open("rb") as file:
         content = file.read(MAX_BYTES + 1)
     if len(content) > MAX_BYTES:
         raise StrictYamlError("is larger than 1 MiB", 1)
     try:
-        document = parse(content.decode("utf-8"))
+        document = parse(content.decode("utf-8"), unclear)
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise StrictYamlError("is not UTF-8 text", line) from error
@@ -125,7 +132,9 @@ def _line(event: yaml.Event) -> int:
     return event.start_mark.line + 1 if event.start_mark else 1
 
 
-def _build(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
+def _build(
+    node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int], unclear: dict[KeyPath, str] | None
+) -> Any:
     lines.setdefault(path, node.start_mark.line + 1)
     if isinstance(node, yaml.MappingNode):
         found: dict[str, Any] = {}
@@ -145,13 +154,19 @@ def _build(node: yaml.Node, path: KeyPath, lines: dict[KeyPath, int]) -> Any:
                     f"key `{where}` is given twice, first in line {first}: delete one", line
                 )
             lines[(*path, key)] = line
-            found[key] = _build(value_node, (*path, key), lines)
+            found[key] = _build(value_node, (*path, key), lines, unclear)
         return found
     if isinstance(node, yaml.SequenceNode):
-        return [_build(child, (*path, i), lines) for i, child in enumerate(node.value)]
+        return [_build(child, (*path, i), lines, unclear) for i, child in enumerate(node.value)]
     if not isinstance(node, yaml.ScalarNode):
         raise StrictYamlError("cannot be read", node.start_mark.line + 1)
-    return _scalar(node)
+    try:
+        return _scalar(node)
+    except StrictYamlError as error:
+        if unclear is None:
+            raise
+        unclear[path] = str(error)
+        return node.value
 
 
 def _scalar(node: yaml.ScalarNode) -> Any:
@@ -162,6 +177,10 @@ def _scalar(node: yaml.ScalarNode) -> Any:
         return _TRUE_FALSE[text]
     if text in _NULLS:
         return None
+    if len(text) > _DIGITS and (_INTEGER.fullmatch(text) or _FLOAT.fullmatch(text)):
+        raise StrictYamlError(
+            f"a number of {len(text):,} digits is none that this file can mean", node.start_mark.line + 1
+        )
     if _INTEGER.fullmatch(text):
         return int(text)
     if _FLOAT.fullmatch(text):

@@ -230,8 +230,8 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     """Whether streams ask for small objects before their turn: of sources that can be asked so. Not under
     a limit, where bytes are granted one by one, nor where the number of streams is configured: then it is
     the number of requests too."""
+    from penstock.config.source_kinds import S3, scheme
     from penstock.engine.sizing import SMALL
-    from penstock.sources.opening import S3, scheme
 
     engine = task.engine
     if total > rows * SMALL or engine.limit is not None or engine.streams is not None:

@@ -92,20 +92,32 @@ class Stream:
             tried += 1
             try:
                 return self.do(row, entry)
-            except PenstockError as error:
+            except (PenstockError, ValueError) as raised:
+                error = raised if isinstance(raised, PenstockError) else _nonsense(entry, raised)
                 self.counters[self.slot] = before
                 if isinstance(error, ExpiredCredentialsError):
                     self.tell(EXPIRED)
                 elif isinstance(error, OverloadedError):
                     self.tell(PRESSURE)
                 if not may_retry(error, tried, self.attempts):
-                    raise
+                    if error is raised:
+                        raise
+                    raise error from raised
                 self.retries += 1
                 if self.stopping.wait(pause_after(error, tried)):
                     raise Stopped from None
 
     def close(self) -> None:
         """Descriptors and connections; the buffer goes with the last view of it."""
+
+
+def _nonsense(entry: Any, error: ValueError) -> TransientError:
+    """What an answer meant to nobody: one object's trouble, not the shard's."""
+    return TransientError(
+        "what the source answered makes no sense",
+        where=printable(str(entry.key)),
+        why=f"{type(error).__name__}: {printable(str(error))[:200]}",
+    )
 
 
 def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool]:

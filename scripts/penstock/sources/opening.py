@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.config import source_kinds
+from penstock.config.source_kinds import AZURE, FOLDER, NAMED_USERS, S3, WEB
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -13,26 +15,20 @@ if TYPE_CHECKING:
     from penstock.config.model import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
 
-S3 = ("s3", "s3a")
-WEB = ("http", "https")
-AZURE = ("az", "abfs", "abfss")
-FOLDER = ("", "file", "local")
-
-
 SILENT = (*FOLDER, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
 """Protocols that never state a checksum of an object."""
 
 
 def scheme(url: str) -> str:
-    """The part before `://`, in lower case; "" for a path. Raises ConfigError for user info."""
-    name, found, rest = url.partition("://")
-    if not found:
-        return ""
-    if "@" in rest.partition("/")[0] and name.lower() not in AZURE:
+    """The part before `://`, in lower case; "" for a path. Raises ConfigError for user info, but for a plain
+    name where the protocol knows one."""
+    name = source_kinds.scheme(url)
+    user, found, _ = url.partition("://")[2].partition("/")[0].rpartition("@") if name else ("", "", "")
+    if found and name not in AZURE and (":" in user or name not in NAMED_USERS):
         raise ConfigError(
             "user info in a source's URL", hint="name a profile or a credentials_file in storage_options"
         )
-    return name.lower()
+    return name
 
 
 def states_checksums(url: str) -> bool:
