@@ -1,12 +1,13 @@
-"""The power is cut at many moments of a run, on ext4 and XFS; what is found afterwards is judged by an oracle
-that uses nothing of penstock: nothing partial under `current`, the bytes of every journalled row, and what was
-said to be published is there. The same command then ends published.
+"""The power is cut at many moments of a run, on ext4 and XFS.
+
+What is found afterwards is judged by an oracle that uses nothing of penstock: nothing partial under
+`current`, the bytes of every journalled row, and what was said to be published is there. The same command
+then ends published.
 
 The controls are the same with an fsync, or a syncfs alone, that does nothing: the oracle must find it out."""
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
@@ -246,5 +247,5 @@ def test_the_oracle_sees_a_journal_that_lies(tmp_path: Path, kind: str) -> None:
         staging.change(0)
         assert not staging.run_until("permissions", 0, shim(tmp_path))
         disk.again()
-        with pytest.raises(AssertionError, match="is in a journal|not the journalled bytes"):
+        with pytest.raises(AssertionError, match=r"is in a journal|not the journalled bytes"):
             judge(staging, published=False)
