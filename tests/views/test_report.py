@@ -143,3 +143,17 @@ def test_overlapping_elements_of_a_node_get_lanes_of_their_own() -> None:
     drawing = plots.lanes(elements)
     assert drawing.count("<rect") == 4
     assert len(set(re.findall(r'<rect class="a" x="[^"]*" y="(\d+)"', drawing))) == 3
+
+
+def test_a_planted_link_is_replaced_not_followed(tmp_path: Path) -> None:
+    """In a folder that others may write in: neither the page's own name nor a temporary one is trusted."""
+    victim, page = tmp_path / "victim", tmp_path / "shared" / "r.html"
+    victim.write_text("precious")
+    page.parent.mkdir()
+    for name in ("r.html", ".r.html.new"):
+        (page.parent / name).symlink_to(victim)
+    report.write(page, result("x"))
+    assert victim.read_text() == "precious"
+    assert not page.is_symlink()
+    assert page.read_text().startswith("<!DOCTYPE html>")
+    assert page.stat().st_mode & 0o777 == 0o644

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
+from penstock.storage import durable
 from penstock.views import plots, summary, units
 from penstock.views.plots import escaped
 from penstock.views.stylesheet import CSS
@@ -41,14 +42,9 @@ MOVING = ("copy", "verify", "audit", "repair")
 
 
 def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Render `data` (views/keys.py) to `path`. Raises OSError; an older page stays then."""
-    temporary = path.with_name(f".{path.name}.new")
-    try:
-        temporary.write_text(render(data), encoding="utf-8")
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
+    """Render `data` (views/keys.py) to `path`, durably; a link that stands there is replaced, not followed.
+    Raises OSError; an older page stays then."""
+    durable.write_file(path, render(data).encode(), mode=0o644)
 
 
 def render(data: Mapping[str, Any]) -> str:
