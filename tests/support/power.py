@@ -15,6 +15,7 @@ import subprocess
 from typing import TYPE_CHECKING, Self
 
 import pytest
+from tests.support.commands import until
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -51,6 +52,12 @@ class Disk:
 
     def __exit__(self, *_: object) -> None:
         subprocess.run(["umount", self.point], check=True)
+        # A process with a mount namespace of its own, made meanwhile, may hold the file system a little
+        # longer: mounted again now it would still be the one that went down.
+        until(lambda: not self._attached(), "the loop device to be given back")
+
+    def _attached(self) -> bytes:
+        return subprocess.run(["losetup", "-j", self.image], check=True, capture_output=True).stdout
 
     def cut(self) -> None:
         """The power is gone, for whoever writes now."""
