@@ -67,7 +67,7 @@ def killed(context: Context, tmp_path: Path, moment: Callable[[Path], bool], lim
 
 
 def _folders(context: Context) -> list[Path]:
-    folder = auditbook.folder(context.layout("data"))
+    folder = context.layout("data").audits
     return list(folder.iterdir()) if folder.exists() else []
 
 

@@ -134,3 +134,14 @@ def test_a_bad_configuration(place: Place, command: str) -> None:
     assert "plan.shard_bytes" in done.stderr
     assert "Traceback" not in done.stderr
     assert not place.target.exists()
+
+
+def test_findings_of_an_audit_are_said_by_every_run(place: Place) -> None:
+    from tests.support.published import flip
+
+    assert place.penstock("run").returncode == 0
+    flip(place.published() / "a.txt")
+    assert place.penstock("audit").returncode == 4
+    done = place.penstock("run")
+    assert done.returncode == 4, done.stderr
+    assert "STATUS        FINDINGS (findings stand: 1 changed; `penstock repair d`" in done.stdout

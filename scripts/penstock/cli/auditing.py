@@ -22,6 +22,14 @@ def audit(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.steps import auditing
     from penstock.views import findings
 
+    if parsed.overrule:
+        return _each(
+            parsed,
+            session,
+            lambda context, name: auditing.overrule(context, name, parsed.overrule, parsed.release),
+            findings.overruled,
+            lambda _: None,
+        )
     request = auditing.Request(
         release=parsed.release,
         choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),

@@ -93,6 +93,11 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--dry-run", action="store_true", help="show what would run")
     elif command.name == "report":
         parser.add_argument("--html", type=Path, metavar="FILE", help="where the report goes")
+    elif command.name == "gate":
+        parser.add_argument(
+            "--audited-within", type=_duration, metavar="TIME",
+            help="and only when all of it was read back within this time, such as 30d",
+        )  # fmt: skip
     elif command.name in ("audit", "repair"):
         parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
         if command.name == "audit":
@@ -112,6 +117,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
 
 def _audit_arguments(parser: argparse.ArgumentParser) -> None:
     much = parser.add_mutually_exclusive_group()
+    much.add_argument(
+        "--overrule", type=_reason, metavar="REASON",
+        help="read nothing: the findings that stand need not keep jobs from the release",
+    )  # fmt: skip
     much.add_argument(
         "--sample", type=_checked("choosing", "parse_share", "a share such as 1%"), metavar="SHARE",
         help="read a random sample, such as 1%%",
@@ -135,10 +144,25 @@ def _checked(module: str, function: str, expected: str) -> Callable[[str], Any]:
     return check
 
 
+def _reason(text: str) -> str:
+    if not text.strip():
+        raise argparse.ArgumentTypeError("it takes a reason, for those who ask later")
+    return text
+
+
 def _run(text: str) -> str:
     if not re.fullmatch("[0-9a-f]{16}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a run: 16 hexadecimal digits")
     return text
+
+
+def _duration(text: str) -> float:
+    from penstock.config.units import duration
+
+    try:
+        return duration(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
 
 
 def _rate(text: str) -> int:

@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cli import above, exits, output, receipts
 from penstock.cli.session import ABOVE, PROGRESS
-from penstock.errors import ConfigError
+from penstock.core.layout import DatasetLayout
+from penstock.errors import ConfigError, FindingsError
 
 if TYPE_CHECKING:
     import argparse
     from collections.abc import Iterator, Mapping
 
     from penstock.cli.session import Session
+    from penstock.config.model import Config
 
 RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
@@ -30,7 +32,7 @@ STATE = RESULTS / ".workflow"
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Stage the datasets. Returns 0 when all are published; else the status of the first step
-    that failed, 130 or 143 after a signal."""
+    that failed, 130 or 143 after a signal, 4 where an audit's findings stand against what is published."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     invocation = f"{time.time_ns():020d}"
@@ -43,7 +45,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         shutil.rmtree(folder, ignore_errors=True)
     code = _exit_status(status, left, session)
     if not parsed.dry_run:
-        _summaries(names, invocation, left, session)
+        findings = _summaries(config, names, invocation, left, session)
+        code = code or (FindingsError.exit_code if findings else 0)
     return code
 
 
@@ -143,12 +146,24 @@ def _exit_status(status: int, left: list[exits.Left], session: Session) -> int:
     return left[0].exit if left else 1
 
 
-def _summaries(names: list[str], invocation: str, left: list[exits.Left], session: Session) -> None:
+def _summaries(
+    config: Config, names: list[str], invocation: str, left: list[exits.Left], session: Session
+) -> bool:
+    """Show them; tells whether findings stand against a release that was told of as published."""
+    from penstock.steps.reporting import verdict_of
     from penstock.views import summary
 
     found = receipts.listings(RESULTS, invocation)["listed"]
+    findings = False
     for name in names:
-        output.show(summary.render(_result(name, found.get(name), left, session)))
+        result = _result(name, found.get(name), left, session)
+        if result["status"] != "FAILED":
+            # Its report may be older than the last audit.
+            layout = DatasetLayout(config.target.root, name, config.target.state_root)
+            result |= verdict_of(layout, str(result["release"]))
+            findings = findings or result["status"] == "FINDINGS"
+        output.show(summary.render(result))
+    return findings
 
 
 def _result(

@@ -35,12 +35,17 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
 
 def render(found: list[dict[str, object]]) -> str:
     """Plain text, one block a dataset."""
+    from penstock.views import findings
+
     lines = []
     for one in found:
         lines.append(str(one.get("dataset", "")))
         for key, value in one.items():
             if key != "dataset" and value not in (None, "", [], {}):
-                text = value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)
+                if key == "last_audit" and isinstance(value, dict):
+                    text: object = findings.last(value)
+                else:
+                    text = value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)
                 lines.append(f"  {key.replace('_', ' '):<14}{text}")
     return "".join(f"{line}\n" for line in lines)
 
@@ -56,12 +61,12 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def gate(parsed: argparse.Namespace, session: Session) -> int:
-    """Exit 0 when a published, sealed release is there; FindingsError (4) when not."""
-    from penstock.steps.gate import published
+    """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
+    from penstock.steps.gate import passed
 
     config = session.config()
     name = session.only(config, parsed.dataset)
-    found = published(_layout(config, name))
+    found = passed(_layout(config, name), within=parsed.audited_within)
     output.show(f"{name}: {found.release} is published, in {found.data}")
     return 0
 

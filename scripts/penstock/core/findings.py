@@ -25,6 +25,8 @@ MARKS = {
     "manifest": "!",
 }
 REPAIRABLE = frozenset({"missing", "changed", "replaced", "unread"})
+OF_A_FILE = frozenset({"missing", "changed", "replaced"})
+"""Kinds whose path is a record's: a comparison of the tree finds them in the manifest's order."""
 
 
 class Finding(NamedTuple):

@@ -3,6 +3,7 @@
 <root>/<dataset>/current -> releases/<release>
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
+<root>/<dataset>/audits/<release>.json
 <root>/<dataset>/.penstock/{lock, claims/<number>.json, history.jsonl, runs/<run>/...}
 """
 
@@ -57,6 +58,21 @@ class DatasetLayout:
     @property
     def history(self) -> Path:
         return self.state / "history.jsonl"
+
+    @property
+    def audits(self) -> Path:
+        """What each audit saw and found: its owner's alone."""
+        return self.state / "audits"
+
+    @property
+    def audit_history(self) -> Path:
+        """A line for each audit, and each word that overruled one: apart from `history`, since audits do
+        not hold the dataset's lock."""
+        return self.state / "audits.jsonl"
+
+    def verdict(self, release: str) -> Path:
+        """What stands against a release, for everybody who reads it."""
+        return self.folder / "audits" / f"{release}.json"
 
     @property
     def runs(self) -> Path:

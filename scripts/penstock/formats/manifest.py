@@ -6,9 +6,7 @@ canonical order (bytes of the path).
 
 from __future__ import annotations
 
-import contextlib
 import os
-import secrets
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
@@ -97,7 +95,7 @@ class ChecksumFile:
     """
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:
-        self._file = _Growing(path, mode)
+        self._file = durable.Growing(path, mode=mode)
         self.algorithm = algorithm
         self._always = algorithm != "xxh3_128"
         self.lines = 0
@@ -135,31 +133,3 @@ class ChecksumFile:
 
     def __exit__(self, kind: object, error: object, trace: object) -> None:
         self._file.abandon()
-
-
-class _Growing:
-    """A file below a temporary name that appears under its own, whole and durable, on `close`."""
-
-    def __init__(self, path: Path, mode: int) -> None:
-        self._path = path
-        self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        fd = os.open(self._temporary, flags, 0o600)
-        os.fchmod(fd, mode)
-        self.stream = os.fdopen(fd, "wb", buffering=1 << 20)
-
-    def close(self) -> None:
-        try:
-            self.stream.flush()
-            os.fsync(self.stream.fileno())
-            self.stream.close()
-            durable.rename(self._temporary, self._path)
-        except BaseException:
-            self.abandon()
-            raise
-
-    def abandon(self) -> None:
-        with contextlib.suppress(OSError):
-            self.stream.close()
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self._temporary)

@@ -4,6 +4,7 @@ like any others.
     audit.json       what is read of which release, and why: written once
     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
     seen/NNNNN.json  what the elements saw so far, gone when it ended
+    shape.jsonl      what the tree's comparison found, gone when it ended
     findings.jsonl, result.json: at the end; an audit without result.json is open
 
 An open audit is met again by who asks the same; one that nobody worked on for a week is not: what
@@ -12,6 +13,7 @@ it read then says little of today. The newest KEPT audits stay.
 
 from __future__ import annotations
 
+import json
 import os
 import secrets
 import time
@@ -21,12 +23,13 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.choosing import Choice
 from penstock.core.documents import known
+from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
 from penstock.storage import clearing, durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -52,11 +55,7 @@ class Audit:
     limit: int | None = None
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
-        return RunLayout(folder(layout) / self.id)
-
-
-def folder(layout: DatasetLayout) -> Path:
-    return layout.state / "audits"
+        return RunLayout(layout.audits / self.id)
 
 
 def seen(run: RunLayout, index: int) -> Path:
@@ -69,6 +68,29 @@ def result(run: RunLayout) -> Path:
 
 def findings(run: RunLayout) -> Path:
     return run.folder / "findings.jsonl"
+
+
+def shape(run: RunLayout) -> Path:
+    """What the comparison of the tree found, until the findings are written."""
+    return run.folder / "shape.jsonl"
+
+
+def keep(path: Path, found: Iterable[Finding]) -> None:
+    """Write findings down as they come, durably: their number does not matter."""
+    with durable.Growing(path) as file:
+        for finding in found:
+            file.stream.write(json.dumps(to_json(finding), sort_keys=True).encode() + b"\n")
+        file.close()
+
+
+def kept(path: Path) -> Iterator[Finding]:
+    """What `keep` wrote. Raises FailedError when the file is missing or damaged."""
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                yield from_json(json.loads(line))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError("an audit's findings cannot be read", where=str(path), why=str(error)) from error
 
 
 def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit: int | None) -> Audit:
@@ -87,11 +109,11 @@ def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit:
 def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, dict[str, Any] | None]]:
     """All audits that are there, newest first, each with its result (None: it is open)."""
     try:
-        names = sorted((p.name for p in folder(layout).iterdir()), reverse=True)
+        names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
     except FileNotFoundError:
         return
     for name in names:
-        run = RunLayout(folder(layout) / name)
+        run = RunLayout(layout.audits / name)
         try:
             raw = durable.read_json(run.folder / "audit.json")
             audit = Audit(**{**known(Audit, raw), "choice": Choice(**known(Choice, raw["choice"]))})

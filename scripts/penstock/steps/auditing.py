@@ -7,7 +7,7 @@ giant. What it claims is what was read: the result says how much, and how the ca
 
 from __future__ import annotations
 
-import json
+import os
 import signal
 import stat
 import threading
@@ -19,15 +19,16 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any, Self
 
 from penstock.core.choosing import Choice
-from penstock.core.findings import Finding, from_json, to_json
+from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.layout import DATA, MANIFEST
 from penstock.engine.auditing import Seen
 from penstock.errors import FailedError, FindingsError, InterruptedRunError
 from penstock.formats.shards import read_shard
-from penstock.steps import auditbook, auditplan, receipts
+from penstock.steps import auditbook, auditplan, history, receipts, verdicts
 from penstock.steps.arrays import run_array
 from penstock.steps.audittree import look
 from penstock.steps.holding import lock_of
+from penstock.steps.publishing import user
 from penstock.storage import durable, target
 
 if TYPE_CHECKING:
@@ -70,13 +71,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
     request = request or Request()
     layout = context.layout(dataset)
     target.check_owner(layout)
-    release = request.release or target.current(layout)
-    if release is None or release not in target.releases(layout):
-        raise FailedError(
-            "there is no such release to audit" if release else "nothing is published yet",
-            where=f"{dataset}/{release}" if release else dataset,
-            hint=f"released are: {', '.join(target.releases(layout)) or 'none'}",
-        )
+    release = _released(layout, request.release)
     began = time.time()
     with auditing(context, layout, release, STEP):
         seal, digest = auditplan.read_seal(layout, release)
@@ -93,6 +88,18 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
         auditbook.tidy(layout)
     context.emit("end", dataset, STEP, **{k: v for k, v in result.items() if k != "findings"})
     return result
+
+
+def _released(layout: DatasetLayout, name: str | None) -> str:
+    """That release, or the current one. Raises FailedError when it is not there."""
+    release = name or target.current(layout)
+    if release is None or release not in target.releases(layout):
+        raise FailedError(
+            "there is no such release to audit" if release else "nothing is published yet",
+            where=f"{layout.dataset}/{release}" if release else layout.dataset,
+            hint=f"released are: {', '.join(target.releases(layout)) or 'none'}",
+        )
+    return release
 
 
 def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
@@ -131,20 +138,37 @@ def _audit(
         receipt = receipts.read(folder.receipt(STEP, index))
         return receipt is not None and receipt.get("shard") == shards[index].digest
 
-    with _Aside(lambda stop: list(look(layout, release, seal, stop)), context.stop.check) as shape:
+    shape = auditbook.shape(folder)
+
+    def compare(stop: Callable[[], None]) -> None:
+        auditbook.keep(shape, look(layout, release, seal, stop))
+
+    with _Aside(compare, context.stop.check) as aside:
         if indices:
             run_array(context, dataset, folder, STEP, indices, ok)
-        shaped = shape.result()
-    known = {finding.path for finding in shaped if finding.kind != "mode"}
-    # What is wrong with its shape cannot have the right bytes: it was told already.
-    read = (f for f in _read(folder, plan, methods) if f.path not in known)
-    return _close(layout, audit, seal, plan, chain(manifest, shaped, read), began, methods, resumed)
+        aside.wait()
+    read = _unsaid(_read(folder, plan, methods), auditbook.kept(shape))
+    found = chain(manifest, auditbook.kept(shape), read)
+    return _close(layout, audit, seal, plan, found, began, methods, resumed)
+
+
+def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
+    """What the elements found, but for what is wrong with its shape, too: that cannot have the right bytes
+    and was told already. Both come in the manifest's order, so neither needs to be kept in memory."""
+    files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
+    said = next(files, None)
+    for finding in read:
+        path = os.fsencode(finding.path)
+        while said is not None and said < path:
+            said = next(files, None)
+        if said != path:
+            yield finding
 
 
 class _Aside:
     """Work in a thread beside the elements; left early, it is told to stop and awaited."""
 
-    def __init__(self, work: Callable[[Callable[[], None]], list[Finding]], stop: Callable[[], None]) -> None:
+    def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
         self._left = threading.Event()
         self._stop = stop
         self._pool = ThreadPoolExecutor(1)
@@ -155,8 +179,8 @@ class _Aside:
         if self._left.is_set():
             raise InterruptedRunError(signal.SIGTERM)
 
-    def result(self) -> list[Finding]:
-        return self._future.result()
+    def wait(self) -> None:
+        self._future.result()
 
     def __enter__(self) -> Self:
         return self
@@ -239,15 +263,14 @@ def _close(
     counts: Counter[str] = Counter()
     shown: list[dict[str, Any]] = []
 
-    def lines() -> Iterator[bytes]:
+    def counted() -> Iterator[Finding]:
         for finding in found:
             counts[finding.kind] += 1
-            told = to_json(finding)
             if len(shown) < SHOWN:
-                shown.append(told)
-            yield json.dumps(told, sort_keys=True).encode() + b"\n"
+                shown.append(to_json(finding))
+            yield finding
 
-    durable.write_file(auditbook.findings(folder), b"".join(lines()))
+    auditbook.keep(auditbook.findings(folder), counted())
     result = {
         "dataset": layout.dataset,
         "release": audit.release,
@@ -268,27 +291,60 @@ def _close(
         "began": audit.created,
         "seconds": round(time.time() - began, 3),
     }
+    _tell(layout, audit, result, compared=plan is not None)
+    # Last: an audit with a result has ended, and what it said stands at the gate.
     durable.write_json(auditbook.result(folder), result)
     return result
 
 
-def findings_of(layout: DatasetLayout, audit: Audit) -> list[Finding]:
+def _tell(layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compared: bool) -> None:
+    """Note the result for the gate, and in the history of audits. Of an audit that was stopped in between
+    the line may stand twice."""
+    known = history.published_seal(layout, audit.release) or audit.seal
+    before = verdicts.read(layout, audit.release)
+    if before is None or before["seal"] != known:
+        before = verdicts.new(layout, audit.release, known)
+    verdicts.write(layout, verdicts.audited(before, result, audit.choice, compared=compared, by=user()))
+    kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
+    line = {key: result[key] for key in kept}
+    durable.append_line(layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **_who()})
+
+
+def _who() -> dict[str, Any]:
+    return {"by": user(), "uid": os.geteuid(), "host": os.uname().nodename}
+
+
+def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> dict[str, Any]:
+    """Let the findings that stand against a release stand no more, by its owner's word. Returns {dataset,
+    release, status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
+    layout = context.layout(dataset)
+    target.check_owner(layout)
+    release = _released(layout, release)
+    with auditing(context, layout, release, STEP):
+        before = verdicts.read(layout, release)
+        counts = verdicts.standing(before)
+        result = {
+            "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
+        }  # fmt: skip
+        if before is not None and counts:
+            verdicts.write(layout, verdicts.overruled(before, why, user()))
+            line = {"event": "overrule", "at": verdicts.now(), **result, **_who()}
+            durable.append_line(layout.audit_history, line)
+    return result
+
+
+def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
     """All findings of a finished audit. Raises FailedError when their file is damaged."""
-    path = auditbook.findings(audit.layout(layout))
-    try:
-        return [from_json(json.loads(line)) for line in path.read_text().splitlines()]
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FailedError("an audit's findings cannot be read", where=str(path), why=str(error)) from error
+    return auditbook.kept(auditbook.findings(audit.layout(layout)))
 
 
 def judge(result: dict[str, Any]) -> None:
     """Raises FindingsError (exit 4) when there are findings."""
     if result["status"] != "PASSED":
-        counts = ", ".join(f"{n} {kind}" for kind, n in sorted(result["counts"].items()))
         raise FindingsError(
             "the audit found deviations",
             where=f"{result['dataset']}/{result['release']}",
-            why=counts,
+            why=verdicts.told(result["counts"]),
             hint=f"they are listed in {result['all_findings']}; "
-            f"`penstock repair {result['dataset']}` fetches what is damaged anew",
+            f"{verdicts.advice(result['dataset'], result['counts'])}",
         )

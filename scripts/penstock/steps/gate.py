@@ -19,11 +19,12 @@ from __future__ import annotations
 import os
 import re
 import stat
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.steps import history, receipts
+from penstock.steps import history, receipts, verdicts
 from penstock.storage import target
 from penstock.storage.failures import printable
 
@@ -74,6 +75,39 @@ def published(layout: DatasetLayout) -> Published:
             hint="see whether the file system is mounted and answers",
         ) from None
     return Published(release, folder / DATA, seal, digest)
+
+
+def passed(layout: DatasetLayout, *, within: float | None = None) -> Published:
+    """The current release, when no findings stand against it and, with `within` (seconds), all of it was
+    read back since then (`verdicts.read_since`). Raises as `published`; FindingsError for these, too."""
+    found = published(layout)
+    verdict = verdicts.read(layout, found.release)
+    if verdict is not None and verdict["seal"] != found.digest:
+        raise _broken(found.data.parent, f"its seal ({SEAL}) is not the one of the last audit's release")
+    counts = verdicts.standing(verdict)
+    if counts:
+        raise FindingsError(
+            "findings stand against the current release",
+            where=str(found.data.parent),
+            why=verdicts.told(counts),
+            hint=f"{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
+            f"`penstock audit {layout.dataset} --overrule REASON`",
+        )
+    if within is not None:
+        _read_within(layout, found, verdicts.read_since(verdict, found.seal), within)
+    return found
+
+
+def _read_within(layout: DatasetLayout, found: Published, since: datetime | None, within: float) -> None:
+    if since is not None and (datetime.now(UTC) - since).total_seconds() <= within:
+        return
+    last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
+    raise FindingsError(
+        "the current release was not audited lately enough",
+        where=str(found.data.parent),
+        why=f"all of it was last read back {last}",
+        hint=f"run `penstock audit {layout.dataset}`",
+    )
 
 
 def _current(layout: DatasetLayout) -> str:

@@ -20,7 +20,7 @@ from penstock.core.layout import DATA, SEAL
 from penstock.engine import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
-from penstock.steps import claims, permissions, pointer, receipts, runbook
+from penstock.steps import claims, permissions, pointer, receipts, runbook, verdicts
 from penstock.steps.copying import head
 from penstock.steps.element import host_name
 from penstock.steps.holding import holding
@@ -66,6 +66,7 @@ def _publish(
     fresh = receipts.sealed(layout, info) is None
     if fresh:
         _seal(context, dataset, info, folder, runbook.read_plan(folder))
+        verdicts.forget(layout, info.release)
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     publishing.reveal(layout, info.release, context.assert_held)
     seal = receipts.sealed(layout, info)

@@ -18,7 +18,7 @@ from penstock.core.findings import REPAIRABLE, Finding
 from penstock.core.layout import DATA, MANIFEST
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
 from penstock.formats.manifest import read_manifest
-from penstock.steps import auditbook, auditplan
+from penstock.steps import auditbook, auditplan, verdicts
 from penstock.steps.auditing import auditing, findings_of
 from penstock.steps.element import host_name
 from penstock.steps.fetching import Fetcher
@@ -27,6 +27,7 @@ from penstock.steps.refetching import is_right, refetch
 from penstock.storage import durable, target
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.mending import Mender
+from penstock.views import units
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -40,6 +41,8 @@ if TYPE_CHECKING:
 STEP = "repair"
 STREAMS = 8
 SHOWN = 20
+NOTHING = "NOTHING"
+"""The status of a repair for which the audits left nothing to do."""
 ALREADY = "it was right already"
 NAMED = 1000
 """Paths that a line of the history names."""
@@ -55,8 +58,8 @@ class _Done:
 
 def run(context: Context, dataset: str, release: str | None = None) -> dict[str, Any]:
     """Repair a release by its audits, back to the last whole one. Returns {dataset, release, audit, status,
-    repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, or PARTLY when something
-    stays as it was (for `judge`).
+    repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
+    stays as it was (for `judge`), NOTHING when nothing was found.
 
     Raises FailedError when there is no audit to go by, FindingsError when the manifest itself is
     damaged, LockedError.
@@ -126,7 +129,8 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     finally:
         fetcher.close()
-    return _close(context, layout, audit, done, left, fetcher.fetched, began)
+    kinds = {path: finding.kind for path, finding in wanted.items()}
+    return _close(context, layout, audit, done, left, kinds, fetcher.fetched, began)
 
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
@@ -186,15 +190,17 @@ def _close(
     audit: Audit,
     done: list[_Done],
     left: list[str],
+    kinds: dict[str, str],
     fetched: int,
     began: float,
 ) -> dict[str, Any]:
+    """`kinds`: what was found of each path that was to be made anew; of others their mode was."""
     failed = [[d.path, d.why] for d in done if d.why]
     result = {
         "dataset": layout.dataset,
         "release": audit.release,
         "audit": audit.id,
-        "status": "PARTLY" if failed or left else "REPAIRED",
+        "status": "PARTLY" if failed or left else "REPAIRED" if done else NOTHING,
         "repaired": [[d.path, d.how] for d in done if not d.why],
         "unrepairable": failed,
         "left": left,
@@ -202,6 +208,9 @@ def _close(
         "seconds": round(time.time() - began, 3),
     }
     _note(layout, audit, done, fetched)
+    standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
+    before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
+    verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
     context.emit("end", layout.dataset, STEP, **result)
     return result
 
@@ -235,7 +244,7 @@ def judge(result: dict[str, Any]) -> None:
         lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         raise FindingsError(
-            f"{len(lines)} findings could not be repaired",
+            f"{units.counted(len(lines), 'finding')} could not be repaired",
             where=f"{result['dataset']}/{result['release']}",
             why="\n  ".join(["", *lines[:SHOWN], *more]),
             hint="they stay as they are; staging the dataset as a new release replaces them",

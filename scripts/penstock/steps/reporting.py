@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.core.layout import DATA
-from penstock.steps import receipts, runbook
+from penstock.steps import receipts, runbook, verdicts
 from penstock.storage import target
 from penstock.storage.facts import facts
 
@@ -86,6 +86,7 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
             "seal": seal["records"]["root"],
             "giants": seal["giants"],
         }
+        result |= verdict_of(layout, info.release)
     current = target.current(layout)
     result["current"] = str(layout.current) if current else ""
     result["current_release"] = current
@@ -97,6 +98,18 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
         # Of the steps, not of the days between a failure and the command that went on.
         result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
     return result
+
+
+def verdict_of(layout: DatasetLayout, release: str) -> dict[str, Any]:
+    """What the audits of a published release add to its result: {last_audit}, and where findings stand
+    {status: FINDINGS, why, findings}."""
+    verdict = verdicts.read(layout, release)
+    counts = verdicts.standing(verdict)
+    told: dict[str, Any] = {"last_audit": verdict["last"]} if verdict and verdict.get("last") else {}
+    if counts:
+        why = f"findings stand: {verdicts.told(counts)}; {verdicts.advice(layout.dataset, counts)}"
+        told |= {"status": "FINDINGS", "why": why, "findings": counts}
+    return told
 
 
 def _amounts(

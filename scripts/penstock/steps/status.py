@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PreflightError
-from penstock.steps import receipts, runbook
+from penstock.steps import receipts, runbook, verdicts
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
 from penstock.storage import holder, target
@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str) -> dict[str, Any]:
-    """{dataset, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned}:
-    what there is; keys without a value are left out."""
+    """{dataset, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned,
+    last_audit, findings}: what there is; keys without a value are left out."""
     layout = context.layout(dataset)
     answer: dict[str, Any] = {"dataset": dataset, "state": "nothing staged yet"}
     answer["current"] = target.current(layout)
@@ -29,6 +29,10 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         seal = receipts.seal(layout, answer["current"]) or {}
         answer["path"] = str(layout.release(answer["current"]) / "data")
         answer |= {key: seal[key] for key in ("files", "bytes", "sealed") if key in seal}
+        verdict = verdicts.read(layout, answer["current"]) or {}
+        answer |= {"last_audit": verdict.get("last"), "findings": verdicts.standing(verdict)}
+        if answer["findings"]:
+            answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
     try:
         info, folder = runbook.open_run(layout)
     except PreflightError:

@@ -12,7 +12,7 @@ import errno
 import json
 import os
 import secrets
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,24 +52,47 @@ def make_dirs(path: Path, mode: int = 0o700) -> None:
         fsync_dir(folder.parent)
 
 
+class Growing:
+    """A file below a temporary name that appears under its own, whole and durable, on `close`; left without
+    it, as a context, nothing of it stays and what stood there still does."""
+
+    def __init__(self, path: Path, *, mode: int = 0o600) -> None:
+        self._path = path
+        self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        fd = os.open(self._temporary, flags, 0o600)
+        os.fchmod(fd, mode)
+        self.stream = os.fdopen(fd, "wb", buffering=1 << 20)
+
+    def close(self) -> None:
+        try:
+            self.stream.flush()
+            os.fsync(self.stream.fileno())
+            self.stream.close()
+            rename(self._temporary, self._path)
+        except BaseException:
+            self.abandon()
+            raise
+
+    def abandon(self) -> None:
+        with contextlib.suppress(OSError):
+            self.stream.close()
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self._temporary)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        if not self.stream.closed:
+            self.abandon()
+
+
 def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
     """Replace a file whole: a reader sees the old content or the new."""
-    temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
-    fd = os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, mode)
-    try:
-        try:
-            os.fchmod(fd, mode)
-            view = memoryview(content)
-            while view:
-                view = view[os.write(fd, view) :]
-            os.fsync(fd)
-        finally:
-            os.close(fd)
-        rename(temporary, path)
-    except BaseException:
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(temporary)
-        raise
+    with Growing(path, mode=mode) as file:
+        file.stream.write(content)
+        file.close()
 
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:

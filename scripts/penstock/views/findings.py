@@ -53,8 +53,26 @@ def repair(result: Mapping[str, Any]) -> str:
     lines.append(_line("Fetched", fetched))
     left = len(result["unrepairable"]) + len(result["left"])
     told = f"{units.count(len(result['repaired']))} repaired, {units.count(left)} left"
+    if not rows:
+        told = "the audits found nothing to repair"
     lines.append(_line("STATUS", f"{result['status']} ({told})"))
     return "".join(f"{line}\n" for line in lines)
+
+
+def overruled(result: Mapping[str, Any]) -> str:
+    """What was overruled (`steps.auditing.overrule`); ends in a line feed."""
+    told = ", ".join(f"{units.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
+    lines = [units.printable(f"{result['dataset']}/{result['release']}"), _line("Reason", result["why"])]
+    lines.append(_line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))
+    return "".join(f"{line}\n" for line in lines)
+
+
+def last(audit: Mapping[str, Any]) -> str:
+    """The last audit of a release in one line: when, how much, and the result."""
+    counts = ", ".join(f"{units.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
+    much = f"{units.count(int(audit['files']))} of {units.counted(int(audit['of_files']), 'file')}"
+    much += f", {units.size(int(audit['bytes']))}"
+    return f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({counts})" * bool(counts))
 
 
 def _findings(result: Mapping[str, Any]) -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
-from penstock.views import units
+from penstock.views import findings, units
 
 WIDTH = 14
 SHOWN_FAILURES = 10
@@ -24,6 +24,8 @@ def render(result: Mapping[str, Any]) -> str:
     for title, key in (("Release", "release"), ("Path", "path"), ("Report", "report")):
         if result.get(key):
             lines.append((title, units.printable(str(result[key]))))
+    if result.get("last_audit"):
+        lines.append(("Last audit", findings.last(result["last_audit"])))
     lines += [("Warning", units.printable(str(text))) for text in result.get("warnings") or ()]
     lines += _failures(result)
     status = str(result.get("status") or "FAILED")

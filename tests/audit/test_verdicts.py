@@ -1,0 +1,188 @@
+"""Findings stand until they are repaired, overruled, or not found again where they were: at the gate, in
+status, in the report; and when everything was last read."""
+
+from __future__ import annotations
+
+import json
+import tracemalloc
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.audit.test_gate import configured, forged_seal
+from tests.support.published import data_of, flip, published, writable
+from tests.support.staging_runs import tree
+
+from penstock.config.model import VerifyConfig
+from penstock.core.choosing import Choice
+from penstock.core.findings import Finding
+from penstock.steps import auditbook, auditing, gate, history, reporting, runbook, verdicts
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+WHOLE, SAMPLE = Choice(), Choice("sample", 0.01, "s")
+
+
+def stood(**counts: int) -> list[dict[str, Any]]:
+    return [{"audit": "a1", "at": "t", "counts": counts}] if counts else []
+
+
+@pytest.mark.parametrize(
+    ("before", "choice", "compared", "found", "stands"),
+    [
+        ({}, WHOLE, True, {}, {}),
+        ({}, WHOLE, True, {"changed": 2}, {"changed": 2}),
+        ({"changed": 3, "mode": 1, "manifest": 1}, WHOLE, True, {}, {}),
+        ({"changed": 3, "mode": 1}, SAMPLE, True, {}, {"changed": 3}),
+        ({"changed": 3, "unread": 1}, SAMPLE, True, {"changed": 1}, {"changed": 4, "unread": 1}),
+        ({"missing": 3, "extra": 1}, SAMPLE, True, {"missing": 2}, {"missing": 2}),
+        ({"changed": 3, "mode": 1}, WHOLE, False, {"manifest": 1}, {"changed": 3, "mode": 1, "manifest": 1}),
+        ({"manifest": 2, "mode": 1}, WHOLE, False, {"manifest": 1}, {"mode": 1, "manifest": 1}),
+    ],
+)
+def test_what_stands_after_an_audit(
+    before: dict[str, int], choice: Choice, compared: bool, found: dict[str, int], stands: dict[str, int]
+) -> None:
+    verdict = {"stands": stood(**before), "read": {"whole": None, "slices": {}}}
+    result = dict.fromkeys(verdicts.LAST, "") | {"audit": "a2", "counts": found, "began": "t2"}
+    told = verdicts.audited(verdict, result, choice, compared=compared, by="me")
+    assert verdicts.standing(told) == stands
+    # Of an audit that was stopped before it could say that it had ended: the same again.
+    again = verdicts.audited(told, result, choice, compared=compared, by="me")
+    assert verdicts.standing(again) == stands
+
+
+def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.CaptureFixture[str]) -> None:
+    from penstock.cli.main import main
+
+    config = configured(staged, staged.config.target.root.parent)
+
+    def said(*words: str) -> tuple[int, str]:
+        code = main([*words, "--config", config, "--progress", "off"])
+        out = capsys.readouterr()
+        return code, out.out + out.err
+
+    assert said("gate") == (0, said("gate")[1])
+    flip(data_of(staged) / "d0/f00")
+    code, text = said("audit")
+    assert code == 4
+    assert "`penstock repair data` mends what is damaged" in text
+    for _ in range(2):
+        code, text = said("gate")
+        assert code == 4
+        assert "findings stand against the current release" in text
+        assert "1 changed" in text
+        # What a sample does not read stays as it was found.
+        assert said("audit", "--sample", "0.0001%")[0] == 0
+    code, text = said("status")
+    assert code == 0
+    assert "published, findings stand: 1 changed" in text
+    assert "sample" in text
+    info, folder = runbook.open_run(staged.layout("data"))
+    told = reporting.gather(staged.layout("data"), info, folder)
+    assert (told["status"], told["findings"]) == ("FINDINGS", {"changed": 1})
+    assert said("path")[0] == 0
+    assert said("repair")[0] == 0
+    assert said("gate")[0] == 0
+    code, text = said("repair")
+    assert (code, "STATUS      REPAIRED (1 repaired, 0 left)" in text) == (0, True)
+    assert said("audit")[0] == 0
+    code, text = said("repair")
+    assert (code, "NOTHING (the audits found nothing to repair)" in text) == (0, True)
+    lines = staged.layout("data").audit_history.read_text().splitlines()
+    assert [json.loads(line)["status"] for line in lines] == ["FINDINGS", "PASSED", "PASSED", "PASSED"]
+
+
+def test_what_is_extra_is_left_to_people_or_overruled(
+    staged: Context, capsys: pytest.CaptureFixture[str]
+) -> None:
+    from penstock.cli.main import main
+
+    config = configured(staged, staged.config.target.root.parent)
+    data = data_of(staged)
+    with writable(data):
+        (data / "notes.txt").write_text("mine")
+    assert main(["audit", "--config", config]) == 4
+    text = capsys.readouterr().err
+    assert "remove it by hand" in text
+    assert "penstock repair" not in text
+    assert main(["repair", "--config", config]) == 4
+    assert "1 finding could not be repaired" in capsys.readouterr().err
+    assert main(["gate", "--config", config]) == 4
+    assert main(["audit", "--config", config, "--overrule", "a note of ours"]) == 0
+    assert "OVERRULED (1 extra)" in capsys.readouterr().out
+    assert main(["gate", "--config", config]) == 0
+    verdict = verdicts.read(staged.layout("data"), data.parent.name)
+    assert verdict is not None
+    assert verdict["overruled"]["why"] == "a note of ours"
+    line = json.loads(staged.layout("data").audit_history.read_text().splitlines()[-1])
+    assert (line["event"], line["counts"], line["why"]) == ("overrule", {"extra": 1}, "a note of ours")
+
+
+def test_a_forged_seal_is_a_finding_that_the_gate_sees(staged: Context) -> None:
+    """Also a reader's, who sees neither history nor state: the audit's word lies where all may read it."""
+    layout, release = staged.layout("data"), data_of(staged).parent
+    auditing.run(staged, "data")
+    release.chmod(0o700)
+    forged_seal(release)
+    kept = layout.history.read_bytes()
+    layout.history.unlink()
+    with pytest.raises(gate.FindingsError, match="not whole"):
+        gate.passed(layout)
+    layout.history.write_bytes(kept)
+    result = auditing.run(staged, "data")
+    assert result["counts"] == {"manifest": 1}
+    verdict = verdicts.read(layout, release.name)
+    assert verdicts.standing(verdict) == {"manifest": 1}
+    assert verdict is not None
+    assert verdict["seal"] == history.published_seal(layout, release.name)
+
+
+def test_when_everything_was_last_read(tmp_path: Path) -> None:
+    """Publication counts where verify read everything; a sample does not; all slices of a rotation do."""
+    source = tree(tmp_path / "source", {f"f{i}": b"x" * i for i in range(8)})
+    verify = VerifyConfig(reread="sample", sample=0.1)
+    with published(tmp_path, source, verify=verify) as context:
+        layout = context.layout("data")
+        month = 30 * 86400.0
+        for request in (auditing.Request(choice=Choice("sample", 0.5)), auditing.Request(rotate=2)):
+            with pytest.raises(gate.FindingsError, match="not audited lately"):
+                gate.passed(layout, within=month)
+            auditing.run(context, "data", request)
+        with pytest.raises(gate.FindingsError, match="not audited lately"):
+            gate.passed(layout, within=month)
+        auditing.run(context, "data", auditing.Request(rotate=2))
+        release = gate.passed(layout, within=month).release
+        verdict = durable.read_json(layout.verdict(release))
+        verdict["read"]["slices"]["2"]["0"] = "2026-01-01T00:00:00Z"
+        durable.write_json(layout.verdict(release), verdict, mode=0o644)
+        with pytest.raises(gate.FindingsError, match="not audited lately"):
+            gate.passed(layout, within=month)
+        auditing.run(context, "data")
+        assert gate.passed(layout, within=month).release == release
+
+
+def test_a_release_that_was_read_back_when_it_was_published_counts_from_then(staged: Context) -> None:
+    assert gate.passed(staged.layout("data"), within=7 * 86400.0).release == data_of(staged).parent.name
+
+
+def test_memory_does_not_grow_with_the_findings(tmp_path: Path) -> None:
+    """A chmod -R of 10^7 files is as many findings: neither they nor their text are held."""
+    count = 40_000
+
+    def many(kind: str) -> Any:
+        return (Finding(kind, f"folder/file-{i:08d}", "a reason of some length" * 4) for i in range(count))
+
+    shape, end = tmp_path / "shape", tmp_path / "end"
+    auditbook.keep(shape, many("missing"))
+    tracemalloc.start()
+    said = auditing._unsaid(many("changed"), auditbook.kept(shape))
+    auditbook.keep(end, said)
+    auditbook.keep(end, auditing._unsaid(many("unread"), iter(())))
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert sum(1 for _ in auditbook.kept(end)) == count
+    assert peak < 4 << 20
