@@ -3,18 +3,17 @@ from __future__ import annotations
 import grp
 import os
 from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 
-from penstock.config.model import PermissionsConfig, SourceConfig
+from penstock.config.model import PermissionsConfig, SourceConfig, TargetConfig
 from penstock.errors import ConfigError, NoSpaceError, PreflightError
 from penstock.steps import preflight
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.steps.context import Context
 
 
@@ -76,25 +75,19 @@ def test_the_own_group_may_be_given(tmp_path: Path) -> None:
     assert f"group: {name} ({os.getegid()})" in receipt["checked"]
 
 
-def test_all_datasets_are_looked_at_before_anything_is_told(tmp_path: Path) -> None:
-    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
-    good = context.config.datasets["data"]
-    gone = [replace(good, name=n, sources=(SourceConfig(str(tmp_path / n)),)) for n in ("one", "two")]
-    context.config = replace(context.config, datasets={d.name: d for d in [good, *gone]})
-    with pytest.raises(PreflightError, match="2 things stop the run") as caught:
-        preflight.run_all(context)
+def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
+    sources = tuple(SourceConfig(str(tmp_path / name), name) for name in ("one", "two"))
+    context = context_for(tmp_path, "x", sources=sources, keep_free=1 << 62)
+    context = changed(context, permissions=PermissionsConfig(group="no-such-group"))
+    with pytest.raises(PreflightError, match="4 things stop the run") as caught:
+        preflight.run(context, "data")
+    for part in ("no room", "no-such-group", str(tmp_path / "one"), str(tmp_path / "two")):
+        assert part in str(caught.value)
     assert caught.value.exit_code == 3
-    for name in ("one", "two"):
-        assert str(tmp_path / name) in str(caught.value)
-    with pytest.raises(PreflightError, match="source folder cannot be read"):
-        preflight.run_all(context, ["data", "one"])
-    assert list(preflight.run_all(context, ["data"])["datasets"]) == ["data"]
 
 
-def test_one_cause_for_all_datasets_is_told_once(tmp_path: Path) -> None:
-    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}), keep_free=1 << 62)
-    good = context.config.datasets["data"]
-    context.config = replace(context.config, datasets={"one": good, "two": good})
-    with pytest.raises(NoSpaceError) as caught:
-        preflight.run_all(context)
-    assert caught.value.exit_code == 6
+def test_a_file_system_of_the_kernel_holds_no_files(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    context.config = replace(context.config, target=TargetConfig(Path("/proc/x")))
+    with pytest.raises(PreflightError, match="no file can be kept there"):
+        preflight.run(context, "data")

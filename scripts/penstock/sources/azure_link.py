@@ -20,6 +20,7 @@ from penstock.errors import (
 )
 from penstock.sources.azure_account import HINT, AzureCredentials
 from penstock.sources.http_endpoint import ca_bundle, split, tls_context
+from penstock.sources.library_logs import keep_off_the_terminal
 from penstock.sources.patience import asked_for, retry_after
 
 if TYPE_CHECKING:
@@ -53,6 +54,7 @@ class Link:
     ) -> None:
         from adlfs import AzureBlobFileSystem
 
+        keep_off_the_terminal("adlfs", "azure", "fsspec", "msal")
         # A connection string keeps adlfs from taking anything else from the environment.
         how: dict[str, Any] = {"connection_string": credentials.connection}
         if not credentials.connection:

@@ -11,10 +11,12 @@ import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.config import source_kinds
 from penstock.core.model import Listed
 from penstock.errors import ConfigError, ObjectError, PreflightError, SourceChangedError, TransientError
 from penstock.sources.claims import COMBINE
 from penstock.sources.fsspec_info import claims_of, failure, modified, protocol_errors, token_of
+from penstock.sources.library_logs import keep_off_the_terminal
 from penstock.sources.posix import Offenders
 
 if TYPE_CHECKING:
@@ -25,6 +27,23 @@ if TYPE_CHECKING:
 
     Names = list[tuple[bytes, str, Mapping[str, Any]]]
 
+PACKAGES = {
+    "gs": "gcsfs",
+    "gcs": "gcsfs",
+    "hf": "huggingface_hub",
+    "sftp": "paramiko",
+    "ssh": "paramiko",
+    "smb": "smbprotocol",
+    "hdfs": "pyarrow",
+    "oss": "ossfs",
+    "oci": "ocifs",
+    "webdav": "webdav4",
+    "dropbox": "dropboxdrivefs",
+    "box": "boxfs",
+    "gdrive": "gdrivefs",
+}
+"""What opens a protocol, where that is no part of penstock's own environment."""
+HINT = "check the address and the account: docs/sources.md has the options of each kind of source"
 BATCH = 2048
 BLOCK = 8 << 20
 OURS = frozenset({"ca_bundle", "proxy", "credentials_file", "instance_metadata", "profile"})
@@ -167,16 +186,20 @@ class FsspecSource:
         """A file system object of the protocol. Raises ConfigError, PreflightError."""
         import fsspec
 
+        keep_off_the_terminal("fsspec", "paramiko", "gcsfs", "smbprotocol", "huggingface_hub", "google")
         options = {k: v for k, v in self._config.storage_options.items() if k not in OURS}
         options |= dict(self.secrets.options) if self.secrets else {}
         try:
             fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
-        except (ValueError, TypeError, ImportError) as error:
+        except ImportError as error:
+            raise self._lacking(error) from None
+        except (ValueError, TypeError) as error:
+            known = "not known" not in str(error)
             raise ConfigError(
-                "fsspec cannot open the source",
+                "the source cannot be opened" if known else "there is no such protocol",
                 where=self.url,
-                why=str(error),
-                hint="check url and storage_options",
+                why=str(error)[:300],
+                hint=HINT if known else "write s3://, gs://, az://, https://, sftp://, or a folder's path",
             ) from None
         except protocol_errors() as error:
             raise self._unreachable(error) from None
@@ -184,7 +207,20 @@ class FsspecSource:
         return fs
 
     def _unreachable(self, error: BaseException) -> PreflightError:
-        return PreflightError("the source cannot be listed", where=self.url, why=str(error)[:300])
+        why = str(error)[:300] or type(error).__name__
+        return PreflightError("the source cannot be listed", where=self.url, why=why, hint=HINT)
+
+    def _lacking(self, error: ImportError) -> PreflightError:
+        protocol = source_kinds.scheme(self.url)
+        package = PACKAGES.get(protocol) or getattr(error.__cause__, "name", None) or error.name
+        return PreflightError(
+            f"{protocol}:// needs a package that is not installed",
+            where=self.url,
+            why=str(error)[:300],
+            hint=f"pip install {package}, in the environment that runs penstock, here and on the nodes"
+            if package
+            else "install it into the environment that runs penstock, here and on the nodes",
+        )
 
     def path(self, fs: Any, key: str) -> str:
         if self._single is None:

@@ -1,7 +1,7 @@
 """preflight: everything that can be known to stop a run before it begins. Changes nothing.
 
-Each look names the key or the URL it is about and says what to do. All datasets are looked at
-before anything is told, so that one run names all that is wrong.
+Each look names the key or the URL it is about and says what to do. All looks are taken before anything
+is told, so that one run names all that is wrong.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.port import Visit
 from penstock.config.model import to_json
-from penstock.errors import NoSpaceError, PenstockError, PreflightError, TransientError
+from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.sources.opening import states_checksums
 from penstock.steps.evidence import beyond
 from penstock.steps.filtering import Filter
@@ -27,8 +27,6 @@ from penstock.storage.facts import facts
 from penstock.views import units
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from penstock.config.model import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.steps.context import Context
@@ -54,17 +52,68 @@ LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 def run(context: Context, dataset: str) -> dict[str, Any]:
     """Look at one dataset and its surroundings. Returns the receipt {dataset, checked, warnings}.
 
-    Raises PreflightError, NoSpaceError or ConfigError for the first thing that cannot work.
+    Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
+    as one PreflightError that names them all, with the exit status of all where they agree.
     """
     context.emit("start", dataset, STEP)
     config, layout = context.dataset(dataset), context.layout(dataset)
     checked: list[str] = []
     warnings: list[str] = []
-    checked.append(_interpreter())
-    checked.append(_target(context, layout, warnings))
-    checked.append(_group(config))
-    _evidence(context, config, layout)
-    checked.extend(_sources(context, config, layout))
+    looks = _Looks(context)
+    with looks:
+        checked.append(_interpreter())
+    with looks:
+        checked.append(_target(context, layout, warnings))
+    with looks:
+        checked.append(_group(config))
+    with looks:
+        _evidence(context, config, layout)
+    with looks:
+        checked.extend(_sources(context, config, layout, looks))
+    with looks:
+        _cluster(context, dataset, checked, warnings)
+    looks.judge()
+    for text in warnings:
+        context.emit("warning", dataset, STEP, text=text)
+    receipt: dict[str, Any] = {"dataset": config.name, "checked": checked, "warnings": warnings}
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+class _Looks:
+    """Each look by itself (`with looks:`), so that one run names all that is wrong."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._errors: list[PenstockError] = []
+
+    def __enter__(self) -> None:
+        self._context.stop.check()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if not isinstance(error, PenstockError) or isinstance(error, InterruptedRunError):
+            return False
+        self._errors.append(error)
+        return True
+
+    def judge(self) -> None:
+        """Raises what was found."""
+        errors = list({str(error): error for error in self._errors}.values())
+        if not errors:
+            return
+        if len(errors) == 1:
+            raise errors[0]
+        told = PreflightError(
+            f"{len(errors)} things stop the run", why="\n" + "\n".join(f"- {error}" for error in errors)
+        )
+        codes = {error.exit_code for error in errors}
+        if len(codes) == 1:
+            told.exit_code = codes.pop()
+        raise told
+
+
+def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[str]) -> None:
+    config, layout = context.dataset(dataset), context.layout(dataset)
     steps = [*ELEMENTS, *context.config.cluster.on_nodes]
     met: list[str] = []
     if context.cluster.kind != "local":
@@ -77,40 +126,6 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     checked.append(
         f"cluster: {context.cluster.kind}, {units.counted(context.cluster.slots('copy'), 'element')} at once"
     )
-    for text in warnings:
-        context.emit("warning", dataset, STEP, text=text)
-    receipt: dict[str, Any] = {"dataset": config.name, "checked": checked, "warnings": warnings}
-    context.emit("end", dataset, STEP, **receipt)
-    return receipt
-
-
-def run_all(context: Context, datasets: Sequence[str] = ()) -> dict[str, Any]:
-    """`run` for these datasets, or for all. Returns {datasets: {name: receipt}}.
-
-    One error is raised as it is; several as one PreflightError that holds them all, with the
-    exit status of all where they agree.
-    """
-    receipts: dict[str, Any] = {}
-    errors: list[tuple[str, PenstockError]] = []
-    for name in datasets or list(context.config.datasets):
-        context.stop.check()
-        try:
-            receipts[name] = run(context, name)
-        except PenstockError as error:
-            errors.append((name, error))
-    if not errors:
-        return {"datasets": receipts}
-    messages = {str(error): error for _, error in errors}
-    if len(messages) == 1:
-        raise errors[0][1]
-    codes = {error.exit_code for error in messages.values()}
-    told = PreflightError(
-        f"{len(messages)} things stop the run",
-        why="\n" + "\n".join(f"- {name}: {error}" for name, error in errors),
-    )
-    if len(codes) == 1:
-        told.exit_code = codes.pop()
-    raise told
 
 
 def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
@@ -219,14 +234,14 @@ def _name(gid: int) -> str:
         return str(gid)
 
 
-def _sources(context: Context, config: DatasetConfig, layout: DatasetLayout) -> list[str]:
+def _sources(context: Context, config: DatasetConfig, layout: DatasetLayout, looks: _Looks) -> list[str]:
     Filter(config.include, config.exclude)
     sources = open_sources(config, context.config.engine.timeout)
     ordered(config, sources)
     apart(layout, sources)
     checked = []
     for source in sources:
-        context.stop.check()
-        source.check()
-        checked.append(f"source: {source.url}")
+        with looks:
+            source.check()
+            checked.append(f"source: {source.url}")
     return checked

@@ -17,6 +17,7 @@ from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
 from penstock.storage.beneath import FOLDER, set_owner_mode
 from penstock.storage.durable import fsync_dir
+from penstock.storage.facts import mount_of, mount_table
 from penstock.storage.failures import printable, storage_error
 
 if TYPE_CHECKING:
@@ -25,6 +26,24 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 _POINTER = re.compile(r"releases/([^/]+)")
+
+
+_NO_FILES = frozenset(
+    {
+        "proc",
+        "sysfs",
+        "cgroup",
+        "cgroup2",
+        "devpts",
+        "debugfs",
+        "tracefs",
+        "securityfs",
+        "mqueue",
+        "bpf",
+        "pstore",
+    }
+)
+"""File systems that show what the kernel has, and hold nothing."""
 
 
 def check_root(root: Path) -> None:
@@ -38,6 +57,14 @@ def check_root(root: Path) -> None:
             where=str(root),
             why=why,
             hint="create the folder, or correct `target.root`",
+        )
+    kind = mount_of(os.path.realpath(where), mount_table())[0]
+    if kind in _NO_FILES:
+        raise PreflightError(
+            "the target cannot be used",
+            where=str(root),
+            why=f"{where} is of the kernel ({kind}): no file can be kept there",
+            hint="name a folder on the parallel file system",
         )
     if not os.access(where, os.W_OK | os.X_OK, effective_ids=True):
         raise PreflightError(
