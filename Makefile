@@ -46,7 +46,9 @@ $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
 system:
 	@bash envs/system-packages.sh
 
-test: system venv-dev test-unit test-slurm
+# Both halves, also when the first one fails; the exit status is that of the first that failed.
+test: system venv-dev
+	@status=0; $(MAKE) test-unit || status=$$?; $(MAKE) test-slurm || { code=$$?; [ $$status -ne 0 ] || status=$$code; }; exit $$status
 
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev

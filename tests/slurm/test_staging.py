@@ -102,7 +102,7 @@ def test_a_lost_node_and_one_that_freezes(place: Place) -> None:
     stopped = place.machine.payload(frozen)
     place.machine.freeze(frozen)
     said = place.ends(process, seconds=280)
-    assert f"lost with its node {dead}" in said
+    assert f"lost with node {dead}" in said
     data = place.published("a")
     before = {path: path.stat().st_ctime_ns for path in _files(data)}
     place.machine.wake(stopped)
@@ -320,9 +320,15 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
             cluster={"account": "ml", "qos": "bulk", "on_nodes": ["list", "plan", "permissions", "publish"]},
             plan={"shard_files": 20},
         )
-        said = place.ends(place.penstock("submit"))
-        job = said.partition("job ")[2].split()[0]
-        assert "runs already" in place.ends(place.penstock("submit"))
+        job = place.ends(place.penstock("submit", "--parsable")).strip()
+        assert f"runs already: job {job}" in place.ends(place.penstock("submit"))
+        told_after = place.work / "after.txt"
+        place.ends(
+            place.start(
+                "sbatch", "--account=ml", f"--dependency=afterok:{job}", "--kill-on-invalid-dep=yes",
+                "--chdir=/", f"--output={told_after}", f"--wrap=readlink {place.target}/a/current",
+            )
+        )  # fmt: skip
 
         def ended() -> bool:
             return not slurm_accounting.run("squeue", "-h", "-j", job).stdout.strip()
@@ -330,7 +336,9 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
         wait_for(ended, "the controller's job", seconds=240, every=0.5)
         log = (place.work / "results" / "logs" / f"submit-{job}_0.log").read_text()
         assert not place.unpublished("a"), log
-        place.published("a")
+        release = place.published("a").parent.name
+        wait_for(lambda: told_after.exists() and told_after.read_text(), "the job after it", seconds=60)
+        assert told_after.read_text().strip() == f"releases/{release}"
         steps = ("list", "plan", "permissions", "publish", "copy", "verify")
 
         def told() -> dict[str, list[list[str]]]:

@@ -90,6 +90,28 @@ def test_a_stop_is_told_as_one_and_may_be_tried_again(context: Context) -> None:
     assert element(folder, "copy", 0) == 0
 
 
+@pytest.mark.parametrize("out_of_time", [True, False])
+def test_a_stop_says_whether_its_time_ended_and_whether_it_had_finished_anything(
+    context: Context, out_of_time: bool
+) -> None:
+    folder, stop = planned(context), Stop()
+    stop.set(15)
+    stop.out_of_time = out_of_time
+    assert element(folder, "copy", 0, stop) == 143
+    told = outcome(folder, "copy", 0)
+    assert told["stopped"] == ("time" if out_of_time else "signal")
+    assert told["progress"] is False, "a journal that was only begun is no progress"
+
+
+def test_what_a_journal_records_is_progress(context: Context) -> None:
+    folder = planned(context)
+    before = journal.names(folder.journals(0))
+    assert not journal.records_more(folder.journals(0), before)
+    assert element(folder, "copy", 0) == 0
+    assert journal.records_more(folder.journals(0), before)
+    assert not journal.records_more(folder.journals(0), journal.names(folder.journals(0)))
+
+
 def test_a_full_target_is_the_exit_status_also_without_room_for_an_outcome(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:

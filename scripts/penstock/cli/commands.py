@@ -39,7 +39,7 @@ COMMANDS = (
     Command("path", "print the folder that a training job reads", "state:path", "one"),
     Command("gate", "exit 0 when a published release is there, 4 when not", "state:gate", "one"),
     Command("submit", "run the controller itself as a small SLURM job", "submit:run"),
-    Command("cancel", "end the running elements of a dataset's arrays", "state:cancel"),
+    Command("cancel", "end a dataset's arrays; its controller stops too", "state:cancel"),
     Command("preflight", "try target, source and cluster; change nothing", _STEP),
     Command("list", "list the source and freeze what is to be staged", _STEP),
     Command("plan", "check names, compare with the current release, balance shards", _STEP),

@@ -91,6 +91,8 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
     if command.name == "run":
         parser.add_argument("--cores", type=int, metavar="N", help="steps at once (default: the profile's)")
         parser.add_argument("--dry-run", action="store_true", help="show what would run")
+    elif command.name == "submit":
+        parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
     elif command.name == "report":
         parser.add_argument("--html", type=Path, metavar="FILE", help="where the report goes")
     elif command.name == "gate":

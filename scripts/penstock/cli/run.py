@@ -178,10 +178,11 @@ def _result(
     if failed is not None:
         named = failed.why.startswith(f"{failed.command}: ")
         why = failed.why if named else f"{failed.command}: {failed.why}"
+    status = "FAILED"
     if session.stop.event.is_set():
-        why = "stopped; the same command goes on"
+        status, why = "STOPPED", "what was done is kept; the same command goes on"
     scanned = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
-    return {"dataset": name, "status": "FAILED", "why": why, **scanned}
+    return {"dataset": name, "status": status, "why": why, **scanned}
 
 
 def _unchanged(reported: Mapping[str, Any], listed: Mapping[str, Any]) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -42,12 +43,27 @@ def render(found: list[dict[str, object]]) -> str:
         lines.append(str(one.get("dataset", "")))
         for key, value in one.items():
             if key != "dataset" and value not in (None, "", [], {}):
-                if key == "last_audit" and isinstance(value, dict):
-                    text: object = findings.last(value)
+                if key == "last_audit" and isinstance(value, Mapping):
+                    text = findings.last(value)
                 else:
-                    text = value if isinstance(value, (str, int, float)) else json.dumps(value, default=str)
+                    text = _text(value)
                 lines.append(f"  {key.replace('_', ' '):<14}{text}")
     return "".join(f"{line}\n" for line in lines)
+
+
+def _text(value: object) -> str:
+    """One line: a step's elements in words, lists by commas, other mappings as JSON."""
+    from penstock.views import units
+
+    if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int)) for one in value):
+        return ", ".join(map(str, value))
+    if not isinstance(value, Mapping):
+        return value if isinstance(value, str) else str(value)
+    if value.keys() >= {"elements", "done", "files", "bytes"}:
+        parts = [f"{value['done']} of {units.counted(value['elements'], 'element')} done"]
+        parts += [units.counted(value["files"], "file"), units.size(value["bytes"])]
+        return ", ".join([*parts, f"{value['failed']} failed"] if value.get("failed") else parts)
+    return json.dumps(value, default=str)
 
 
 def path(parsed: argparse.Namespace, session: Session) -> int:

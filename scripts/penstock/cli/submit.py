@@ -11,7 +11,9 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Submit it, unless it is there already, and say how to follow and end it."""
+    """Submit it, unless it is there already, and say how to follow and end it. The result, {job, met,
+    log, datasets}, goes to --receipt; with `--progress json` it is what is shown, and with
+    --parsable the job's id alone."""
     from penstock.cli import output
     from penstock.cli.run import home
     from penstock.cluster.opening import open_cluster
@@ -21,7 +23,17 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = submitting.with_options(session.config())
     names = session.names(config, parsed.dataset) if parsed.dataset else []
     job, met = submitting.run(open_cluster(config.cluster), parsed.config, names, config.cluster.python)
-    output.show(f"the controller {'runs already' if met else 'is submitted'}: job {job}")
-    output.show(f"  its output:  results/logs/submit-{job}_0.log")
-    output.show(f"  to end it:   scancel {job}   (arrays run on; `penstock cancel` ends those)")
+    log = f"results/logs/submit-{job}_0.log"
+    result = {"job": job, "met": met, "log": log, "datasets": names or list(config.datasets)}
+    session.receipt(result)
+    if parsed.parsable:
+        output.show(job)
+    elif parsed.progress == "json":
+        output.show_json(result)
+    else:
+        output.show(f"the controller {'runs already' if met else 'is submitted'}: job {job}")
+        output.show(f"  its output:         {log}")
+        output.show(f"  a job after it:     sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ...")
+        output.show(f"  to end everything:  {' '.join([session.program, 'cancel', *names])}")
+        output.show(f"  to end it alone:    scancel {job}   (its arrays run on, and are met again)")
     return 0

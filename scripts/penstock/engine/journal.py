@@ -123,6 +123,26 @@ class Journal:
         os.close(self._fd)
 
 
+def names(folder: Path) -> set[str]:
+    """The journals that are there, for `records_more`."""
+    try:
+        return {name for name in os.listdir(folder) if name.endswith(SUFFIX)}
+    except FileNotFoundError:
+        return set()
+
+
+def records_more(folder: Path, before: set[str]) -> bool:
+    """Whether a journal that was not among `before` records a row or a part: work that the next attempt
+    need not do again."""
+    not_work = tuple(f'["{word}"'.encode() for word in (AMEND, WHOLE, VOID))
+    for name in names(folder) - before:
+        with (folder / name).open("rb") as stream:
+            stream.readline()
+            if any(text[9:10] == b"[" and not text[9:].startswith(not_work) for text in stream):
+                return True
+    return False
+
+
 @contextlib.contextmanager
 def _telling(what: str, path: Path) -> Iterator[None]:
     """An operating system's error as one for people: NoSpaceError, TransientError, FailedError."""

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.text import printable_lines
+from penstock.engine import journal
 from penstock.engine.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.steps import receipts, runbook
@@ -49,7 +50,7 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)
-    before = _journaled(run, step, index)
+    before = journal.names(run.journals(index))
     try:
         plan = runbook.read_plan(run)
         shard = _shard(run, plan, index)
@@ -57,7 +58,8 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
     except PenstockError as error:
         ended = {}
         if isinstance(error, InterruptedRunError):
-            progress = _journaled(run, step, index) > before
+            # The other steps begin a shard anew.
+            progress = step == "copy" and journal.records_more(run.journals(index), before)
             ended = {"stopped": "time" if stop.out_of_time else "signal", "progress": progress}
         _failed(run, step, index, attempt, error, ended)
         _say(str(error))
@@ -259,17 +261,6 @@ def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outco
             "split": outcome.split,
         },
     )
-
-
-def _journaled(run: RunLayout, step: str, index: int) -> int:
-    """Bytes of the shard's journals: they grow with every file or part that need not be copied again."""
-    if step != "copy":
-        return 0  # the others begin a shard anew
-    total = 0
-    with contextlib.suppress(FileNotFoundError), os.scandir(run.journals(index)) as entries:
-        for entry in entries:
-            total += entry.stat().st_size
-    return total
 
 
 def _failed(

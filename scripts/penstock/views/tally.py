@@ -20,7 +20,10 @@ MOVES_BYTES = frozenset({"copy", "verify", "audit", "repair"})
 """The steps whose bytes are moved or read: of the others a rate in bytes would mean nothing."""
 WINDOW_SECONDS = 30.0
 SAMPLES = 120
-STATES = ("running", "pending", "done", "failed", "cancelled", "lost")
+STATES = ("running", "pending", "held", "done", "stopped", "failed", "cancelled", "lost")
+STALE_SECONDS = 90.0
+"""Without anything new for so long nobody can say how long the rest takes. Above the longest pause
+between two looks at a cluster."""
 
 
 @dataclass
@@ -41,6 +44,8 @@ class Task:
     """Has begun, not only been spoken of in a note."""
     ended: float | None = None
     result: dict[str, Any] = field(default_factory=dict)
+    _moved: float = 0.0
+    """When files or bytes last grew."""
     _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
     def take(self, event: Event, now: float) -> None:
@@ -52,10 +57,13 @@ class Task:
             self.total_bytes = whole(data, "bytes")
             self.elements = whole(data, "elements")
         elif event.kind == "progress":
+            before = self.files, self.bytes
             files = whole(data, "files")
             # A giant's parts count one by one while they are under way.
             self.files = max(self.files, min(files, self.total_files) if self.total_files else files)
             self.bytes = max(self.bytes, whole(data, "bytes"))
+            if (self.files, self.bytes) != before or not self._moved:
+                self._moved = now
             self.failed = whole(data, "failed", self.failed)
             states = data.get("states")
             if isinstance(states, dict):
@@ -85,7 +93,10 @@ class Task:
         return by_bytes, (self.files - first_files) / seconds
 
     def seconds_left(self, now: float) -> float | None:
-        """The later of bytes and files at their present rates; None while nobody can say."""
+        """The later of bytes and files at their present rates; None while nobody can say: where no
+        element runs, or nothing has moved for STALE_SECONDS."""
+        if (self.states and "running" not in self.states) or now - self._moved > STALE_SECONDS:
+            return None
         by_bytes, by_files = self.rates(now)
         left = []
         if self.total_bytes > self.bytes and by_bytes > 0:

@@ -51,7 +51,7 @@ def _cause(old: _Last, down: Sequence[str]) -> str:
     if old.word == "PREEMPTED":
         return f"preempted on {old.node}"
     if old.node in down or old.word in ("NODE_FAIL", "BOOT_FAIL"):
-        return f"lost with its node {old.node}"
+        return f"lost with node {old.node}"
     return f"taken off {old.node or 'its node'} (preempted, or requeued by hand)"
 
 

@@ -1,0 +1,64 @@
+"""`penstock submit`: what it prints and leaves, with stand-ins for sbatch and squeue."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cli.main import main
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+SBATCH = """\
+#!/bin/sh
+case " $* " in
+*" --exclusive "*) echo "sbatch: error: a controller takes no whole node" >&2; exit 1 ;;
+*" --cpus-per-task=1 "*) cat > /dev/null; echo "77;penstock" ;;
+*) echo "sbatch: error: no CPUs" >&2; exit 1 ;;
+esac
+"""
+SCONTROL = """\
+#!/bin/sh
+printf 'ClusterName             = penstock\\nMaxArraySize            = 1001\\n'
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    (tmp_path / "my.yaml").write_text(
+        json.dumps({"target": {"root": "target"}, "datasets": {"d": {"source": "/source"}}})
+    )
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name, text in (("sbatch", SBATCH), ("squeue", "#!/bin/sh\n"), ("scontrol", SCONTROL)):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+WORDS = ("--config", "my.yaml", "--backend", "slurm", "submit", "d")
+
+
+def test_the_receipt_and_the_job_id_alone(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS, "--parsable", "--receipt", "receipt.json"]) == 0
+    assert capsys.readouterr().out == "77\n"
+    told = json.loads((place / "receipt.json").read_text())
+    log = "results/logs/submit-77_0.log"
+    assert told == {"job": "77", "met": False, "log": log, "datasets": ["d"]}
+
+
+def test_json(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS, "--progress", "json"]) == 0
+    assert json.loads(capsys.readouterr().out)["job"] == "77"
+
+
+def test_prose_names_what_to_do_next(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*WORDS]) == 0
+    said = capsys.readouterr().out
+    assert "sbatch --dependency=afterok:77" in said
+    assert "penstock --config my.yaml --backend slurm cancel d" in said
