@@ -162,14 +162,14 @@ def test_an_elements_start_imports_nothing_heavy() -> None:
 
 
 def test_the_lock_is_held_for_a_step_and_then_free(context: Context) -> None:
-    planned(context)
-    with holding(context, "data", "run", "copy") as lock:
+    run = planned(context).folder.name
+    with holding(context, "data", run, "copy") as lock:
         lock.assert_held()
-        with pytest.raises(LockedError) as refused, holding(context, "data", "run", "verify"):
+        with pytest.raises(LockedError) as refused, holding(context, "data", run, "verify"):
             pass
         assert refused.value.exit_code == 7
         assert str(os.getpid()) in str(refused.value)
-    with holding(context, "data", "run", "verify"):
+    with holding(context, "data", run, "verify"):
         pass
 
 
