@@ -258,7 +258,11 @@ def listed(context: Context, objects: dict[str, tuple[int, str]]) -> list[Entry]
 def row_by_row(context: Context, entries: list[Entry]) -> list[list[Entry]]:
     """The shards of these entries, each row by itself."""
     plan = context.config.plan
-    rows = [row for entry in entries for row in parts(entry, plan.giant_bytes, plan.part_bytes)]
+    rows = [
+        row
+        for entry in entries
+        for row in (parts(entry, plan.giant_bytes, plan.part_bytes) if entry.token else [entry])
+    ]
     prices = [costs([row.length], [row.reuse])[0] for row in rows]
     to_copy = sum(entry.size for entry in entries if not entry.reuse)
     wanted = decide(
@@ -284,7 +288,8 @@ def compared(context: Context, entries: list[Entry]) -> None:
     plan = context.config.plan
     assert receipt["files"] == len(entries)
     assert receipt["bytes"] == sum(entry.size for entry in entries)
-    assert receipt["giants"] == sum(e.size >= plan.giant_bytes and e.size > plan.part_bytes for e in entries)
+    giants = (e for e in entries if e.size >= plan.giant_bytes and e.size > plan.part_bytes)
+    assert receipt["giants"] == sum(bool(e.token) for e in giants)
     assert (receipt["unchanged"], receipt["unchanged_bytes"]) == (len(linked), sum(e.size for e in linked))
     assert receipt["folders"] == len(folders)
     blocks = sum(-(-entry.size // 4096) * 4096 for entry in entries if not entry.reuse)
@@ -347,3 +352,64 @@ def test_the_parts_of_one_giant_fill_shards(tmp_path: Path) -> None:
     plan = PlanConfig(giant_bytes=500, part_bytes=1, shard_files=7000)
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=plan)
     compared(context, listed(context, {"a": (1, "t"), "b": (20_000, "t"), "c": (499, "t")}))
+
+
+# What has no version token ------------------------------------------------------------------------
+
+
+def listed_at(tmp_path: Path, url: str, objects: list[Listed]) -> Context:
+    """A dataset whose source is that URL by now; its listing is this one."""
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
+    run = listing.run(context, "data")["run"]
+    folder = context.layout("data").run(run)
+    folder.listing.unlink()
+    with ListingWriter(folder.listing) as writer:
+        writer.add(objects)
+        writer.close()
+    told = json.loads(folder.run_file.read_text())
+    folder.run_file.write_text(json.dumps({**told, "sources": [url]}))
+    return context
+
+
+@pytest.mark.parametrize(
+    ("url", "token", "rows"),
+    [
+        ("https://host/d/", "", 1),
+        ("https://host/d/", "W/weak", 1),
+        ("https://host/d/", "1000 Thu, 01 Jan 1970 00:00:00 GMT", 1),
+        ("https://host/d/", "strong", 4),
+        ("s3://bucket/", "etag", 4),
+        ("s3://bucket/", "", 1),
+        ("az://container/", "etag", 4),
+        ("/folder", "1000-1-1-1", 4),
+        ("memory://root", "1000-5", 4),
+        ("memory://root", "", 1),
+    ],
+)
+def test_only_what_is_pinned_is_split(tmp_path: Path, url: str, token: str, rows: int) -> None:
+    """Parts that are read at different times could else be of two versions, and nothing would tell."""
+    context = listed_at(tmp_path, url, [Listed("giant", 1000, token, 5)])
+    receipt, shards = planned(context)
+    assert [row.part for shard in shards for row in shard] == ([-1] if rows == 1 else list(range(rows)))
+    assert receipt["giants"] == (rows > 1)
+
+
+def test_what_takes_several_requests_and_has_no_token_is_refused(tmp_path: Path) -> None:
+    large = 9 << 20
+    objects = [
+        Listed("large", large, "", 0),
+        Listed("pinned", large, "t", 0),
+        Listed("small", 1 << 20, "", 0),
+    ]
+    context = listed_at(tmp_path, "ftp://host/d/", objects)
+    with pytest.raises(PreflightError, match="cannot be pinned") as caught:
+        planning.run(context, "data")
+    assert "large: 9.00 MiB" in str(caught.value)
+    assert "pinned:" not in str(caught.value)
+    assert "small:" not in str(caught.value)
+    assert "exclude" in caught.value.hint
+
+
+def test_one_request_of_the_web_needs_no_token(tmp_path: Path) -> None:
+    context = listed_at(tmp_path, "https://host/d/", [Listed("large", 9 << 20, "", 0)])
+    assert planned(context)[0]["giants"] == 0

@@ -17,6 +17,7 @@ from penstock.errors import ConfigError, ObjectError, PreflightError, SourceChan
 from penstock.sources.claims import COMBINE
 from penstock.sources.fsspec_info import claims_of, failure, modified, protocol_errors, token_of
 from penstock.sources.library_logs import keep_off_the_terminal
+from penstock.sources.opening import BLOCK
 from penstock.sources.posix import Offenders
 
 if TYPE_CHECKING:
@@ -45,7 +46,6 @@ PACKAGES = {
 """What opens a protocol, where that is no part of penstock's own environment."""
 HINT = "check the address and the account: docs/sources.md has the options of each kind of source"
 BATCH = 2048
-BLOCK = 8 << 20
 OURS = frozenset({"ca_bundle", "proxy", "credentials_file", "instance_metadata", "profile"})
 
 

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from penstock.config.model import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
 
+BLOCK = 8 << 20
+"""Bytes of one request of fsspec's protocols."""
 SILENT = (*FOLDER, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
 """Protocols that never state a checksum of an object."""
 
@@ -44,6 +46,17 @@ def has_tokens(url: str) -> bool:
 def pinned(url: str, token: str) -> bool:
     """Whether that is so of an object with this token: a strong etag, not a date."""
     return has_tokens(url) and bool(token) and " " not in token and not token.startswith("W/")
+
+
+def may_be_split(url: str, token: str) -> bool:
+    """Whether ranges of an object that are read at different times are known to be of one version. What has
+    no version token, or by the web only a weak etag or a date, is read by one request alone."""
+    return pinned(url, token) if has_tokens(url) else bool(token)
+
+
+def in_blocks(url: str) -> bool:
+    """Whether a source of this kind reads even a whole object by several requests (of BLOCK bytes)."""
+    return scheme(url) not in (*FOLDER, *S3, *AZURE, *WEB)
 
 
 def folder(url: str) -> str:

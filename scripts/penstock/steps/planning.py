@@ -12,23 +12,21 @@ import contextlib
 import os
 import time
 from itertools import chain, compress, groupby, starmap
+from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import dataset_config, plan_config, verify_config
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, costs, decide, parts
-from penstock.errors import LockedError, PenstockError, PreflightError
-from penstock.formats.listing import read_listing
+from penstock.errors import LockedError, PenstockError
 from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
-from penstock.sources.opening import states_checksums
+from penstock.sources.opening import may_be_split
 from penstock.steps import base as bases
-from penstock.steps import forecast, living, receipts, runbook
-from penstock.steps.evidence import unprovable
+from penstock.steps import forecast, living, receipts, refusals, runbook
 from penstock.steps.forecast import Totals
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.storage import clearing, durable, permissions, target
-from penstock.storage.failures import printable
 from penstock.views import summary, units
 
 if TYPE_CHECKING:
@@ -43,8 +41,6 @@ if TYPE_CHECKING:
 
 STEP = "plan"
 SHOWN_EVERY = 0.2
-SHOWN = 20
-"""Files that a refusal names."""
 
 
 def run(context: Context, dataset: str) -> dict[str, Any]:
@@ -60,7 +56,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         receipt = _receipt(info, _published_plan(info, folder), published=True)
     else:
         with holding(context, dataset, info.run, STEP):
-            _refuse_unprovable(context, info, folder)
+            refusals.check(context, info, folder)
             why = drop_stale(context, layout, info, folder)
             if why:
                 context.emit("note", dataset, STEP, text=f"{why}: it is made anew")
@@ -128,7 +124,7 @@ class _Planner:
     def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
         """The rows of these files: runs of whole files as they are, between them each giant's parts."""
         start = 0
-        for index in self._giants(sizes):
+        for index in self._giants(batch, sizes):
             yield batch.slice(start, index - start)
             (giant,) = as_rows(batch.slice(index, 1))
             yield from as_columns(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
@@ -140,7 +136,7 @@ class _Planner:
         before = b""
         for batch, sizes in self.files():
             totals.add(sizes, list(compress(sizes, reused(batch))))
-            totals.giants += len(self._giants(sizes))
+            totals.giants += len(self._giants(batch, sizes))
             for rows in self.rows(batch, sizes):
                 totals.rows += rows.num_rows
                 totals.cost += sum(_costs(rows))
@@ -167,46 +163,24 @@ class _Planner:
             writer.abandon()
         return made
 
-    def _giants(self, sizes: list[int]) -> list[int]:
-        """Where the files are that are split. None of them is linked."""
+    def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
+        """Where the files are that are split. None of them is linked; each is pinned by its token, or its
+        parts could be of different versions."""
         least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
         if max(sizes, default=0) < least:
             return []
-        return [index for index, size in enumerate(sizes) if size >= least]
+        return [
+            index
+            for index, size in enumerate(sizes)
+            if size >= least
+            and may_be_split(
+                self.info.sources[batch["source"][index].as_py()], fsdecode(batch["token"][index].as_py())
+            )
+        ]
 
 
 def _costs(rows: pa.RecordBatch) -> list[int]:
     return costs(rows["length"].to_pylist(), reused(rows))
-
-
-def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> None:
-    """Raises PreflightError with the files that no checksum can ever prove, where one is required."""
-    verify = verify_config(info.config["verify"])
-    if verify.source_checksum != "require":
-        return
-    plan = plan_config(info.config["plan"])
-    stated = [states_checksums(url) for url in info.sources]
-    later = verify.digests if verify.whole_file_digest else ()
-    named: list[str] = []
-    count = 0
-    for batch in read_listing(folder.listing):
-        context.stop.check()
-        for entry in batch:
-            giant = entry.size >= plan.giant_bytes and entry.size > plan.part_bytes
-            why = unprovable(entry, stated=stated[entry.source], giant=giant, later=later)
-            if why:
-                count += 1
-                if len(named) < SHOWN:
-                    named.append(f"{printable(entry.path)}: {why}")
-    if count:
-        more = [f"and {count - SHOWN} more"] if count > SHOWN else []
-        raise PreflightError(
-            f"{units.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
-            where=info.dataset,
-            why="\n  ".join(["", *named, *more]),
-            hint="have the checksum files beside the data name them, leave them out by `exclude`, or set "
-            "`verify.source_checksum: auto`",
-        )
 
 
 def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:
