@@ -365,7 +365,7 @@ def test_checksum_files_beside_the_data_are_attached(tmp_path: Path) -> None:
         "d/b": f"sha256:full:{hashlib.sha256(b'22').hexdigest()}",
         "d/c": "",
     }
-    assert sorted(os.listdir(folder.folder)) == ["listing.parquet", "run.json"]
+    assert sorted(os.listdir(folder.folder)) == ["listing.parquet", "run.json", "stated.parquet"]
     assert listing.run(context, "data") == receipt
     tree(tmp_path / "source", {"d/SHA256SUMS": b"what is this"})
     with pytest.raises(PreflightError, match="checksum file cannot be used"):

@@ -21,6 +21,8 @@ MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
 CURRENT = "current"
+LISTING = "listing.parquet"
+STATED = "stated.parquet"
 
 
 @dataclass(frozen=True)
@@ -106,7 +108,18 @@ class RunLayout:
 
     @property
     def listing(self) -> Path:
-        return self.folder / "listing.parquet"
+        return self.folder / LISTING
+
+    @property
+    def stated(self) -> Path:
+        """The checksum files beside the data that list read, as it listed them; only where the
+        configuration names any."""
+        return self.folder / STATED
+
+    @property
+    def amended(self) -> Path:
+        """The listing as the release holds it, by publish of a run that followed its source."""
+        return self.folder / "amended.parquet"
 
     @property
     def run_file(self) -> Path:

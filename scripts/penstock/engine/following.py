@@ -12,14 +12,21 @@ A row that changes in `engine.attempts` rounds is refused by its name. Beyond `f
 from __future__ import annotations
 
 import threading
+import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
-from penstock.core.model import Pin, nearest_time
+from penstock.core.model import Pin
 from penstock.engine import journal
 from penstock.engine.jobs import Sources
 from penstock.engine.stream import failure
-from penstock.errors import ExpiredCredentialsError, PenstockError, SourceChangedError
+from penstock.errors import (
+    ExpiredCredentialsError,
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+)
 from penstock.sources.patience import pause_after
 from penstock.storage.staging import Writer
 
@@ -63,7 +70,9 @@ class Following:
         """Keeps rows whose object changed for the next round; gives the others."""
         others = []
         for one in failures:
-            if one[3] == SourceChangedError.exit_code:
+            # What contradicts a checksum file may be newer than that file was.
+            restatable = self._task.stated and one[3] == IntegrityError.exit_code and not one[4]
+            if one[3] == SourceChangedError.exit_code or restatable:
                 self.waiting[one[0]] = one
             else:
                 others.append(one)
@@ -93,7 +102,7 @@ class Following:
                 wanted.append(row)
         lines: list[str] = []
         gone: list[int] = []
-        again: list[int] = []
+        there: dict[int, Listed] = {}
         for row, found in self._listed_anew(wanted, entries, stop):
             if isinstance(found, PenstockError):
                 fail([(row, *failure(entries[row].path, found))])
@@ -102,13 +111,43 @@ class Following:
                 lines.append(journal.gone_line(row))
                 self.changes.pins[row] = None
             else:
-                again.append(row)
-                self.changes.pins[row] = _pin(found)
-                lines.append(journal.amend_line(row, _pin(found)))
+                there[row] = found
+        try:
+            pins = self._pins(there, entries, stop)
+        except ObjectError as error:
+            fail([(row, *failure(entries[row].path, error)) for row in there])
+            pins = {}
+        self.changes.pins |= pins
+        lines += [journal.amend_line(row, pin) for row, pin in pins.items()]
         self._limited(self.changes.changed, self.changes.gone)
         self._remove([entries[row].path for row in gone])
         self._outcome.files += len(gone)
-        return again, "".join(lines).encode()
+        return list(pins), "".join(lines).encode()
+
+    def _pins(
+        self, found: Mapping[int, Listed], entries: Mapping[int, Entry], stop: StopCheck
+    ) -> dict[int, Pin]:
+        """The versions to be copied, with what checksum files state of them now. Raises ObjectError."""
+        claims = {}
+        if found and self._task.stated:
+            from penstock.engine.restating import restated
+
+            def wait(seconds: float) -> None:
+                ends = time.monotonic() + seconds
+                while (left := ends - time.monotonic()) > 0:
+                    stop()
+                    time.sleep(min(left, WAIT))
+
+            changed = [entries[row] for row in found]
+            claims = restated(
+                self._task.stated, self._sources, changed, attempts=self._task.engine.attempts, wait=wait
+            )
+        pins = {}
+        for row, one in found.items():
+            claim = claims.get((entries[row].source, one.key))
+            checksum = one.checksum if claim is None else str(claim)
+            pins[row] = Pin(one.size, one.token, one.modified_ns, one.version, checksum)
+        return pins
 
     def _listed_anew(
         self, rows: Sequence[int], entries: Mapping[int, Entry], stop: StopCheck
@@ -171,11 +210,9 @@ def beyond(what: str, found: int, most: int) -> SourceChangedError:
     )
 
 
-def _pin(found: Listed) -> Pin:
-    return Pin(found.size, found.token, nearest_time(found.modified_ns), found.version, found.checksum)
-
-
 def _restless(one: Failed, rounds: int) -> Failed:
     row, path, why, code, _ = one
+    if code != SourceChangedError.exit_code:
+        return one
     told = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
     return row, path, f"{why} ({told})", code, False

@@ -55,6 +55,8 @@ class CopyTask:
     gid: int | None = None
     base: Path | None = None
     """`data` of the release whose unchanged files are linked, if any."""
+    stated: Path | None = None
+    """`RunLayout.stated`, where there are checksum files beside the data."""
     may_change: tuple[int, int] = (0, 0)
     """With `changed: follow`: how many files of the dataset may be pinned anew, and how many may leave."""
     large_bytes: int = LEAST

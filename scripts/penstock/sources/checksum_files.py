@@ -5,12 +5,17 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
-from penstock.core.model import Claim
-from penstock.errors import ObjectError
+from penstock.core.model import Claim, Entry
+from penstock.errors import ObjectError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
+    from penstock.core.model import Listed
+    from penstock.sources.port import Source
+
+LARGEST = 1 << 30
+"""Bytes of one checksum file."""
 _BY_LENGTH = {32: "md5", 40: "sha1", 64: "sha256", 128: "sha512"}
 _NAMED = {
     "md5": "md5",
@@ -133,3 +138,31 @@ def joined(files: Iterable[tuple[str, str]]) -> dict[str, Claim]:
             if known is None or _ORDER.index(claim.algorithm) < _ORDER.index(known.algorithm):
                 claims[name] = claim
     return claims
+
+
+def read(source: Source, listed: Listed) -> bytes:
+    """The content of a checksum file. Raises ObjectError where it is too large for one, TransientError and
+    what else its source's reader raises."""
+    if listed.size > LARGEST:
+        raise ObjectError("too large for a checksum file", where=listed.key, why=f"{listed.size:,} bytes")
+    entry = Entry(
+        listed.key, listed.key, listed.size, listed.token, listed.modified_ns,
+        version=listed.version, checksum=listed.checksum, length=listed.size,
+    )  # fmt: skip
+    content = bytearray(listed.size)
+    view, at = memoryview(content), 0
+    reader = source.reader()
+    try:
+        body = reader.open(entry, 0, listed.size)
+        try:
+            while at < len(view) and (got := body.readinto(view[at:])):
+                at += got
+        except BaseException:
+            body.abandon()
+            raise
+        body.close()
+    finally:
+        reader.close()
+    if at != listed.size:
+        raise TransientError("a checksum file ended early", where=listed.key)
+    return bytes(content)

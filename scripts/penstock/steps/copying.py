@@ -11,15 +11,17 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
-from penstock.errors import FailedError
-from penstock.steps import receipts, runbook
+from penstock.errors import FailedError, SourceChangedError
+from penstock.steps import amending, receipts, runbook
 from penstock.steps.arrays import run_array
+from penstock.steps.element import host_name
 from penstock.steps.holding import holding
 from penstock.storage import clearing, target
 from penstock.storage.permissions import dir_mode, group_id, unseal
+from penstock.views import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.core.layout import RunLayout
     from penstock.core.runs import PlanInfo, RunInfo
@@ -64,15 +66,25 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         clearing.open_folders(data)
         unseal(data, _giants(folder, set(shards) - set(done_before)))
         receipts.drop(folder.receipt("permissions"))
-    run_array(context, dataset, folder, STEP, shards, ok)
+    _run(context, dataset, info, folder, plan, ok)
     told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
     fresh = [r for i, r in zip(shards, told, strict=True) if i not in set(done_before)]
     for text in (text for r in fresh for text in r.get("warnings", ())):
         context.emit("warning", dataset, STEP, text=text)
+    changed, gone = amending.totals(told)
+    if changed or gone:
+        amending.check_limits(dataset_config(info.config["dataset"]), info, told)
+        amending.remove_empty_folders(folder, plan, data, told)
+        text = (
+            f"the source changed while it was copied: {units.counted(changed, 'file')} in their new version"
+        )
+        context.emit("note", dataset, STEP, text=f"{text}, {gone:,} gone")
     receipt = {
         **head(info, STEP, started),
-        "files": plan.files,
+        "files": plan.files - gone,
         "bytes": plan.bytes,
+        "amended": changed,
+        "gone": gone,
         "elements": len(shards),
         "elements_run": len(fresh),
         "copied_rows": sum(r.get("done_files", 0) - r.get("linked", 0) for r in fresh),
@@ -84,6 +96,30 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     receipt = keep(folder, receipt)
     context.emit("end", dataset, STEP, **receipt)
     return receipt
+
+
+def _run(
+    context: Context,
+    dataset: str,
+    info: RunInfo,
+    folder: RunLayout,
+    plan: PlanInfo,
+    ok: Callable[[int], bool],
+) -> None:
+    """Until every element is done. Giants whose object changed are copied whole, in a further round."""
+    follow = dataset_config(info.config["dataset"]).changed == "follow"
+    while True:
+        try:
+            run_array(context, dataset, folder, STEP, receipts.indices(plan), ok)
+            return
+        except SourceChangedError:
+            joined = amending.join_giants(folder, plan, host_name()) if follow else []
+            if not joined:
+                raise
+            text = (
+                f"{units.counted(len(joined), 'giant')} changed while their parts were copied: copied whole"
+            )
+            context.emit("note", dataset, STEP, text=text)
 
 
 def _giants(folder: RunLayout, shards: Iterable[int]) -> Iterator[str]:

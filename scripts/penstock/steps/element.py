@@ -157,6 +157,7 @@ def _work(
             verify=verify_config(info.config["verify"]),
             gid=group_id(dataset.permissions),
             base=base,
+            stated=run.stated if run.stated.exists() else None,
             may_change=dataset.follow_limit.allowed(info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)

@@ -14,6 +14,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.keys import Conflicts, Offenders, all_good, check_key
+from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
 from penstock.sources.port import Sharing
 from penstock.steps.filtering import Filter
@@ -237,6 +238,7 @@ class _Gathering:
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
         """Put what the checksum files state into the listing at `path`; they may themselves be left
         out by the filter. Raises PreflightError when there are none."""
+        from penstock.formats.listing import ListingWriter
         from penstock.steps.stated import attach
         from penstock.steps.stated import claims as stated_claims
 
@@ -255,6 +257,10 @@ class _Gathering:
         durable.rename(path, plain)
         digest, files, size, matched = attach(plain, path, stated)
         plain.unlink()
+        with ListingWriter(path.with_name(STATED)) as writer:
+            for place in placed:
+                writer.add(self._found.get(place.number, ()), source=place.number)
+            writer.close()
         lines = sum(map(len, stated.values()))
         text = f"checksum files state {lines:,} checksums, {matched:,} of them of {files:,} files listed"
         self._context.emit("note" if matched else "warning", self._dataset.name, "list", text=text)

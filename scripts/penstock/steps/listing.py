@@ -26,6 +26,7 @@ from penstock.storage import clearing, durable, target
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.config.model import Config, DatasetConfig
@@ -79,7 +80,7 @@ def _list(
         os.mkdir(spool, 0o700)
         gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
         urls = [source.url for source in sources]
-        run_id = identity(context.config, config, urls, gathered.digest)
+        run_id = run_of(context.config, config, layout, urls, gathered.digest)
         hold.claim(context, run_id)
         info = _meet(context.config, config, layout, run_id, urls, gathered, spool)
     except OSError as error:
@@ -116,12 +117,45 @@ def _list(
     }
 
 
-def identity(config: Config, dataset: DatasetConfig, urls: list[str], listing_digest: str) -> str:
+def run_of(
+    config: Config, dataset: DatasetConfig, layout: DatasetLayout, urls: list[str], listing_digest: str
+) -> str:
+    """The id of the run whose release holds, or will hold, what was just listed.
+
+    A release that followed its source holds another listing than its run froze: its seal has both.
+
+    | what was listed is                            | run                                      |
+    |-----------------------------------------------|------------------------------------------|
+    | what such a release holds                     | that release's                           |
+    | what the run of such a release froze          | a new one: the release holds other bytes |
+    | anything else                                 | by `identity`                            |
+    """
+    held = runbook.amended(layout)
+
+    def chain(digest: str) -> Iterator[str]:
+        """The runs that froze this listing, one after another; the last has no such release yet."""
+        run = identity(config, dataset, urls, digest)
+        while run in held:
+            yield run
+            run = identity(config, dataset, urls, digest, after=run)
+        yield run
+
+    for run, (frozen, amended) in held.items():
+        if amended == listing_digest and run in chain(frozen):
+            return run
+    *_, last = chain(listing_digest)
+    return last
+
+
+def identity(
+    config: Config, dataset: DatasetConfig, urls: list[str], listing_digest: str, *, after: str = ""
+) -> str:
     """The run's id: 16 hex of what decides the release's content, and of nothing else (not how
-    many workers copy it, not where it is run from, not by which endpoint the source is reached)."""
+    many workers copy it, not where it is run from, not by which endpoint the source is reached).
+    `after`: the run that froze the same listing and published another."""
     # Keys that come later belong here only where they are not at their default: a run of an older
     # version is met again by this one.
-    decides = {
+    decides: dict[str, Any] = {
         "format": 1,
         "dataset": dataset.name,
         "listing": listing_digest,
@@ -138,6 +172,8 @@ def identity(config: Config, dataset: DatasetConfig, urls: list[str], listing_di
         "digests": list(config.verify.digests),
         "whole_file_digest": config.verify.whole_file_digest,
     }
+    if after:
+        decides["after"] = after
     text = json.dumps(decides, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

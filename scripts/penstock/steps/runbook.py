@@ -8,17 +8,18 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.core.layout import LISTING, STATED
 from penstock.core.runs import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.steps import claims, pointer, receipts
-from penstock.storage import clearing, durable
+from penstock.storage import clearing, durable, target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.runs import PlanInfo, RunInfo
 
 
-_KEPT = frozenset({"run.json", "listing.parquet"})
+_KEPT = frozenset({"run.json", LISTING, STATED})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:
@@ -82,6 +83,21 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
         return str((receipts.seal(layout, release) or {}).get("run", ""))
     except FailedError:
         return ""
+
+
+def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
+    """Runs of releases that followed their source: the digests of the listing that each froze, and of the
+    one that its release holds."""
+    found = {}
+    for release in target.releases(layout):
+        try:
+            seal = receipts.seal(layout, release) or {}
+            held = seal.get("amended")
+            if held:
+                found[str(seal["run"])] = str(seal["listing"]), str(held["listing"])
+        except (FailedError, KeyError, TypeError):
+            continue
+    return found
 
 
 def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:

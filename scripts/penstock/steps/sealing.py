@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -15,7 +16,7 @@ from penstock.errors import FailedError
 from penstock.formats.listing import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
-from penstock.steps import receipts
+from penstock.steps import amending, receipts
 from penstock.steps.closing import close
 from penstock.steps.evidence import required
 from penstock.steps.giant_claims import GiantClaims
@@ -26,7 +27,7 @@ from penstock.storage.failures import storage_error
 from penstock.storage.permissions import group_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
@@ -75,10 +76,11 @@ def _seal(
         }
         rows = _rows(folder, plan)
         ask = GiantClaims(context, dataset, info)
-        joined = close(
-            plan, read_columns(folder.listing), rows, staging / DATA, ask, deviations, ask.as_assumed
-        )
-        for files, shards in joined:
+        amended = amending.write(folder, plan)
+        if amended:
+            plan = replace(plan, files=amended.files, bytes=amended.bytes)
+        listing = read_columns(amended.path if amended else folder.listing)
+        for files, shards in close(plan, listing, rows, staging / DATA, ask, deviations, ask.as_assumed):
             context.stop.check()
             for path, why in evidence.add(files):
                 if path not in deviations.wrong:
@@ -108,7 +110,7 @@ def _seal(
         (staging / MANIFEST_SHA256).unlink(missing_ok=True)
     config = dataset_config(info.config["dataset"])
     seal = {
-        "format": FORMAT,
+        "format": 1,
         "dataset": info.dataset,
         "release": info.release,
         "run": info.run,
@@ -140,8 +142,17 @@ def _seal(
         "manifests": manifests,
         "evidence": evidence.to_json(),
     }
+    if amended:
+        span = (info.created, _ended(receipts.read(folder.receipt("copy"))))
+        seal |= {"format": FORMAT, "snapshot": False, "amended": amended.to_json(span)}
     durable.write_json(staging / SEAL, seal)
     return deviations
+
+
+def _ended(receipt: Mapping[str, Any] | None) -> str:
+    """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
+    ended = (receipt or {}).get("ended")
+    return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
 
 
 def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:
@@ -162,7 +173,8 @@ def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list
     """All rows of all shards in order, with their shard: whole, and as verify wrote them."""
     for shard in plan.shards:
         path = folder.records(shard.index)
-        stated = (receipts.read(folder.receipt("verify", shard.index)) or {}).get("records")
+        verified = receipts.read(folder.receipt("verify", shard.index)) or {}
+        stated = verified.get("records")
         if receipts.file_digest(path) != stated:
             receipts.drop(folder.receipt("verify", shard.index))
             raise RecordsError(
@@ -174,7 +186,8 @@ def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list
         for some in read_records(path):
             count += len(some)
             yield shard.index, some
-        if count != shard.rows:
+        expected = shard.rows - verified.get("left_out", 0)
+        if count != expected:
             raise FailedError(
-                "a shard's records are not complete", where=str(path), why=f"{count} of {shard.rows} rows"
+                "a shard's records are not complete", where=str(path), why=f"{count} of {expected} rows"
             )

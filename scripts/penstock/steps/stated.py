@@ -24,9 +24,6 @@ if TYPE_CHECKING:
     from penstock.sources.port import Source
     from penstock.steps.context import Context
 
-LARGEST = 1 << 30
-"""Bytes of one checksum file."""
-
 
 def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:
     """What these checksum files of one source state, by key. Raises PreflightError for a file
@@ -65,38 +62,14 @@ def _listed(entry: Entry, claim: Claim | None) -> Listed:
 
 
 def _text(context: Context, source: Source, listed: Listed) -> str:
-    if listed.size > LARGEST:
-        raise ObjectError("too large for a checksum file", where=listed.key, why=f"{listed.size:,} bytes")
+    from penstock.sources.checksum_files import read
+
     tries = context.config.engine.attempts
     for attempt in range(1, tries + 1):
         try:
-            return os.fsdecode(_read(source, listed))
+            return os.fsdecode(read(source, listed))
         except TransientError as error:
             if attempt == tries:
                 raise
             context.stop.wait(pause_after(error, attempt))
     raise AssertionError("engine.attempts is at least 1")
-
-
-def _read(source: Source, listed: Listed) -> bytes:
-    entry = Entry(
-        listed.key, listed.key, listed.size, listed.token, listed.modified_ns,
-        version=listed.version, checksum=listed.checksum, length=listed.size,
-    )  # fmt: skip
-    content = bytearray(listed.size)
-    view, at = memoryview(content), 0
-    reader = source.reader()
-    try:
-        body = reader.open(entry, 0, listed.size)
-        try:
-            while at < len(view) and (got := body.readinto(view[at:])):
-                at += got
-        except BaseException:
-            body.abandon()
-            raise
-        body.close()
-    finally:
-        reader.close()
-    if at != listed.size:
-        raise TransientError("a checksum file ended early", where=listed.key)
-    return bytes(content)

@@ -4,6 +4,7 @@ through a link."""
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from functools import partial
@@ -17,7 +18,7 @@ from penstock.storage.tree import FILE, descend
 from penstock.storage.waiting import Calls
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
 
@@ -67,6 +68,37 @@ def open_folders(data: Path) -> None:
     finally:
         folders.close()
         os.close(root)
+
+
+def remove_empty(data: Path, paths: Iterable[str]) -> None:
+    """Remove the folders above these paths that hold nothing, the deepest first. Durable on return."""
+    root = os.open(data, FOLDER)
+    folders = Folders(root, 64)
+    try:
+        for parent in sorted({path.rpartition("/")[0] for path in paths}, reverse=True):
+            _remove_upward(folders, parent)
+    except OSError as error:
+        raise storage_error(error, "cannot remove an empty folder", str(data)) from None
+    finally:
+        folders.close()
+        os.close(root)
+
+
+def _remove_upward(folders: Folders, folder: str) -> None:
+    while folder:
+        above, _, name = folder.rpartition("/")
+        try:
+            fd = folders.get(above)
+            os.rmdir(name, dir_fd=fd)
+        except (FileNotFoundError, NotADirectoryError):
+            pass
+        except OSError as error:
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+                return
+            raise
+        else:
+            os.fsync(fd)
+        folder = above
 
 
 def remove_tree(path: Path) -> None:

@@ -1,0 +1,81 @@
+"""Checksum files beside the data, read again for objects that changed since they were listed.
+
+The run keeps which checksum files its listing met (`RunLayout.stated`). Of those, only what may state
+something of a changed object is read: the files in its own folder and in those above it; where these are
+very many (a sidecar for each object), those that are named after it.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.formats.listing import read_listing
+from penstock.sources.checksum_files import joined, read
+from penstock.sources.patience import pause_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.core.model import Claim, Entry
+    from penstock.engine.jobs import Sources
+
+MANY = 1000
+"""Files that are read for a round of changed objects of one source, whatever their names."""
+
+
+def restated(
+    stated: Path,
+    sources: Sources,
+    changed: Sequence[Entry],
+    *,
+    attempts: int,
+    wait: Callable[[float], None],
+) -> dict[tuple[int, str], Claim]:
+    """What the checksum files state now of these objects, by source and key. `wait` is called with seconds
+    before a try that failed is made again. Raises ObjectError for a file that is none, and what remains
+    of the tries."""
+    found: dict[tuple[int, str], Claim] = {}
+    files = [entry for batch in read_listing(stated) for entry in batch]
+    for source in {entry.source for entry in changed}:
+        keys = [entry.key for entry in changed if entry.source == source]
+        wanted = _of(keys, [entry.key for entry in files if entry.source == source])
+        texts = ((key, text) for key in wanted for text in _text(sources, source, key, attempts, wait))
+        claims = joined(texts)
+        found |= {(source, key): claims[key] for key in keys if key in claims}
+    return found
+
+
+def _of(keys: Sequence[str], files: Sequence[str]) -> list[str]:
+    """Those of the files that may state something of these keys."""
+    folders = {folder for key in keys for folder in _above(key)}
+    near = [key for key in files if key.rpartition("/")[0] in folders]
+    if len(near) <= MANY:
+        return near
+    return [file for file in near if any(file.startswith(f"{key}.") for key in keys)]
+
+
+def _above(key: str) -> Iterable[str]:
+    while key:
+        key = key.rpartition("/")[0]
+        yield key
+
+
+def _text(
+    sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
+) -> Iterator[str]:
+    """Of the file as it is now; nothing where it is gone."""
+    for tried in range(1, attempts + 1):
+        try:
+            listed = sources.get(source).list_one(key)
+            if listed is not None:
+                yield os.fsdecode(read(sources.get(source), listed))
+            return
+        except PenstockError as error:
+            passing = error.retry or isinstance(error, SourceChangedError)
+            if not passing or tried == attempts:
+                why = f"{error.what}: {error.why}"
+                raise ObjectError("a checksum file cannot be read again", where=key, why=why) from error
+            wait(pause_after(error, tried))

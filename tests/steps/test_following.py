@@ -1,0 +1,188 @@
+"""A living source, the whole way: what is published, what a rerun finds to do, where a run ends with 5."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.staging_runs import events_of, tree
+from tests.support.whole_way import FILES, content, go, staging
+
+from penstock.config.model import FollowLimit
+from penstock.errors import SourceChangedError
+from penstock.formats.manifest import read_manifest
+from penstock.steps import listing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+ALL = FollowLimit(1.0, 1.0)
+AFTER = FILES | {"a/one": b"one, anew", "giant": b"a giant that is none any more" * 5000, "z": b"Z" * 70_000}
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", FILES)
+
+
+def change(source: Path) -> None:
+    """What a living source does between its listing and its copy."""
+    for name in ("a/one", "giant", "z"):
+        (source / name).write_bytes(AFTER[name])
+    os.unlink(source / "deep/er/and/deeper")
+    (source / "added").write_bytes(b"waits for the next run")
+
+
+def held() -> dict[bytes, bytes]:
+    return {os.fsencode(name): data for name, data in AFTER.items() if name != "deep/er/and/deeper"}
+
+
+def published(context: Context) -> tuple[Path, dict[str, Any]]:
+    release = context.layout("data").current.resolve()
+    return release, json.loads((release / "release.json").read_text())
+
+
+def follow(tmp_path: Path, source: Path, **more: Any) -> Any:
+    return staging(tmp_path, source, changed="follow", follow_limit=ALL, **more)
+
+
+@pytest.mark.parametrize("local", [False, True])
+def test_what_changed_is_published_in_its_new_version(tmp_path: Path, source: Path, local: bool) -> None:
+    with follow(tmp_path, source, local=local) as context:
+        first = go(context, upto="plan")
+        change(source)
+        receipt = go(context, after="plan")
+        assert receipt["run"] == first["run"]
+        release, seal = published(context)
+        assert content(release / "data") == held()
+        assert not (release / "data/deep").exists()
+        records = {r.path: r for some in read_manifest(release / "manifest.parquet") for r in some}
+        assert {r.path: r.size for r in records.values()} == {n: len(AFTER[n]) for n in records}
+        assert records["giant"].parts == b""
+        assert seal["snapshot"] is False
+        assert (seal["amended"]["changed"], seal["amended"]["gone"]) == (3, 1)
+        assert seal["amended"]["from"] <= seal["amended"]["until"] <= seal["sealed"]
+        assert (seal["files"], seal["bytes"]) == (len(held()), sum(map(len, held().values())))
+        # The frozen listing is as it was, and so is what the seal says of it.
+        assert seal["listing"] != seal["amended"]["listing"]
+
+
+def test_a_rerun_at_rest_has_nothing_to_do(tmp_path: Path, source: Path) -> None:
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        change(source)
+        os.unlink(source / "added")
+        first = go(context, after="plan")
+        again = listing.run(context, "data")
+        assert (again["published"], again["run"], again["release"]) == (True, first["run"], first["release"])
+        assert go(context)["release"] == first["release"]
+        assert len(list(context.layout("data").releases.iterdir())) == 1
+
+
+def test_what_was_added_meanwhile_is_the_next_runs(tmp_path: Path, source: Path) -> None:
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        change(source)
+        first = go(context, after="plan")
+        second = go(context)
+        assert second["release"] != first["release"]
+        release, seal = published(context)
+        assert content(release / "data") == held() | {b"added": b"waits for the next run"}
+        assert "amended" not in seal
+        # All but what was added, and what a release never links, is linked.
+        assert seal["unchanged"] == len(held()) - 1
+
+
+def test_the_listing_that_was_frozen_is_not_what_was_published(tmp_path: Path, source: Path) -> None:
+    """A, then B while A is copied, then A again: the second run publishes A."""
+    store = tmp_path / "before"
+    os.rename(source, store)
+    os.symlink(store, source)
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        other = tree(tmp_path / "after", {n: b for n, b in AFTER.items() if n != "deep/er/and/deeper"})
+        os.unlink(source)
+        os.symlink(other, source)
+        first = go(context, after="plan")
+        assert content(published(context)[0] / "data") == held()
+        os.unlink(source)
+        os.symlink(store, source)
+        second = go(context)
+        assert second["run"] != first["run"]
+        assert content(published(context)[0] / "data") == {os.fsencode(n): b for n, b in FILES.items()}
+        assert listing.run(context, "data")["published"]
+
+
+@pytest.mark.parametrize("limit", [FollowLimit(0.25, 1.0), FollowLimit(1.0, 0.0)])
+def test_beyond_the_limit_the_run_ends_with_5(tmp_path: Path, source: Path, limit: FollowLimit) -> None:
+    """Counted over all elements: each of them stays below it."""
+    with staging(tmp_path, source, changed="follow", follow_limit=limit) as context:
+        go(context, upto="plan")
+        change(source)
+        with pytest.raises(SourceChangedError) as caught:
+            go(context, after="plan")
+        assert caught.value.exit_code == 5
+        assert "follow_limit" in str(caught.value)
+        assert not context.layout("data").current.exists()
+
+
+def test_it_is_said_that_the_source_changed(tmp_path: Path, source: Path) -> None:
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        change(source)
+        go(context, after="plan")
+        told = [str(e.data.get("text")) for e in events_of(context) if e.kind == "note"]
+        assert any("3 files in their new version, 1 gone" in text for text in told)
+
+
+def test_checksums_beside_the_data_are_read_again(tmp_path: Path) -> None:
+    import hashlib
+
+    def sums(files: dict[str, bytes]) -> bytes:
+        return "".join(f"{hashlib.sha256(d).hexdigest()}  {n}\n" for n, d in files.items()).encode()
+
+    before, after = {"x": b"old", "y": b"same"}, {"x": b"new one", "y": b"same"}
+    source = tree(tmp_path / "source", before | {"SHA256SUMS": sums(before)})
+    with follow(tmp_path, source, checksums=("SHA256SUMS",)) as context:
+        go(context, upto="plan")
+        tree(source, after | {"SHA256SUMS": sums(after)})
+        go(context, after="plan")
+        release, _ = published(context)
+        assert content(release / "data")[b"x"] == b"new one"
+        records = {r.path: r for some in read_manifest(release / "manifest.parquet") for r in some}
+        assert records["x"].source_proof == f"sha256:full:{hashlib.sha256(b'new one').hexdigest()}"
+        assert records["x"].source_grade == "full"
+        assert listing.run(context, "data")["published"]
+
+
+def test_a_release_that_followed_is_audited_and_linked_like_any(tmp_path: Path, source: Path) -> None:
+    from penstock.steps import auditing
+
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        change(source)
+        go(context, after="plan")
+        assert auditing.run(context, "data")["findings"] == []
+
+
+def test_damage_is_copied_again_of_the_version_that_is_there(tmp_path: Path, source: Path) -> None:
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        change(source)
+        go(context, after="plan", upto="permissions")
+        staged = context.layout("data").staging(_release(context))
+        for name in ("a/one", "giant"):
+            path = staged / "data" / name
+            path.chmod(0o640)
+            path.write_bytes(b"?" * path.stat().st_size)
+        go(context, after="permissions")
+        assert content(published(context)[0] / "data") == held()
+
+
+def _release(context: Context) -> str:
+    (staged,) = (path for path in context.layout("data").releases.iterdir() if path.name.endswith(".staging"))
+    return staged.name[1:].removesuffix(".staging")
