@@ -1,5 +1,6 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
 # make test    every test; PENSTOCK_TEST_ALL=1 makes a skip a failure
+# make test-patience   what waits for the real heartbeat and patience of the lock (minutes; as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make lint    formatting, lint, types, import layers, workflow
 # make bench   side by side with other tools, on this machine (benchmarks/)
@@ -18,7 +19,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 WORKERS ?= 2
 
-.PHONY: run test test-unit test-slurm test-slurm-suite lint bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-unit test-patience test-slurm test-slurm-suite lint bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m penstock.demo.example
@@ -52,7 +53,11 @@ test: system venv-dev
 
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev
-	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm" $(ARGS)
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm and not real_patience" $(ARGS)
+
+# What takes minutes, since the heartbeat and the patience of the lock are the real ones: as root.
+test-patience: venv-dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m real_patience $(ARGS)
 
 # The real cluster takes the machine: alone, and one test at a time.
 test-slurm: venv-dev

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import threading
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.published import writable
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, InProcess, content, go, staging
 
@@ -183,3 +186,48 @@ def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -
     with pytest.raises(FailedError, match="cannot be read"):
         go(context, upto="list")
     assert folder.shard(0).exists()
+
+
+TEMPORARY = ".p.e8d1b0b400000d1e"
+
+
+@pytest.mark.parametrize("when", ["before permissions", "after permissions", "after verify"])
+def test_a_temporary_file_of_an_attempt_that_lived_on_is_swept(
+    context: Context, source: Path, when: str
+) -> None:
+    """slurmd died, its payload did not (R13): once the folder is closed it may not even remove it."""
+    layout = context.layout("data")
+    steps = {"before permissions": "copy", "after permissions": "permissions", "after verify": "verify"}
+    go(context, upto=steps[when])
+    info, _ = runbook.open_run(layout)
+    data = layout.staging(info.release) / "data"
+    for place in (data, data / "deep" / "er"):
+        with writable(place):
+            (place / TEMPORARY).write_bytes(b"half a file")
+    assert go(context, after=steps[when])["published"]
+    assert content(layout.current / "data") == content(source)
+    modes = {path.stat().st_mode & 0o7777 for path in (layout.current / "data").rglob("*") if path.is_dir()}
+    assert len(modes) == 1
+    assert not modes & {0o200, 0o020, 0o002}
+
+
+def test_what_its_owner_renames_while_it_is_swept_is_no_error(tmp_path: Path) -> None:
+    data = tree(tmp_path / "data", {"a/b": b""})
+    ended = threading.Event()
+
+    def late() -> None:
+        while not ended.is_set():
+            (data / "a" / TEMPORARY).write_bytes(b"")
+            with contextlib.suppress(FileNotFoundError):
+                (data / "a" / TEMPORARY).rename(data / "a" / "final")
+
+    thread = threading.Thread(target=late)
+    thread.start()
+    try:
+        for _ in range(300):
+            clearing.sweep_temporaries(data)
+    finally:
+        ended.set()
+        thread.join()
+    clearing.sweep_temporaries(data)
+    assert set(os.listdir(data / "a")) <= {"b", "final"}

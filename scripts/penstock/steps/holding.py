@@ -41,6 +41,9 @@ class Hold:
                     "nothing of it is known to live"
                 )
                 context.emit("warning", self._layout.dataset, "list", text=text)
+        standing = claims.highest(self._layout)
+        if standing is not None and standing.run != run and standing != above:
+            raise claims.overtaken(self._layout, run, standing)
         self.assert_held()
         claims.make(self._layout, run, above, context.controller)
         self._run = run

@@ -59,6 +59,8 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
     policy = dataset_config(info.config["dataset"]).permissions
     swept = clearing.sweep_temporaries(staging / DATA)
     counts = mend(staging, policy, group_id(policy))
+    # An attempt that lives on unseen could make one until its folder was closed.
+    swept += clearing.sweep_temporaries(staging / DATA)
     receipt = {
         **head(info, STEP, started),
         **counts,

@@ -26,7 +26,7 @@ from penstock.steps.element import host_name
 from penstock.steps.holding import holding
 from penstock.steps.sealing import RecordsError, seal_staging
 from penstock.steps.verifying import verify
-from penstock.storage import durable, publishing, target
+from penstock.storage import clearing, durable, publishing, target
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -144,6 +144,8 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
                 why=lines,
                 hint="nobody but penstock writes there: find out who did, remove them, and publish again",
             )
+        if deviations.leftover:
+            clearing.sweep_temporaries(context.layout(dataset).staging(info.release) / DATA)
         for index in deviations.shards:
             receipts.drop(folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():

@@ -7,6 +7,7 @@ from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from penstock.storage.staging import TEMPORARY
 from penstock.storage.walk import Cursor
 
 if TYPE_CHECKING:
@@ -26,6 +27,8 @@ class Deviations:
     """What the closing walk found, `SHOWN` of each kind by name."""
 
     extra: list[str] = field(default_factory=list)
+    leftover: list[str] = field(default_factory=list)
+    """Temporary files of an attempt of copy that lived on when nobody knew of it: they are swept."""
     missing: list[str] = field(default_factory=list)
     touched: list[str] = field(default_factory=list)
     """Size, kind or times are not those that verify saw."""
@@ -86,7 +89,8 @@ class Standing:
             self._extra(beside)
 
     def _extra(self, beside: Found) -> None:
-        self._deviations.add("extra", f"{beside.path!r} ({beside.kind})")
+        temporary = beside.kind == "file" and TEMPORARY.fullmatch(beside.path.rpartition("/")[2])
+        self._deviations.add("leftover" if temporary else "extra", f"{beside.path!r} ({beside.kind})")
 
 
 def _as_seen(files: Files, looked: Looked, start: int) -> bool:

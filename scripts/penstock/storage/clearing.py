@@ -25,8 +25,9 @@ if TYPE_CHECKING:
 def sweep_temporaries(data: Path) -> int:
     """Remove the temporary files that dead attempts left in a staging's `data`; returns how many.
 
-    Every attempt of copy must be over. A folder that permissions closed already is opened to its owner
-    again where one is to be removed."""
+    Every attempt of copy is over, as far as the cluster can say; what one that lives on gives its name or
+    removes meanwhile is no error. A folder that permissions closed already is opened to its owner where
+    one is to be removed, and closed again."""
     swept: list[str] = []
     try:
         try:
@@ -48,11 +49,17 @@ def _sweep(data: Path, swept: list[str]) -> None:
             if error is not None:
                 error.filename = str(data / level.prefix / (names[0] if names else ""))
                 raise error
-            for name in names if kind == FILE else ():
-                if TEMPORARY.fullmatch(name):
-                    _open_to_owner(level.fd)
-                    os.unlink(name, dir_fd=level.fd)
-                    swept.append(level.prefix + name)
+            found = [name for name in names if TEMPORARY.fullmatch(name)] if kind == FILE else []
+            if not found:
+                continue
+            mode = _open_to_owner(level.fd)
+            try:
+                for name in found:
+                    with contextlib.suppress(FileNotFoundError):
+                        os.unlink(name, dir_fd=level.fd)
+                        swept.append(level.prefix + name)
+            finally:
+                os.fchmod(level.fd, mode)
 
 
 def open_folders(data: Path) -> None:
@@ -126,10 +133,12 @@ def remove_tree(path: Path) -> None:
         os.close(root)
 
 
-def _open_to_owner(folder: int) -> None:
+def _open_to_owner(folder: int) -> int:
+    """Returns the mode of before."""
     mode = stat.S_IMODE(os.fstat(folder).st_mode)
     if mode & 0o700 != 0o700:
         os.fchmod(folder, mode | 0o700)
+    return mode
 
 
 def _remove(call: Callable[..., None], folder: int, names: Sequence[str]) -> list[str]:

@@ -52,9 +52,10 @@ class Holder:
     def describe(self) -> str:
         on = f" of cluster {self.cluster}" if self.cluster else ""
         job = f", SLURM job {self.job}{on}" if self.job else ""
+        run = f"run {self.run}, " if self.run else ""
         return (
             f"{self.user} runs `penstock {self.command}` on {self.host}, process {self.pid}{job}, "
-            f"run {self.run}, since {self.since}"
+            f"{run}since {self.since}"
         )
 
 

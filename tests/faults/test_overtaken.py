@@ -1,0 +1,169 @@
+"""A run that is frozen on one node, taken over by another run on a second one, and then wakes.
+
+Whatever the moment: the second run publishes, `current` never moves back, and the first one ends with 7 and
+says which run overtook it, or with 0 where it had come to its end before.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import until
+from tests.support.nodes import Node, node
+from tests.support.staging_runs import tree
+from tests.support.whole_way import content
+
+from penstock.core.layout import DatasetLayout
+from penstock.steps import claims, pointer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+HEARTBEAT = 0.05
+FILES = {f"d{i % 3}/{i:02d}": bytes([i]) * (100 * i) for i in range(24)}
+
+
+class Place:
+    """A dataset `data` from a folder that changes between runs."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder, self.source = folder, tree(folder / "source", FILES)
+        self.config = folder / "config.yaml"
+        self.config.write_text(
+            f"target: {{root: {folder}/target, keep_free: 0}}\n"
+            f"datasets: {{data: {{source: {folder}/source}}}}\n"
+            "plan: {shard_files: 13}\n"
+            "engine: {workers: 1}\n"
+        )
+        self.layout = DatasetLayout(folder / "target", "data")
+        self.changes = 0
+
+    def change(self) -> None:
+        self.changes += 1
+        (self.source / "d0" / "00").write_bytes(b"version %d" % self.changes)
+
+    def state(self, pattern: str) -> bool:
+        """Whether the run that was listed last has such a file."""
+        standing = claims.highest(self.layout)
+        return standing is not None and any(self.layout.run(standing.run).folder.glob(pattern))
+
+    def staged(self, pattern: str) -> bool:
+        return any(self.layout.releases.glob(f".*.staging/{pattern}"))
+
+    def current(self) -> str:
+        return os.readlink(self.layout.current)
+
+    def listed(self, number: int) -> bool:
+        return claims.number(self.layout) > number
+
+
+# (the step, the moment within it, when it is reached); the number is that of the claim before.
+WITHIN: list[tuple[str, str, Callable[[Place, int, Node], bool]]] = [
+    ("list", "holds the lock", lambda p, n, _: p.layout.lock.exists()),
+    ("list", "gathers", lambda p, n, _: any(p.layout.runs.glob(".new-*"))),
+    ("list", "has claimed", lambda p, n, _: p.listed(n)),
+    ("plan", "writes shards", lambda p, n, _: p.listed(n) and p.state("shards/*.parquet")),
+    ("plan", "has planned", lambda p, n, _: p.listed(n) and p.state("plan.json")),
+    ("copy", "has noted its array", lambda p, n, _: p.listed(n) and p.state("arrays.jsonl")),
+    ("copy", "keeps a journal", lambda p, n, _: p.listed(n) and p.state("journal/*/*.journal")),
+    ("copy", "has copied a shard", lambda p, n, _: p.listed(n) and p.state("receipts/copy/*.json")),
+    ("permissions", "has set them", lambda p, n, _: p.listed(n) and p.state("receipts/permissions.json")),
+    ("verify", "writes records", lambda p, n, _: p.listed(n) and p.state("records/*.parquet")),
+    ("verify", "has verified a shard", lambda p, n, _: p.listed(n) and p.state("receipts/verify/*.json")),
+    ("publish", "writes a manifest", lambda p, n, _: p.listed(n) and p.state("receipts/verify.json")),
+    ("publish", "has written a manifest", lambda p, n, _: p.listed(n) and p.staged("manifest.parquet")),
+    ("publish", "has sealed", lambda p, n, _: p.listed(n) and p.staged("release.json")),
+]
+BETWEEN = ("list", "plan", "copy", "permissions", "verify")
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
+    if os.geteuid() != 0:
+        pytest.skip("only root can make namespaces")
+    made = Place(tmp_path_factory.mktemp("overtaken"))
+    with node("nodez", made.config, heartbeat=HEARTBEAT) as first:
+        assert first.end() == 0, first.said()
+    return made
+
+
+def overtaken(
+    place: Place,
+    reached: Callable[[Node], bool],
+    *,
+    freeze_after: str = "",
+    listing: bool = False,
+    heartbeat: float | None = HEARTBEAT,
+) -> None:
+    """Run A until it stands still, B to its end, wake A; and what must be true."""
+    place.change()
+    with node("nodea", place.config, heartbeat=heartbeat, freeze_after=freeze_after) as a:
+        until(lambda: reached(a) or a.ended(), "the moment")
+        assert not a.ended(), f"the moment was missed: {a.said()}"
+        a.freeze()
+        held = place.layout.lock.exists()
+        place.change()
+        with node("nodeb", place.config, heartbeat=heartbeat) as b:
+            assert b.end() == 0, b.said()
+        assert content(place.layout.current / "data") == content(place.source)
+        published = place.current()
+        standing = claims.highest(place.layout)
+        assert standing is not None
+        if held:
+            assert "waiting for root runs `penstock" in b.said()
+            assert "on nodea" in b.said()
+            assert "took over the lock of root runs" in b.said()
+        a.wake()
+        code = a.end()
+        assert place.current() == published, a.said()
+        assert code in (0, 7), a.said()
+        if code == 7:
+            words = f"was overtaken by run {standing.run}", "by root on nodeb"
+            if listing and words[0] not in a.said():
+                # What it listed after it woke is the other run's own content.
+                words = "the lock of dataset data was lost", "it is gone"
+            assert all(some in a.said() for some in words), a.said()
+            assert "nothing more was changed" in a.said()
+        assert not place.layout.lock.exists()
+        last = pointer.last_move(place.layout)
+        assert last is not None
+        assert (last["run"], f"releases/{last['release']}") == (standing.run, published)
+        assert code == 7, f"the moment was missed: {a.said()}"
+    assert content(place.layout.current / "data") == content(place.source)
+    assert not [name for name in os.listdir(place.layout.folder) if name.startswith(".current")]
+
+
+@pytest.mark.parametrize(("step", "moment", "when"), WITHIN, ids=[f"{s} {m}" for s, m, _ in WITHIN])
+def test_frozen_within_a_step(place: Place, step: str, moment: str, when: Callable[..., bool]) -> None:
+    number = claims.number(place.layout)
+    overtaken(place, lambda a: when(place, number, a), listing=step == "list")
+
+
+@pytest.mark.parametrize("step", BETWEEN)
+def test_frozen_between_two_steps(place: Place, step: str) -> None:
+    overtaken(place, Node.frozen, freeze_after=step)
+
+
+def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:
+    """Frozen for long, and woken before anybody came: it ends as if nothing had been."""
+    number = claims.number(place.layout)
+    place.change()
+    with node("nodea", place.config, heartbeat=HEARTBEAT) as a:
+        until(lambda: (place.listed(number) and place.state("journal/*/*.journal")) or a.ended(), "copy")
+        a.freeze()
+        a.wake()
+        assert a.end() == 0, a.said()
+    assert content(place.layout.current / "data") == content(place.source)
+    assert json.loads(place.layout.history.read_text().splitlines()[-1])["event"] == "publish"
+
+
+@pytest.mark.real_patience
+@pytest.mark.timeout(600)
+def test_at_the_real_values(place: Place) -> None:
+    """A heartbeat of 10 s and 120 s of patience."""
+    number = claims.number(place.layout)
+    overtaken(place, lambda _: place.listed(number) and place.state("records/*.parquet"), heartbeat=None)

@@ -1,0 +1,116 @@
+"""Nodes that share the file system and nothing else: a UTS and a PID namespace each, frozen and woken."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from tests.support.commands import PATIENCE, until
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
+
+# All steps as a workflow takes them: what list met is named to those after it. `freeze` stops the process
+# itself when that step has ended, so that it holds nothing.
+RUN = f"""
+import json, os, pathlib, signal, socket, sys
+name, config, freeze, receipt = sys.argv[1:]
+socket.sethostname(name)
+from penstock.cli.main import main
+run = []
+for step in {STEPS!r}:
+    code = main(["--config", config, "--receipt", receipt, step, "data", *run])
+    if code:
+        sys.exit(code)
+    run = run or ["--run", json.loads(pathlib.Path(receipt).read_bytes())["run"]]
+    if step == freeze:
+        os.kill(os.getpid(), signal.SIGSTOP)
+"""
+
+
+class Node:
+    """One run on a node of its own."""
+
+    def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
+        self.process, self._log = process, log
+
+    def said(self) -> str:
+        return self._log.read_text(errors="replace")
+
+    def pids(self) -> list[int]:
+        """All processes of the node, as this side numbers them."""
+        found, more = [], [self.process.pid]
+        while more:
+            pid = more.pop()
+            found.append(pid)
+            with contextlib.suppress(OSError):
+                for task in os.listdir(f"/proc/{pid}/task"):
+                    with open(f"/proc/{pid}/task/{task}/children") as children:
+                        more += [int(child) for child in children.read().split()]
+        return found
+
+    def freeze(self) -> None:
+        """SIGSTOP to every process, until none runs."""
+        until(self._stop_all, "the node to stand still")
+
+    def _stop_all(self) -> bool:
+        for pid in self.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGSTOP)
+        return self.frozen()
+
+    def frozen(self) -> bool:
+        """Whether its program (the child of unshare) stands still, and all below it."""
+        states = [_state(pid) for pid in self.pids()[1:]]
+        return bool(states) and set(states) <= set("TtZX")
+
+    def ended(self) -> bool:
+        return self.process.poll() is not None
+
+    def wake(self) -> None:
+        for pid in reversed(self.pids()):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGCONT)
+
+    def end(self) -> int:
+        """Its exit status, once it has ended."""
+        return self.process.wait(PATIENCE)
+
+
+def _state(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/stat") as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except OSError:
+        return "X"
+
+
+@contextlib.contextmanager
+def node(name: str, config: Path, *, heartbeat: float | None, freeze_after: str = "") -> Iterator[Node]:
+    """The whole way of dataset `data` on a node of this name; whatever is left of it is killed at the end.
+    Needs root."""
+    folder = config.parent
+    log = folder / f"{name}-{len(list(folder.glob('*.log')))}.log"
+    words = [sys.executable, "-c", RUN, name, str(config), freeze_after, str(log.with_suffix(".json"))]
+    beat = {} if heartbeat is None else {"PENSTOCK_TEST_HEARTBEAT": str(heartbeat)}
+    with log.open("wb") as output:
+        process = subprocess.Popen(
+            ["unshare", "--uts", "--pid", "--fork", "--kill-child", "--mount-proc", *words],
+            stdin=subprocess.DEVNULL, stdout=output, stderr=subprocess.STDOUT, env={**os.environ, **beat},
+        )  # fmt: skip
+    made = Node(process, log)
+    try:
+        yield made
+    finally:
+        # The namespace's first process takes all of it along.
+        for pid in made.pids():
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(pid, signal.SIGKILL)
+        process.wait()
