@@ -14,4 +14,4 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Do the work of one element from the state on the target alone."""
     from penstock.steps.element import run_element
 
-    return run_element(parsed.run, parsed.step, parsed.index, parsed.attempt, session.stop)
+    return run_element(parsed.run, parsed.step, parsed.index, parsed.attempt, session.stop, parsed.root)

@@ -113,6 +113,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
     elif command.name == "element":
         parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
         parser.add_argument("--step", choices=("copy", "verify", "audit"), required=True, help="what is done")
+        parser.add_argument("--root", type=Path, metavar="FOLDER", help="the target (default: as listed)")
         parser.add_argument("--attempt", default="auto", help="a name for this attempt (default: auto)")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")
 

@@ -54,6 +54,11 @@ class DatasetLayout:
         return self.folder / ".penstock"
 
     @property
+    def root_file(self) -> Path:
+        """Of a state folder that lies elsewhere (`state_root`): names the root that it belongs to."""
+        return self.state / "root.json"
+
+    @property
     def lock(self) -> Path:
         return self.state / "lock"
 

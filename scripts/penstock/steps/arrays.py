@@ -19,6 +19,7 @@ from penstock.cluster.port import ArraySpec, State, Status
 from penstock.errors import FailedError, LockedError
 from penstock.steps import living
 from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, watch_of
+from penstock.steps.arraybook import Submission
 from penstock.steps.element_ends import GOES_ON
 from penstock.storage import durable
 from penstock.views import units
@@ -28,7 +29,6 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster
     from penstock.core.layout import RunLayout
-    from penstock.steps.arraybook import Submission
     from penstock.steps.context import Context
 
 CANCEL_GRACE = 120.0
@@ -87,7 +87,9 @@ def still_alive(context: Context, dataset: str, run: RunLayout, step: str) -> li
 def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     """The command line of an element, but for its index."""
     python = context.config.cluster.python or sys.executable
-    words = ["element", "--run", str(run.folder.absolute()), "--step", step, "--attempt", "auto"]
+    root = str(context.config.target.root.absolute())
+    words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
+    words += ["--attempt", "auto"]
     return [python, "-m", "penstock", *words]
 
 
@@ -209,11 +211,12 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
             durable.make_dirs(folder.parent)
     durable.make_dirs(run.logs)
     spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
-    context.assert_held()
     watch.book.intend(name, step, context.cluster.kind, indices, patiently(watch, context.cluster.name))
+    # After the note: whoever overtakes this run looks for its arrays when the claim is made.
+    context.assert_held()
     array = patiently(watch, partial(_submit_once, context.cluster, spec))
     watch.book.submitted(name, array)
-    submission = next(one for one in watch.book.open(step) if one.name == name)
+    submission = Submission(name, step, context.cluster.kind, tuple(indices), array, at=time.time())
     live = Live(submission, array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)

@@ -7,6 +7,7 @@ failed. Any other end leaves an outcome file that says what failed, and exits no
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import secrets
 import sys
@@ -20,10 +21,10 @@ from penstock.core.text import printable_lines
 from penstock.engine import journal
 from penstock.engine.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
-from penstock.steps import receipts, runbook
+from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.claiming import shard_for
 from penstock.steps.progress import Reporter
-from penstock.storage import durable
+from penstock.storage import durable, target
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,15 +38,25 @@ NAMED = 1000
 STEPS = ("copy", "verify", "audit")
 
 
-def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Stop) -> int:
+def run_element(
+    run_folder: Path, step: str, index: int, attempt: str, stop: Stop, root: Path | None = None
+) -> int:
     """Do one shard (see `claiming`: not always that of this number); returns the exit status. `attempt`
-    "auto" makes one that is unique."""
+    "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
+    versions: the one that the run was listed for. Raises PreflightError where the dataset's folders are
+    not this account's own, LockedError where another run claimed the dataset: nothing is written then."""
     run = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in STEPS:
         raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
     # Before anything is written: a folder that is no run's stays as it is.
     info = runbook.read_run(run)
+    if root is not None:
+        info = dataclasses.replace(info, root=str(root))
+    layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
+    if step in living.ELEMENTS:
+        target.check_owner(layout)
+        claims.check(layout, info.run)
     index = shard_for(run, step, index, host_name(), os.environ)
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
@@ -54,7 +65,7 @@ def run_element(run_folder: Path, step: str, index: int, attempt: str, stop: Sto
     try:
         plan = runbook.read_plan(run)
         shard = _shard(run, plan, index)
-        outcome, further = _work(run, info, plan, shard, step, attempt, reporter, stop)
+        outcome, further = _work(run, info, layout, plan, shard, step, attempt, reporter, stop)
     except PenstockError as error:
         ended = {}
         if isinstance(error, InterruptedRunError):
@@ -123,6 +134,7 @@ def _shard(run: RunLayout, plan: PlanInfo, index: int) -> ShardInfo:
 def _work(
     run: RunLayout,
     info: RunInfo,
+    layout: DatasetLayout,
     plan: PlanInfo,
     shard: ShardInfo,
     step: str,
@@ -130,7 +142,6 @@ def _work(
     reporter: Reporter,
     stop: Stop,
 ) -> tuple[Outcome, dict[str, Any]]:
-    layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
     if step == "audit":
         return _audit(run, info, layout, shard, reporter, stop)
     data = layout.staging(info.release) / DATA

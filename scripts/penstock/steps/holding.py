@@ -5,8 +5,9 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
-from penstock.errors import LockedError
+from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.steps import claims, living
+from penstock.storage import target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -62,6 +63,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     Raises LockedError (exit 7) that names who holds it, or which run overtook this one; that it waits, and
     from whom it took over, is told."""
     layout = context.layout(dataset)
+    target.check_owner(layout)
     lock = lock_of(context, layout, run or release, step)
     with lock:
         hold = Hold(layout, lock, run)
@@ -73,6 +75,13 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
             if run and step != "publish":
                 # What publish showed is done, whoever came after it.
                 claims.check(layout, run)
+        except InterruptedRunError:
+            raise
+        except PenstockError:
+            # What failed in a run that was overtaken failed for that: its source or its tree is another.
+            if run:
+                claims.check(layout, run)
+            raise
         finally:
             context.hold = before
 

@@ -211,9 +211,11 @@ def _meet(
     }
     if folder.run_file.exists() and folder.listing.exists():
         info = runbook.read_run(folder)
-        if info.config != frozen:
-            # What decides the content is part of the id and so the same; how to do it may change.
-            info = runs.RunInfo(**{**runs.to_json(info), "config": frozen})
+        now_true = {"config": frozen, **_roots(layout)}
+        if any(getattr(info, name) != value for name, value in now_true.items()):
+            # What decides the content is part of the id and so the same; how to do it may change, and
+            # where: a root is moved, mounted elsewhere, or copied with all that is in it.
+            info = runs.RunInfo(**{**runs.to_json(info), **now_true})
             durable.write_json(folder.run_file, runs.to_json(info))
         return info
     now = datetime.now(UTC)
@@ -234,8 +236,7 @@ def _meet(
         files=gathered.files,
         bytes=gathered.bytes,
         scanned=gathered.scanned,
-        root=str(layout.root),
-        state_root=None if layout.state_root is None else str(layout.state_root),
+        **_roots(layout),
         config=frozen,
         histogram=gathered.histogram,
         ignored=gathered.ignored,
@@ -247,6 +248,11 @@ def _meet(
         clearing.remove_tree(folder.folder)
     durable.rename(spool, folder.folder)
     return info
+
+
+def _roots(layout: DatasetLayout) -> dict[str, Any]:
+    state_root = layout.state_root
+    return {"root": str(layout.root), "state_root": None if state_root is None else str(state_root)}
 
 
 def _folders(layout: DatasetLayout) -> list[Path]:

@@ -7,6 +7,7 @@ before anything changes. The root itself is the operator's: it may be a link and
 from __future__ import annotations
 
 import contextlib
+import json
 import os
 import pwd
 import re
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
 from penstock.storage.beneath import FOLDER, set_owner_mode
-from penstock.storage.durable import fsync_dir
+from penstock.storage.durable import create_file, fsync_dir, read_json
 from penstock.storage.facts import mount_of, mount_table
 from penstock.storage.failures import printable, storage_error
 
@@ -88,6 +89,8 @@ def check_owner(layout: DatasetLayout) -> None:
                 "the target cannot be used", where=str(path), why=str(error.strerror)
             ) from None
         _check_own(path, seen)
+    if layout.state_root is not None:
+        _check_root_of_state(layout)
 
 
 def prepare(layout: DatasetLayout) -> None:
@@ -109,6 +112,10 @@ def prepare(layout: DatasetLayout) -> None:
     for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
         _check_own(path, os.lstat(path))
     _with_mode(layout.state, 0o700)
+    if layout.state_root is not None:
+        told = {"format": 1, "root": str(layout.root.absolute())}
+        create_file(layout.root_file, json.dumps(told).encode() + b"\n")
+        _check_root_of_state(layout)
 
 
 def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | None) -> Path:
@@ -181,6 +188,24 @@ def leads(layout: DatasetLayout) -> bool:
     """Whether readers reach a release by `current`. Raises FailedError by `current`."""
     named = current(layout)
     return named is not None and layout.release(named).is_dir()
+
+
+def _check_root_of_state(layout: DatasetLayout) -> None:
+    """A state folder beside the tree is of one root: the journals of another would be taken for its own."""
+    try:
+        named = read_json(layout.root_file)["root"]
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError("a state file is damaged", where=str(layout.root_file), why=str(error)) from None
+    if named != str(layout.root.absolute()):
+        raise PreflightError(
+            "this state folder is another root's",
+            where=str(layout.state),
+            why=f"it belongs to {printable(str(named))}, and the target's root is {layout.root}",
+            hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
+            f"remove {layout.root_file}",
+        )
 
 
 def _open(path: Path) -> int:
