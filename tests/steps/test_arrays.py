@@ -34,13 +34,14 @@ def test_only_elements_without_a_receipt_are_submitted(tmp_path: Path) -> None:
     assert ArrayBook(stage.run.arrays).open() == []
 
 
-def test_an_elements_command_needs_nothing_but_the_runs_folder(tmp_path: Path) -> None:
+def test_an_elements_command_names_the_runs_folder_and_the_configured_root(tmp_path: Path) -> None:
     stage = staged(tmp_path)
     stage.go([0])
     command = list(stage.cluster.arrays["1"].command)
     assert command[0].startswith("/")
     assert command[1:] == [
-        "-m", "penstock", "element", "--run", str(stage.run.folder), "--step", "copy", "--attempt", "auto",
+        "-m", "penstock", "element", "--run", str(stage.run.folder),
+        "--root", str(stage.context.config.target.root), "--step", "copy", "--attempt", "auto",
     ]  # fmt: skip
 
 

@@ -69,7 +69,7 @@ class Node:
     def frozen(self) -> bool:
         """Whether its program (the child of unshare) stands still, and all below it."""
         states = [_state(pid) for pid in self.pids()[1:]]
-        return bool(states) and set(states) <= set("TtZX")
+        return "T" in states and set(states) <= set("TtZX")
 
     def ended(self) -> bool:
         return self.process.poll() is not None
