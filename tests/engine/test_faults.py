@@ -13,6 +13,7 @@ from tests.support.hostile import Hostile
 
 from penstock.core.model import Claim, Entry
 from penstock.core.wire import EXPIRED, PRESSURE
+from penstock.engine import stream
 from penstock.engine.copier import Copier
 from penstock.engine.stream import BLOCK, Stopped
 from penstock.errors import (
@@ -333,3 +334,20 @@ def test_an_answer_that_makes_no_sense_is_one_objects_trouble(bench: Bench, data
         bench.run(Script(data, fails_at=0, error=odd))
     assert "x" in caught.value.where
     assert "ValueError" in caught.value.why
+
+
+def test_a_row_waits_for_renewed_credentials(
+    bench: Bench, data: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """More often than it may fail; but not for ever, and rows that come after it do not wait again."""
+    monkeypatch.setattr(stream, "FIRST_LOOK", 0.001)
+    expired = ExpiredCredentialsError("ran out")
+    script = Script(data, fails_at=0, error=expired, times=20)
+    bench.run(script)
+    assert read_tree(bench.folder) == {"d/x": data}
+    assert set(bench.told) == {EXPIRED}
+    monkeypatch.setattr(stream, "RENEWAL", 0.0)
+    script = Script(data, fails_at=0, error=expired)
+    with pytest.raises(ExpiredCredentialsError):
+        bench.run(script)
+    assert script.opened == 3

@@ -152,3 +152,34 @@ def test_what_the_caller_does_meanwhile_does_not_count() -> None:
             theirs.sendall(b"0123456789")
             assert paced.recv_into(buffer) == 10
             now[0] += 1000.0
+
+
+@pytest.mark.parametrize(
+    ("length", "rate", "fine"),
+    [
+        (256 << 20, 1100, False),  # three days
+        (256 << 20, 4000, True),
+        (1 << 20, 1100, True),
+        (1 << 40, 60_000, False),
+        (1 << 40, 70_000, True),
+    ],
+)
+def test_more_is_asked_of_a_line_that_a_large_body_comes_by(length: int, rate: int, fine: bool) -> None:
+    """By a clock of the test's own: a second passes in each call, which brings so many bytes."""
+    ours, theirs = socket.socketpair()
+    with ours, theirs:
+        seconds = iter(range(1 << 20))
+        paced = PacedSocket(ours, 60.0, clock=lambda: next(seconds))
+        paced.sendall(b"request")
+        paced.expect(length)
+        buffer = memoryview(bytearray(rate))
+        came = 0
+        try:
+            for _ in range(200):
+                theirs.sendall(bytes(rate))
+                came += paced.recv_into(buffer, rate, socket.MSG_WAITALL)
+        except TimeoutError:
+            assert not fine
+        else:
+            assert fine
+        assert came

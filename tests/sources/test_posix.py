@@ -359,3 +359,18 @@ def test_threads_and_scouts_give_the_same_answer(
     next(iter(begun))
     begun.close()  # type: ignore[attr-defined]
     assert len(os.listdir("/proc/self/fd")) == open_before
+
+
+def test_empty_folders_are_counted(tmp_path: Path) -> None:
+    """Those that hold nothing at all, wherever the walk meets them; not those that patterns leave out."""
+    for name in ("a", "b/c/d", "b/e", "full/x", "z", "left-out/y"):
+        (tmp_path / name).mkdir(parents=True)
+    (tmp_path / "full" / "file").write_bytes(b"1")
+    (tmp_path / "full" / "x" / "file").write_bytes(b"1")
+    (tmp_path / "zz").write_bytes(b"1")
+    source = PosixSource(str(tmp_path), keep=lambda key: not key.startswith("left-out"))
+    assert list(list_all(source)) == ["full/file", "full/x/file", "zz"]
+    assert source.ignored["empty folders"] == 4
+    (tmp_path / "a" / "file").write_bytes(b"1")
+    list_all(source)
+    assert source.ignored["empty folders"] == 3

@@ -373,3 +373,12 @@ def test_checksum_files_beside_the_data_are_attached(tmp_path: Path) -> None:
     context.config = changed(context.config, checksums=("MD5SUMS",))
     with pytest.raises(PreflightError, match="there is no checksum file"):
         listing.run(context, "data")
+
+
+def test_empty_folders_are_told(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"a": b"1"})
+    (source / "empty" / "deep").mkdir(parents=True)
+    context = context_for(tmp_path, source)
+    receipt = listing.run(context, "data")
+    assert receipt["ignored"] == {"empty folders": 1}
+    assert any("1 empty folder " in str(event.data.get("text")) for event in events_of(context))

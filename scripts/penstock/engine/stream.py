@@ -8,6 +8,7 @@ alone; what is no row's own fault (no space, fenced, configuration) ends the sha
 from __future__ import annotations
 
 import mmap
+import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.wire import EXPIRED, PRESSURE
@@ -31,6 +32,11 @@ if TYPE_CHECKING:
 
 BLOCK = 1 << 20
 INTEGRITY_TRIES = 2
+RENEWAL = 120.0
+"""Seconds that rows wait for credentials that ran out to be renewed, whatever `attempts` is: a process or a
+sign-on that gives new ones may take that long."""
+FIRST_LOOK, LONGEST_LOOK = 0.1, 1.0
+"""Seconds between two tries meanwhile, at first and later."""
 
 
 class Stopped(Exception):  # noqa: N818
@@ -63,6 +69,8 @@ class Stream:
     ) -> None:
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
+        self._refused_since = -1.0
+        """When credentials were first refused since the last row that came; -1: they were not."""
         self.retries = self.linked = 0
         # One page more than a block: a read that must find the end always has room.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
@@ -91,12 +99,19 @@ class Stream:
         while True:
             tried += 1
             try:
-                return self.do(row, entry)
+                done = self.do(row, entry)
+                if self._refused_since >= 0:
+                    self._refused_since = -1.0
+                return done
             except (PenstockError, ValueError) as raised:
                 error = raised if isinstance(raised, PenstockError) else _nonsense(entry, raised)
                 self.counters[self.slot] = before
                 if isinstance(error, ExpiredCredentialsError):
                     self.tell(EXPIRED)
+                    if self._renewing():
+                        tried -= 1
+                        self.retries += 1
+                        continue
                 elif isinstance(error, OverloadedError):
                     self.tell(PRESSURE)
                 if not may_retry(error, tried, self.attempts):
@@ -106,6 +121,19 @@ class Stream:
                 self.retries += 1
                 if self.stopping.wait(pause_after(error, tried)):
                     raise Stopped from None
+
+    def _renewing(self) -> bool:
+        """Wait a little for renewed credentials. False once that took RENEWAL seconds in all: from then on
+        what is refused is refused. Raises Stopped."""
+        now = time.monotonic()
+        if self._refused_since < 0:
+            self._refused_since = now
+        waited = now - self._refused_since
+        if waited >= RENEWAL:
+            return False
+        if self.stopping.wait(min(LONGEST_LOOK, FIRST_LOOK + waited / 4)):
+            raise Stopped
+        return True
 
     def close(self) -> None:
         """Descriptors and connections; the buffer goes with the last view of it."""

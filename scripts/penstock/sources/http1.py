@@ -253,6 +253,8 @@ class Connection:
                 self.abandon()
                 raise self._broken("the answer's Content-Length is no number")
             self._left = self.length = stated
+            assert self._socket is not None
+            self._socket.expect(stated)
         else:
             self._left, self.length, self._keep = -1, -1, False
 

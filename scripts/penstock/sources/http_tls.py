@@ -66,6 +66,9 @@ class TlsSocket:
             got += int(count)
         return got
 
+    def expect(self, length: int) -> None:
+        self._raw.expect(length)
+
     def close(self) -> None:
         self._raw.close()
 

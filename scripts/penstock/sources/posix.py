@@ -19,7 +19,7 @@ from penstock.core.model import Listed
 from penstock.errors import PreflightError, SourceChangedError
 from penstock.sources.hard_links import HardLinks
 from penstock.sources.posix_reader import PosixReader, beneath, token, tokens
-from penstock.storage.tree import BROKEN, FILE, LINK, descend
+from penstock.storage.tree import BELOW, BROKEN, FILE, LINK, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -98,8 +98,8 @@ class PosixSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out by policy, and what it did not refuse since the patterns
-        leave it out."""
+        """What the last listing left out by policy, folders that hold nothing, and what it did not refuse
+        since the patterns leave it out."""
         return dict(self._ignored)
 
     def check(self) -> None:
@@ -145,8 +145,12 @@ class PosixSource:
             raise PreflightError(
                 "the source folder cannot be opened", where=self.url, why=error.strerror or str(error)
             ) from None
+        entered = ""
         with closing(descend(root)) as met:
             for kind, level, names, _, wrong in met:
+                if entered and level.prefix != entered:
+                    self._empty(entered)
+                entered = f"{level.prefix}{names[0]}/" if kind == BELOW and wrong is None else ""
                 if kind == FILE:
                     yield self._files(level, names, offenders)
                 elif kind == LINK:
@@ -157,6 +161,13 @@ class PosixSource:
                 elif wrong is not None and wrong.errno not in GONE:  # vanished: as if it never was
                     path = f"{level.prefix}{names[0]}/"
                     offenders.add(path, f"folder cannot be opened: {_why(wrong)}")
+        if entered:
+            self._empty(entered)
+
+    def _empty(self, folder: str) -> None:
+        """A folder that holds nothing: no file of it can keep it alive on the target."""
+        if self._keep is None or self._keep(folder):
+            self._ignored["empty folders"] = self._ignored.get("empty folders", 0) + 1
 
     def _files(self, level: Level, names: Sequence[str], offenders: Offenders) -> Sequence[Listed]:
         """Of neighbouring names that are no folders and no links: the hot loop of a listing."""

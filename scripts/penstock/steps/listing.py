@@ -24,9 +24,10 @@ from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.storage import clearing, durable, target
 from penstock.storage.failures import storage_error
+from penstock.views import units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from penstock.config.model import Config, DatasetConfig
@@ -80,6 +81,7 @@ def _list(
         os.mkdir(spool, 0o700)
         gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
         urls = [source.url for source in sources]
+        _tell(context, config.name, gathered.ignored)
         run_id = run_of(context.config, config, layout, urls, gathered.digest)
         hold.claim(context, run_id)
         info = _meet(context.config, config, layout, run_id, urls, gathered, spool)
@@ -145,6 +147,18 @@ def run_of(
             return run
     *_, last = chain(listing_digest)
     return last
+
+
+def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
+    """What a source holds and no release will: said when it is listed, not only counted."""
+    if count := ignored.get("unclear links"):
+        links = units.counted(count, "link")
+        text = f"{links} of the server's pages tell no name (as `a:b` or `a%2Fb`): left out"
+        context.emit("warning", dataset, STEP, text=text)
+    if count := ignored.get("empty folders"):
+        folders = units.counted(count, "empty folder")
+        text = f"{folders} of the source left out: a release is its files"
+        context.emit("note", dataset, STEP, text=text)
 
 
 def identity(
