@@ -73,10 +73,11 @@ def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
 
 class Versity:
     """`with Versity(folder) as server:`; buckets are the folders below `folder`. `log`: the file that gets
-    a line for each request, as S3's access logs have it."""
+    a line for each request, as S3's access logs have it. `versions`: a folder for older versions, which
+    lets buckets be versioned."""
 
-    def __init__(self, folder: Path, *, log: Path | None = None) -> None:
-        self.folder, self.log = folder, log
+    def __init__(self, folder: Path, *, log: Path | None = None, versions: Path | None = None) -> None:
+        self.folder, self.log, self.versions = folder, log, versions
         self._process: subprocess.Popen[bytes] | None = None
         self.endpoint = ""
 
@@ -88,7 +89,8 @@ class Versity:
             self._process = subprocess.Popen(
                 [str(program), "--access", ACCESS, "--secret", SECRET, "--port", f"127.0.0.1:{port}",
                  *(["--access-log", str(self.log)] if self.log else []),
-                 "--keep-alive", "--quiet", "posix", str(self.folder)],
+                 "--keep-alive", "--quiet", "posix",
+                 *(["--versioning-dir", str(self.versions)] if self.versions else []), str(self.folder)],
                 stdin=subprocess.DEVNULL, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
                 start_new_session=True,
             )  # fmt: skip

@@ -121,7 +121,7 @@ def open_source(
         from penstock.sources.s3_credentials import S3Credentials
 
         assert credentials is None or isinstance(credentials, S3Credentials)
-        return S3Source(config, credentials, timeout=timeout)
+        return S3Source(config, credentials, timeout=timeout, versions=dataset.changed == "pinned")
     if kind in WEB:
         from penstock.sources.web import WebSource
 

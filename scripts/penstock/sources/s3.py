@@ -52,9 +52,15 @@ class S3Source:
         return {}
 
     def __init__(
-        self, config: SourceConfig, credentials: S3Credentials | None = None, *, timeout: float = 60.0
+        self,
+        config: SourceConfig,
+        credentials: S3Credentials | None = None,
+        *,
+        timeout: float = 60.0,
+        versions: bool = False,
     ) -> None:
-        self._config = config
+        """`versions`: objects are listed with the ids of their newest versions, and read by these."""
+        self._config, self._versions = config, versions
         self._credentials = credentials if credentials is not None else resolve(config)
         self.bucket = bucket_of(config, self._credentials, timeout)
         self.url = self.bucket.url
@@ -87,8 +93,26 @@ class S3Source:
             ) from None
         finally:
             pages.close()
+        if self._versions:
+            from penstock.sources.s3_versions import check
+
+            check(self.bucket, self._enabled())
+
+    def _enabled(self) -> bool | None:
+        from penstock.sources.s3_versions import VersionPages
+
+        pages = VersionPages(self.bucket, self.credentials, self._renew_here)
+        try:
+            return pages.enabled()
+        finally:
+            pages.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
+        if self._versions:
+            from penstock.sources import s3_versions
+
+            pages = s3_versions.VersionPages(self.bucket, self.credentials, self._renew_here)
+            return s3_versions.listed(self.bucket, iter(pages), self._enabled())
         return listed(self.bucket, iter(Pages(self.bucket, self.credentials, self._renew_here)))
 
     def list_one(self, key: str) -> Listed | None:

@@ -127,6 +127,10 @@ class Pages:
             pairs.append(("continuation-token", token))
         if after:
             pairs.append(("start-after", after))
+        return understand(self._get(pairs, credentials), self._bucket.url)
+
+    def _get(self, pairs: list[tuple[str, str]], credentials: S3Credentials) -> str:
+        """What the bucket itself answers, by this thread's connection."""
         client: S3Client | None = getattr(self._here, "client", None)
         if client is None:
             client = self._here.client = self._client()
@@ -134,8 +138,7 @@ class Pages:
         connection = client.request("GET", "", query_string(pairs))
         if connection.status != 200:
             raise client.failure(connection)
-        body = connection.read_all(PAGE_LIMIT)
-        return understand(os.fsdecode(body), self._bucket.url)
+        return os.fsdecode(connection.read_all(PAGE_LIMIT))
 
     def close(self) -> None:
         with self._lock:

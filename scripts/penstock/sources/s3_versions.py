@@ -1,0 +1,146 @@
+"""The newest versions in a versioned bucket, by ListObjectVersions: each object with the id by which exactly
+these bytes can be read, whatever is written to its key later (`datasets.*.changed: pinned`).
+
+A bucket that is not versioned is refused: an id that it states (`null`) stays with a key, not with bytes.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Listed
+from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
+from penstock.sources.s3_listing import Pages, Times
+from penstock.sources.s3_page import Page, encoded, key_of, plain
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.sources.s3_client import Bucket
+    from penstock.sources.s3_credentials import S3Credentials
+
+PAGE = 1000
+"""Versions that a page is asked to hold."""
+_NONE = "null"
+_VERSION = re.compile(r"<Version>(.*?)</Version>", re.DOTALL)
+_FIELD = re.compile(r"<(Key|VersionId|IsLatest|LastModified|ETag|Size)>([^<]*)</")
+_TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
+_NEXT_KEY = re.compile(r"<NextKeyMarker>([^<]*)</NextKeyMarker>")
+_NEXT_VERSION = re.compile(r"<NextVersionIdMarker>([^<]*)</NextVersionIdMarker>")
+_STATUS = re.compile(r"<Status>\s*(\w+)\s*</Status>")
+HINT = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
+
+
+class VersionPages(Pages):
+    """One after another: no page can be asked for before the one before it was read."""
+
+    def __iter__(self) -> Iterator[Page]:
+        following, seen = "", {""}
+        try:
+            while True:
+                page = self.fetch(following)
+                yield page
+                following = page.following
+                if not following:
+                    return
+                if following in seen:
+                    raise FailedError("the listing runs in a circle", where=self._bucket.url)
+                seen = {following}
+        finally:
+            self._stop.set()
+            self.close()
+
+    def _ask(self, token: str, limit: int, after: str, credentials: S3Credentials) -> Page:  # noqa: ARG002
+        pairs = [("versions", ""), ("max-keys", str(min(limit, PAGE))), ("encoding-type", "url")]
+        if self._bucket.prefix:
+            pairs.append(("prefix", self._bucket.prefix))
+        if token:
+            key, _, version = token.partition("\0")
+            pairs.append(("key-marker", key))
+            if version:
+                pairs.append(("version-id-marker", version))
+        return _understand(self._get(pairs, credentials), self._bucket.url)
+
+    def enabled(self) -> bool | None:
+        """Whether the bucket is versioned; None where these credentials may not ask."""
+        try:
+            text = self._get([("versioning", "")], self._credentials())
+        except ObjectError:
+            return None
+        found = _STATUS.search(text)
+        return found is not None and found[1] == "Enabled"
+
+
+def check(bucket: Bucket, enabled: bool | None) -> None:
+    """Raises PreflightError for a bucket that is known not to be versioned."""
+    if enabled is False:
+        raise PreflightError(
+            "the bucket is not versioned, and `changed: pinned` reads objects by their versions",
+            where=bucket.url,
+            hint=HINT,
+        )
+
+
+def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Iterator[Sequence[Listed]]:
+    """The newest versions, keys relative to the prefix, one batch a page; what was deleted is left out.
+    `enabled`: see `VersionPages.enabled`. Raises PreflightError for what has no version of its own."""
+    times, last, before = Times(), b"", ""
+    for page in pages:
+        batch = []
+        quoted = encoded(page)
+        for block in _VERSION.findall(page.text):
+            fields = dict(_FIELD.findall(block))
+            if fields.get("IsLatest", "").strip().lower() != "true":
+                continue
+            if "Key" not in fields or not fields.get("Size", "").strip().isdecimal():
+                raise FailedError("the listing has an object without key or size", where=bucket.url)
+            key, version = key_of(fields["Key"], quoted), plain(fields.get("VersionId", ""))
+            if (os.fsencode(key), version) == (last, before):
+                continue  # some stores begin a page with the version that the marker names
+            if not last < os.fsencode(key):
+                raise FailedError(
+                    "the listing is out of order or has a key twice", where=bucket.url, why=repr(key)
+                )
+            last, before = os.fsencode(key), version
+            if not key.startswith(bucket.prefix):
+                raise FailedError(
+                    "the listing has a key outside of the prefix", where=bucket.url, why=repr(key)
+                )
+            if key == bucket.prefix:
+                continue  # the marker of the prefix itself
+            # Of a bucket whose versioning is on, `null` names what was there before, and stays.
+            if not version or (version == _NONE and not enabled):
+                raise PreflightError(
+                    "an object has no version of its own, and `changed: pinned` reads objects by those",
+                    where=f"{bucket.url}{key[len(bucket.prefix) :]}",
+                    why="the bucket is not versioned, or that is not to be known with these credentials",
+                    hint=HINT,
+                )
+            modified = times.nanoseconds(fields.get("LastModified", ""))
+            token = plain(fields.get("ETag", "")).strip('"')
+            batch.append(Listed(key[len(bucket.prefix) :], int(fields["Size"]), token, modified, version))
+        if batch:
+            yield batch
+
+
+def _understand(text: str, where: str) -> Page:
+    """Whether and how the listing goes on: the markers, with a NUL between. Raises FailedError for what is no
+    page of a listing, TransientError for one that is cut off."""
+    truncated = _TRUNCATED.search(text)
+    if "<ListVersionsResult" not in text[:2000] or truncated is None:
+        raise FailedError(
+            "the answer is no listing of versions",
+            where=where,
+            hint="this store may not know ListObjectVersions: write `changed: follow` or `changed: refuse`",
+        )
+    if not text[-200:].rstrip().endswith("</ListVersionsResult>"):
+        raise TransientError("the listing ends in the middle of a page", where=where)
+    if truncated[1].lower() != "true":
+        return Page(text, "")
+    key, version = _NEXT_KEY.search(text), _NEXT_VERSION.search(text)
+    if key is None:
+        raise FailedError("the listing is cut off: no marker of the next page", where=where)
+    marker = key_of(key[1], encoded(Page(text, "")))
+    return Page(text, f"{marker}\0{plain(version[1]) if version else ''}")
