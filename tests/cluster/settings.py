@@ -82,6 +82,7 @@ def slurm_conf(folder: Path, ports: Mapping[str, int], user: str, settings: Sett
             "AccountingStoragePass": f"{folder}/munge.socket",
             "AccountingStorageEnforce": "associations,limits,qos",
             "AccountingStorageTRES": "license/wan",
+            "AccountingStoreFlags": "job_comment",
             "JobAcctGatherType": "jobacct_gather/linux",
             "JobAcctGatherFrequency": "5",
         }

@@ -357,3 +357,5 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
             wait_for(complete, "the accounting of every step", seconds=60, every=0.5)
         except TimeoutError:
             raise AssertionError(told()) from None
+        comments = slurm_accounting.run("sacct", "-X", "-n", "-P", "-a", "-o", "Comment").stdout.splitlines()
+        assert f"penstock dataset=a step=copy release={release}" in comments

@@ -177,6 +177,16 @@ class TestCancel:
         cancel_mark.clear(one.context.layout("data"))
         one.go([1])
 
+    def test_neither_does_one_without_elements(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        one = stage(tmp_path, first_fails)
+        layout = one.context.layout("data")
+        cancel_mark.make(layout)
+        cancel_mark.refuse(layout, "publish")  # by hand: somebody asks for it now
+        monkeypatch.setenv(cancel_mark.INVOCATION, "1")
+        cancel_mark.refuse(layout, "list")
+        with pytest.raises(FailedError, match="publish was cancelled"):
+            cancel_mark.refuse(layout, "publish")
+
     def test_what_a_person_cancelled_is_not_submitted_again(self, tmp_path: Path) -> None:
         def how(one: Stage, index: int, _: int) -> State:
             if index == 1:

@@ -16,11 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, State, Status
-from penstock.errors import FailedError, LockedError
+from penstock.errors import LockedError
 from penstock.steps import living
 from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, watch_of
 from penstock.steps.arraybook import Submission
-from penstock.steps.element_ends import GOES_ON
+from penstock.steps.cancel_mark import cancelled
 from penstock.storage import durable
 from penstock.views import units
 
@@ -279,7 +279,7 @@ def _cancel(watch: Watch, who: str) -> None:
                 watch.live.remove(live)
         if watch.live:
             watch.context.stop.wait(cluster.interval(time.monotonic() - begun))
-    raise FailedError(f"{watch.step} was cancelled", where=watch.dataset, why=who, hint=GOES_ON)
+    raise cancelled(watch.dataset, watch.step, who)
 
 
 def _leave(watch: Watch) -> None:

@@ -92,3 +92,15 @@ class CancelMark:
             return ""
         clock = time.strftime("%H:%M:%S", time.localtime(float(mark.get("at", 0))))
         return f"by {mark.get('user', '?')} on {mark.get('host', '?')} at {clock}"
+
+
+def refuse(layout: DatasetLayout, step: str) -> None:
+    """Raises FailedError where the workflow that this step belongs to was cancelled."""
+    if who := CancelMark.of(layout, step).said():
+        raise cancelled(layout.dataset, step, who)
+
+
+def cancelled(dataset: str, step: str, who: str) -> FailedError:
+    """The error of a step that obeys the mark."""
+    hint = "what was done is kept; the same command goes on"
+    return FailedError(f"{step} was cancelled", where=dataset, why=who, hint=hint)

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
-from penstock.steps import claims, living
+from penstock.steps import cancel_mark, claims, living
 from penstock.storage import target
 
 if TYPE_CHECKING:
@@ -61,7 +61,7 @@ class Hold:
 def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
     Raises LockedError (exit 7) that names who holds it, or which run overtook this one; that it waits, and
-    from whom it took over, is told."""
+    from whom it took over, is told. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     target.check_owner(layout)
     lock = lock_of(context, layout, run or release, step)
@@ -69,6 +69,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         hold = Hold(layout, lock, run)
         if run:
             claims.check(layout, run)
+        cancel_mark.refuse(layout, step)
         before, context.hold = context.hold, hold
         try:
             yield hold
