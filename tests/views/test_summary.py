@@ -57,6 +57,16 @@ def test_hard_links_are_told_of() -> None:
     assert "Hard links" not in summary.render(PASSED | {"hard_links": {}})
 
 
+def test_a_source_that_moved_is_told_of() -> None:
+    span = {"from": "2026-11-21T10:00:00Z", "until": "2026-11-21T11:30:00Z"}
+    told = summary.render(PASSED | {"amended": {"listing": "x", "changed": 1200, "gone": 3, **span}})
+    assert (
+        "  Moving source 1,200 files newer than listed, 3 gone; no one moment: "
+        "2026-11-21T10:00:00Z to 2026-11-21T11:30:00Z\n"
+    ) in told
+    assert "Moving source" not in summary.render(PASSED)
+
+
 def test_what_is_not_known_is_left_out() -> None:
     assert summary.render({"dataset": "d"}) == "d\n  STATUS        FAILED\n"
 

@@ -140,7 +140,11 @@ class Ends:
             kind, hint = NoSpaceError, "make room (or raise the quota); the same command goes on"
             lines += [free] if (free := self._free()) else []
         elif codes == {5}:
-            kind, hint = SourceChangedError, "list the source again: `penstock list`, then the same command"
+            kind = SourceChangedError
+            hint = (
+                "list the source again: `penstock list`, then the same command; what is staged is kept. Of a "
+                "source that never rests, `changed: follow` reads what changed anew"
+            )
         elif codes == {FindingsError.exit_code}:
             kind = FindingsError
             hint = (

@@ -86,6 +86,8 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
             "seal": seal["records"]["root"],
             "giants": seal["giants"],
         }
+        if "amended" in seal:
+            result |= {"amended": seal["amended"], "files": seal["files"], "bytes": seal["bytes"]}
         result |= verdict_of(layout, info.release)
     current = target.current(layout)
     result["current"] = str(layout.current) if current else ""

@@ -236,6 +236,8 @@ def _details(data: Mapping[str, Any]) -> str:
     ]
     if links := summary.hard_links(data.get("hard_links")):
         rows.append(("Hard links", links))
+    if moved := summary.moving(data.get("amended")):
+        rows.append(("Moving source", moved))
     for label, key in (("Read from source", "bytes_in"), ("Written", "bytes_out")):
         if data.get(key) is not None:
             rows.append((label, units.size(data[key])))

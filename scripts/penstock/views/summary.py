@@ -68,6 +68,7 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Scanned", amount(result.get("scanned"), "object")),
         ("Left out", left_out),
         ("Hard links", hard_links(result.get("hard_links"))),
+        ("Moving source", moving(result.get("amended"))),
         ("Unchanged", amount(result.get("unchanged"))),
         ("Copied", amount(result.get("copied"))),
         ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),
@@ -80,6 +81,16 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Total time", units.duration(result["seconds"]) if result.get("seconds") is not None else ""),
     ]
     return [(title, value) for title, value in rows if value]
+
+
+def moving(amended: Mapping[str, Any] | None) -> str:
+    """Of a release whose source changed while it was copied, "" of any other: it holds no one moment of it.
+    `amended`: the seal's account."""
+    if not amended:
+        return ""
+    changed = units.counted(amended["changed"], "file")
+    span = f"{amended['from']} to {amended['until']}"
+    return f"{changed} newer than listed, {units.count(amended['gone'])} gone; no one moment: {span}"
 
 
 def _speed(count: object, copied: object) -> str:
