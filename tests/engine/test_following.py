@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import threading
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -10,10 +11,11 @@ from typing import TYPE_CHECKING
 
 import pytest
 import xxhash
+from tests.engine.test_kill import files_in, gone, start, until
 from tests.support.engine_runs import ShardRun, content, make_tree, read_tree, shard_run
 from tests.support.records import rows_of
 
-from penstock.config.model import VerifyConfig
+from penstock.config.model import FollowLimit, VerifyConfig
 from penstock.core.model import Pin
 from penstock.engine import journal
 from penstock.errors import SourceChangedError
@@ -294,3 +296,51 @@ def test_what_was_pinned_anew_is_always_read_back(run: ShardRun, source: Path) -
     (run.data / "d0/00").write_bytes(b"Another size")
     outcome = run.reread(VerifyConfig(reread="sample", sample=1e-9), follow=True)
     assert [one.path for one in outcome.failures] == ["d0/00"]
+
+
+# Killed ------------------------------------------------------------------------------------------
+
+
+def test_kill_9_while_the_source_moves(tmp_path: Path) -> None:
+    """Each attempt meets a source that changed again. In the end every file is of one version that the source
+    once held, the journal says of which, and what is gone is gone."""
+    files = {f"d{n % 5}/{n:03d}": 2000 + n for n in range(200)}
+    source = make_tree(tmp_path / "source", files)
+    run = following(shard_run(tmp_path / "run", source))
+    run.dataset = replace(run.dataset, follow_limit=FollowLimit(1.0, 1.0))
+    held = {name: [content(n, size)] for n, (name, size) in enumerate(files.items())}
+    may = (len(files), len(files))
+    for moment, least in enumerate((20, 60, 110)):
+        for n in range(moment, len(files), 9):
+            name = f"d{n % 5}/{n:03d}"
+            if (source / name).exists():
+                held[name].append(b"%d" % moment * (1000 + n))
+                replace_file(source / name, held[name][-1])
+        removed = f"d4/{199 - 5 * moment:03d}"
+        os.unlink(source / removed)
+        held[removed].append(b"")
+        process = start(run, {"may_change": may}, limit=300_000, workers=1, streams=2)
+        until(lambda least=least: files_in(run.data) >= least, process)
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+        gone(process.pid)
+        copied = journal.replay(run.journals, run.shard.digest)
+        for row, one in copied.items():
+            path = run.data / run.entries[row].path
+            if one.digest == journal.GONE:
+                assert not path.exists()
+            else:
+                assert one.digest == f"xxh3_128:{xxhash.xxh3_128_hexdigest(path.read_bytes())}"
+    outcome = run.copy(may_change=may)
+    assert outcome.failures == []
+    assert outcome.amended > 0
+    assert 1 <= outcome.gone <= 3, "what was copied before it left stays"
+    assert run.reread(follow=True).failures == []
+    lie = read_tree(run.data)
+    copied = journal.replay(run.journals, run.shard.digest)
+    left = {run.entries[row].path for row, one in copied.items() if one.digest == journal.GONE}
+    assert lie.keys() == files.keys() - left
+    assert all(held[name][-1] == b"" for name in left)
+    assert all(data in held[name] for name, data in lie.items())
+    for name, one in records(run).items():
+        assert one.record.size == len(lie[name])
