@@ -51,6 +51,8 @@ QUICK = (
     Work("K", 50_000, 0, 0, "50,000 keys, listed only"),
 )
 
+MOST = {"full": 2048 * MIB, "middle": 1024 * MIB, "quick": 512 * MIB}
+"""One large object, by size of the benchmark; the one whose copy is killed is half as large again."""
 SIZES = {"quick": QUICK, "middle": MIDDLE, "full": FULL}
 GROWTH = (1_000, 3_000, 10_000, 30_000, 100_000)
 """Counts of 4 KB files for the plot of time against count; a million more in the full run."""

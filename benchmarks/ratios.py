@@ -38,14 +38,20 @@ FLOORS = (
     Floor("L", "folder", ("bare",), 0.9),
 )
 EXTRAS = (
-    ("listing", "s5cmd ls", 3.0),
-    ("latency", "rsync -a", 20.0),
-    ("whole", "rclone copy, rclone check --download", 2.5),
-    ("whole-disk", "rclone copy, rclone check --download", 2.5),
-    ("audit", "xxhsum -c manifest.xxh128", 2.0),
+    ("limited-one", ("s5cmd", "rclone"), 3.0),
+    ("limited-several", ("s5cmd", "rclone"), 1.0),
+    ("listing", ("s5cmd ls",), 3.0),
+    ("latency", ("rsync -a",), 20.0),
+    ("whole", ("rclone copy, rclone check --download",), 2.5),
+    ("whole-disk", ("rclone copy, rclone check --download",), 2.5),
+    ("audit", ("xxhsum -c manifest.xxh128",), 2.0),
     # At most 1.15 times what only reads.
-    *((f"verify-{name}", "plain cold read, nothing hashed", 0.87) for name in "TSL"),
+    *((f"verify-{name}", ("plain cold read, nothing hashed",), 0.87) for name in "TSL"),
 )
+
+
+def _wall(row: dict[str, Any]) -> float:
+    return float(row["wall"])
 
 
 def rows(results: dict[str, Any]) -> list[tuple[str, str, float, float | None, float, float]]:
@@ -66,11 +72,11 @@ def rows(results: dict[str, Any]) -> list[tuple[str, str, float, float | None, f
             found.append(
                 (load, best["contender"], best["wall"] / own["wall"], alone, floor.least, floor.goal)
             )
-    for name, what, least in EXTRAS:
+    for name, begins, least in EXTRAS:
         measured = [row for row in results.get(name) or () if "wall" in row]
-        peer = next((row for row in measured if row["what"] == what), None)
+        peer = min((row for row in measured if row["what"].startswith(begins)), key=_wall, default=None)
         if measured and peer:
-            found.append((name, what, peer["wall"] / measured[0]["wall"], None, least, 0.0))
+            found.append((name, peer["what"], peer["wall"] / measured[0]["wall"], None, least, 0.0))
     return found
 
 

@@ -26,10 +26,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from benchmarks import contenders, data, extras, measure, peers, proof, tables  # noqa: E402
+from benchmarks import contenders, data, extras, limited, measure, peers, proof, tables  # noqa: E402
 from benchmarks.server import Server, find_go  # noqa: E402
 
-EXTRAS = ("listing", "latency", "whole", "growth", "proof")
+EXTRAS = ("limited", "listing", "latency", "whole", "growth", "proof")
 
 
 class Bench:
@@ -234,7 +234,10 @@ def main() -> int:
     works = {work.name: work for work in data.SIZES[options.size]}
     chosen = [works[name] for name in options.works.split(",") if name]
     wanted = [name for name in options.extras.split(",") if name in EXTRAS]
-    for work in [*chosen, *([works["K"]] if "listing" in wanted else [])]:
+    for work in [
+        *chosen,
+        *(works[name] for name, extra in (("K", "listing"), ("L", "limited")) if extra in wanted),
+    ]:
         data.make(bench.root, work)
     more: dict[str, Any] = {}
     for source in filter(None, options.sources.split(",")):
@@ -253,6 +256,9 @@ def main() -> int:
                 if "whole" in wanted:
                     more["whole"] = extras.whole(bench, works["S"], server, "tmpfs")
                     more["whole-disk"] = extras.whole(bench, works["S"], server, "disk")
+    if "limited" in wanted:
+        more |= limited.run(bench, works["L"])
+        save(bench, chosen, more)
     if "latency" in wanted:
         more["latency"] = extras.latency(bench, works["S"], 500)
         more["latency2"] = extras.latency(bench, works["S"], 2000)

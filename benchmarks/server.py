@@ -16,10 +16,11 @@ BUCKET = "bench"
 
 
 class Server:
-    """Serves `root` as bucket `bench` while the context lasts; over TLS when `tls`."""
+    """Serves `root` as bucket `bench` while the context lasts; over TLS when `tls`; to each connection
+    `rate` bytes of objects a second, where that is not 0 (s3d alone can)."""
 
-    def __init__(self, root: Path, scratch: Path, *, tls: bool, go: str) -> None:
-        self._root, self._scratch, self._tls, self._go = root, scratch, tls, go
+    def __init__(self, root: Path, scratch: Path, *, tls: bool, go: str, rate: int = 0) -> None:
+        self._root, self._scratch, self._tls, self._go, self._rate = root, scratch, tls, go, rate
         self.kind = "s3d" if go else "demo"
         self.endpoint = ""
         self.ca: Path | None = None
@@ -31,7 +32,7 @@ class Server:
         if self._go:
             program = self._scratch / "s3d"
             subprocess.run([self._go, "build", "-o", str(program), "."], cwd=HERE / "s3d", check=True)
-            command = [str(program)]
+            command = [str(program), "--rate", str(self._rate)]
         else:
             command = [sys.executable, "-m", "penstock.demo.server", "--processes", str(os.cpu_count() or 2)]
             command += ["--with-parent", str(os.getpid())]
@@ -59,6 +60,11 @@ class Server:
     def __exit__(self, *_: object) -> None:
         self._process.terminate()
         self._process.wait()
+
+    def sent(self) -> int:
+        """Bytes of objects that it has sent, by s3d's own count."""
+        with urllib.request.urlopen(f"{self.endpoint}/-/sent") as answer:
+            return int(answer.read())
 
     def cpu(self) -> float:
         """CPU seconds that it has used itself."""

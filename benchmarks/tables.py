@@ -57,6 +57,8 @@ def markdown(results: dict[str, Any]) -> str:
             )
         lines += [f"\npenstock: {row['why']}" for row in rows if row.get("why")]
     for name, heading in (
+        ("limited-one", "A store that gives each connection 50 MiB/s, to tmpfs: one large object"),
+        ("limited-several", "The same: several large objects"),
         ("listing", "Listing"),
         ("latency", "Half a millisecond on each metadata call, from a folder to a folder"),
         ("latency2", "Two milliseconds on each metadata call, from a folder to a folder"),
@@ -66,6 +68,7 @@ def markdown(results: dict[str, Any]) -> str:
         *((f"verify-{name}", f"Verify of {name}, cold, from the disk") for name in "TSL"),
     ):
         lines += _short(heading, results.get(name))
+    lines += _killed(results.get("limited-killed"))
     lines += _growth(results.get("growth"))
     return "\n".join(lines) + "\n"
 
@@ -90,6 +93,15 @@ def _short(heading: str, rows: list[dict[str, Any]] | None) -> list[str]:
             f"| {row['what']} | {row['wall']:.2f} | {row['rounds']} | {row['cpu']:.2f} "
             f"| {f'{pace:,.0f}' if pace else ''} | {row['wall'] / own:.2f} x |"
         )
+    return lines
+
+
+def _killed(rows: list[dict[str, Any]] | None) -> list[str]:
+    """What a copy that was killed costs again."""
+    lines = []
+    for row in rows or []:
+        told = f"{row['what']}: {row['again']:.0f}, {row['most']:.0f}; n {row['rounds']}"
+        lines += ["", f"{told}; the next attempt took {row['wall']:.1f} s."]
     return lines
 
 

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"sort"
 	"strings"
+	"sync/atomic"
 )
 
 type object struct {
@@ -22,7 +23,7 @@ type site struct {
 	objects []object
 	byKey   map[string]*object
 	rate    int64 // bytes of objects a second and connection; 0: all that it takes
-	log     *os.File
+	sent    atomic.Int64
 }
 
 func index(root, bucket string, sums bool) (*site, error) {

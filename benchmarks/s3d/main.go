@@ -2,7 +2,8 @@
 // cheap that a benchmark measures its clients. Ranges leave by sendfile (over TLS in one write for
 // many records), listings come from memory, signatures are not looked at. Standard library only.
 //
-// GET /-/cpu answers the CPU seconds that the server itself has used, so that its share is known.
+// GET /-/cpu answers the CPU seconds that the server itself has used, so that its share is known;
+// GET /-/sent the bytes of objects that it has sent so far.
 package main
 
 import (
@@ -25,19 +26,12 @@ func main() {
 	key := flag.String("tls-key", "", "and this key")
 	sums := flag.Bool("checksums", false, "state the CRC64NVME of <root>/*.crc64nvme where it is asked for")
 	rate := flag.Int64("rate", 0, "bytes a second that one connection gets of objects; 0: all that it takes")
-	told := flag.String("log", "", "a file that gets a line for each body: key, first byte, bytes sent")
 	flag.Parse()
 	served, err := index(*root, *bucket, *sums)
 	if err != nil {
 		log.Fatal(err)
 	}
 	served.rate = *rate
-	if *told != "" {
-		served.log, err = os.OpenFile(*told, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o600)
-		if err != nil {
-			log.Fatal(err)
-		}
-	}
 	var config *tls.Config
 	if *cert != "" {
 		pair, err := tls.LoadX509KeyPair(*cert, *key)

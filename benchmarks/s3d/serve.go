@@ -128,6 +128,9 @@ func (one *line) answer(request asked) error {
 		seconds := time.Duration(usage.Utime.Nano() + usage.Stime.Nano()).Seconds()
 		return one.text(request, "200 OK", "text/plain", fmt.Sprintf("%f", seconds))
 	}
+	if path == "/-/sent" {
+		return one.text(request, "200 OK", "text/plain", strconv.FormatInt(one.site.sent.Load(), 10))
+	}
 	if request.method != "GET" && request.method != "HEAD" {
 		// Its body, if there is one, is not read: the connection ends.
 		_ = one.refuse(request, "405 Method Not Allowed", "MethodNotAllowed")
@@ -195,13 +198,7 @@ func (one *line) object(request asked, found *object) error {
 	if one.secure != nil {
 		send = one.sealed
 	}
-	at := start
-	defer func() {
-		if one.site.log != nil {
-			fmt.Fprintf(one.site.log, "%s %d %d\n", found.path, start, at-start)
-		}
-	}()
-	for at < end {
+	for at := start; at < end; {
 		upto := end
 		if one.site.rate > 0 {
 			upto = least(end, at+one.site.rate/100)
@@ -247,6 +244,9 @@ func (one *line) sent(file int, start, end int64) error {
 		}
 		for at < end {
 			count, err := syscall.Sendfile(int(fd), file, &at, int(least(end-at, 1<<30)))
+			if count > 0 {
+				one.site.sent.Add(int64(count))
+			}
 			if err == syscall.EAGAIN {
 				return false
 			}
@@ -278,6 +278,7 @@ func (one *line) sealed(file int, start, end int64) error {
 			return err
 		}
 		start += int64(count)
+		one.site.sent.Add(int64(count))
 		if err := one.gather.flush(); err != nil {
 			return err
 		}

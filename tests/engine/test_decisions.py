@@ -103,8 +103,8 @@ def test_memory_is_what_slurm_granted_at_most() -> None:
 class Runner:
     """Tells a tuner of a machine whose rate grows with streams up to `useful`."""
 
-    def __init__(self, tuner: Tuner, useful: int, load: float, own: float | None = None) -> None:
-        self.tuner, self.useful, self.load, self.own = tuner, useful, load, own
+    def __init__(self, tuner: Tuner, useful: int, load: float, wanted: float | None = None) -> None:
+        self.tuner, self.useful, self.load, self.wanted = tuner, useful, load, wanted
         self.now = self.work = 0.0
         self.cpu = BOOT
 
@@ -114,8 +114,8 @@ class Runner:
             self.work += 0.5 * min(self.tuner.streams, self.useful) * 1e6
             self.cpu += 0.5 * self.load
             if self.tuner.due(self.now):
-                own = None if self.own is None else self.own * self.now
-                self.tuner.step(self.now, self.work, self.cpu, own)
+                wanted = None if self.wanted is None else self.wanted * self.now
+                self.tuner.step(self.now, self.work, self.cpu, wanted)
         return self.tuner.streams
 
 
@@ -133,12 +133,12 @@ def test_streams_stay_while_the_cpus_are_busy() -> None:
 
 
 def test_large_objects_streams_climb_while_they_wait_though_others_keep_the_cpus_busy() -> None:
-    def run(own: float) -> int:
-        runner = Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=32, load=1.9, own=own)
+    def run(wanted: float) -> int:
+        runner = Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=32, load=1.9, wanted=wanted)
         return max(runner.windows(1) for _ in range(3))
 
-    assert run(own=0.4) == 64
-    assert run(own=1.0) == 8
+    assert run(wanted=0.4) == 64
+    assert run(wanted=1.0) == 8
 
 
 def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:

@@ -342,6 +342,6 @@ def test_kill_9_costs_the_parts_that_were_on_their_way(tmp_path: Path) -> None:
 
 def test_how_large_parts_are() -> None:
     mib = 1 << 20
-    assert part_bytes(LEAST) == part_bytes(4096 * mib) == 8 * mib
-    assert part_bytes(4096 * mib + 1) == 16 * mib
-    assert part_bytes(64 << 30) == 32 * mib
+    assert part_bytes(LEAST) == part_bytes(4096 * mib) == 16 * mib
+    assert part_bytes(4096 * mib + 1) == 32 * mib
+    assert part_bytes(64 << 30) == 64 * mib

@@ -25,7 +25,7 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     """
     allowed = os.sched_getaffinity(0)
     if len(allowed) > cpus:
-        return own_seconds(workers, proc)
+        return sum(_spent(f"{proc}/{worker}/stat") for worker in workers)
     names = {b"cpu%d" % number for number in allowed}
     try:
         with open(f"{proc}/stat", "rb") as stream:
@@ -38,9 +38,23 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     return ticks / _TICK / max(1, len(here)) * cpus
 
 
-def own_seconds(workers: Iterable[int], proc: str = "/proc") -> float:
-    """Seconds of CPU that these processes spent so far."""
-    return sum(_spent(f"{proc}/{worker}/stat") for worker in workers)
+def wanted_seconds(workers: Iterable[int], proc: str = "/proc") -> float:
+    """Seconds of CPU that the threads of these processes used or stood in line for so far: those that
+    others take from them count too."""
+    return sum(map(_wanted, (f"{proc}/{worker}" for worker in workers)))
+
+
+def _wanted(process: str) -> float:
+    total = 0
+    try:
+        for thread in os.listdir(f"{process}/task"):
+            with open(f"{process}/task/{thread}/schedstat", "rb") as stream:
+                used, waited, _ = stream.read().split()
+            total += int(used) + int(waited)
+    except (OSError, ValueError):
+        # It just ended, or the kernel keeps no such account.
+        return _spent(f"{process}/stat")
+    return total / 1e9
 
 
 def _spent(stat: str) -> float:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import wire
 from penstock.core.helper import start
-from penstock.engine.load import busy_seconds, own_seconds
+from penstock.engine.load import busy_seconds, wanted_seconds
 from penstock.engine.shared import SLOTS, Shared
 from penstock.engine.sizing import asked_ahead
 from penstock.errors import FailedError
@@ -178,14 +178,14 @@ class Pool:
             self.begun = self.shared.total() > 0
         if not self.begun:
             # Workers are still starting: nothing can be said about how busy they will be.
-            tuner.restart(now, 0, self.busy(tuner.cpus), self._own())
+            tuner.restart(now, 0, self.busy(tuner.cpus), self._wanted())
             return False
         if not tuner.due(now):
             return False
-        return tuner.step(now, self.shared.total(), self.busy(tuner.cpus), self._own())
+        return tuner.step(now, self.shared.total(), self.busy(tuner.cpus), self._wanted())
 
-    def _own(self) -> float | None:
-        return own_seconds(member.process.pid for member in self.alive) if self.large else None
+    def _wanted(self) -> float | None:
+        return wanted_seconds(member.process.pid for member in self.alive) if self.large else None
 
     def busy(self, cpus: int) -> float:
         """See `load.busy_seconds`."""

@@ -29,7 +29,7 @@ class Tuner:
         self.peak = self.streams
         self.words: list[str] = []
         self._least, self._most, self.cpus = least, most, cpus
-        self._since, self._work, self._busy, self._own = now, 0.0, busy, 0.0
+        self._since, self._work, self._busy, self._wanted = now, 0.0, busy, 0.0
         self._before: tuple[int, float] | None = None
         self._hold = now
         self._pressed = now - CALM
@@ -49,19 +49,20 @@ class Tuner:
         """Whether `step` would look: so that the totals are gathered only then."""
         return now - self._since >= WINDOW
 
-    def restart(self, now: float, work: float, busy: float, own: float | None = None) -> None:
+    def restart(self, now: float, work: float, busy: float, wanted: float | None = None) -> None:
         """Begin the first window here."""
-        self._since, self._work, self._busy, self._own = now, work, busy, own or 0.0
+        self._since, self._work, self._busy, self._wanted = now, work, busy, wanted or 0.0
 
-    def step(self, now: float, work: float, busy: float, own: float | None = None) -> bool:
-        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`); `own`:
-        those of the workers alone, where large objects are copied in parts. True when the number changed."""
+    def step(self, now: float, work: float, busy: float, wanted: float | None = None) -> bool:
+        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`); `wanted`:
+        those that the workers used or stood in line for, where large objects are copied in parts. True when
+        the number changed."""
         span = now - self._since
         if span < WINDOW:
             return False
         rate, load = (work - self._work) / span, (busy - self._busy) / span / self.cpus
-        waiting = own is not None and (own - self._own) / span / self.cpus < WAITING
-        self.restart(now, work, busy, own)
+        waiting = wanted is not None and (wanted - self._wanted) / span / self.cpus < WAITING
+        self.restart(now, work, busy, wanted)
         before, self._before = self._before, None
         if rate <= 0 or now < self._hold:
             return False
