@@ -6,6 +6,7 @@ import hashlib
 import os
 import zlib
 from collections import Counter
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -125,6 +126,26 @@ def test_an_object_that_changes_amid_its_parts_is_never_spliced(tmp_path: Path) 
     assert len(outcome.failures) == 1
     assert read_tree(run.data) == {}
     assert journal.replay(run.journals, run.shard.digest) == {}
+
+
+def test_what_changes_amid_its_parts_is_followed_as_one_version(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        run.dataset = replace(run.dataset, changed="follow")
+
+        def change() -> None:
+            if server.count("big") >= 3:
+                server.objects["big"] = OTHER
+
+        engine = {"limit": 2 << 20}
+        outcome = run.copy(stop=change, may_change=(1, 0), engine=engine, **SMALLER)
+        assert (outcome.failures, outcome.files, outcome.amended) == ([], 1, 1)
+        assert outcome.bytes == len(OTHER)
+        asked = server.count("big")
+        again = run.copy(may_change=(1, 0), **SMALLER)
+        assert (again.failures, again.resumed_files, server.count("big")) == ([], 1, asked)
+    assert read_tree(run.data) == {"big": OTHER}
+    assert run.reread().failures == []
 
 
 def test_a_byte_that_the_wire_changed_in_one_part_is_found_and_fetched_again(tmp_path: Path) -> None:

@@ -21,7 +21,8 @@ LEAST = 256 * _MIB
 """Bytes from which an object is copied in parts."""
 _SIZES = ((4096 * _MIB, 16 * _MIB), (16384 * _MIB, 32 * _MIB))
 """Up to this size, parts of so many bytes: small ones lose little when an attempt is killed, and each costs
-a request (8 MiB cost 15 % more CPU than one GET for all, 16 MiB 5 %, 64 MiB nothing). Powers of two: parts of a multipart upload mostly end where ours do, so that their sums join."""
+a request (8 MiB cost 15 % more CPU than one GET for all, 16 MiB 5 %, 64 MiB nothing). Powers of two: parts of
+a multipart upload mostly end where ours do, so that their sums join."""
 _LARGEST = 64 * _MIB
 
 
