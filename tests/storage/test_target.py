@@ -81,3 +81,13 @@ def test_the_root_may_be_a_link(folder: Path) -> None:
     (folder / "root").symlink_to("real")
     target.prepare(DatasetLayout(folder / "root", "set"))
     assert (folder / "real/set/releases").is_dir()
+
+
+def test_folders_that_hold_nothing_go_and_others_stay(tmp_path: Path) -> None:
+    from penstock.storage.clearing import remove_empty
+
+    for path in ("a/b/c", "a/b/d", "e/f"):
+        (tmp_path / path).mkdir(parents=True)
+    (tmp_path / "e/kept").write_text("x")
+    remove_empty(tmp_path, ["a/b/c/gone", "a/b/d/gone", "e/f/gone", "never/was", "top"])
+    assert sorted(path.name for path in tmp_path.rglob("*")) == ["e", "kept"]

@@ -74,7 +74,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     changed, gone = amending.totals(told)
     if changed or gone:
         amending.check_limits(dataset_config(info.config["dataset"]), info, told)
-        amending.remove_empty_folders(folder, plan, data, told)
+        if not folder.receipt("permissions").exists():
+            amending.remove_empty_folders(folder, plan, data, told)
         text = (
             f"the source changed while it was copied: {units.counted(changed, 'file')} in their new version"
         )

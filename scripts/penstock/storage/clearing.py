@@ -78,7 +78,8 @@ def open_folders(data: Path) -> None:
 
 
 def remove_empty(data: Path, paths: Iterable[str]) -> None:
-    """Remove the folders above these paths that hold nothing, the deepest first. Durable on return."""
+    """Remove the folders above these paths that hold nothing, the deepest first. Durable on return. A folder
+    that permissions closed stays as it is: it was looked at before."""
     root = os.open(data, FOLDER)
     folders = Folders(root, 64)
     try:
@@ -100,7 +101,7 @@ def _remove_upward(folders: Folders, folder: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             pass
         except OSError as error:
-            if error.errno in (errno.ENOTEMPTY, errno.EEXIST):
+            if error.errno in (errno.ENOTEMPTY, errno.EEXIST, errno.EACCES):
                 return
             raise
         else:
