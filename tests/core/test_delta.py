@@ -85,10 +85,12 @@ def test_the_merge_finds_what_both_have_and_keeps_every_row(mine: list[str], the
         Reuse(DIGEST),
         Reuse(DIGEST, "full", "md5:full:00", -5, "node7"),
         Reuse(DIGEST, "size", "", 0, "node7"),
+        Reuse("parts/16777216:" + "0" * 32, "size", "full sha256:full:00", None, "", "0123456789abcdef"),
     ],
 )
 def test_what_a_linked_file_brings_along_comes_back(there: Reuse) -> None:
     assert Reuse.parse(str(there)) == there
+    assert Reuse.is_taken(str(there)) == bool(there.staging)
 
 
 @pytest.mark.parametrize(

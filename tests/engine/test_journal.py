@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.model import Pin
+from penstock.core.model import Pin, Reuse
 from penstock.engine import journal
 from penstock.engine.part import PartLine, Unfinished
 from penstock.errors import FailedError, NewerFormatError, PenstockError
@@ -304,14 +304,15 @@ def test_a_row_that_was_taken_back_is_named_as_such(tmp_path: Path) -> None:
 
 def test_a_linked_row_says_so_and_who_wrote_its_file(tmp_path: Path) -> None:
     book = opened(tmp_path)
-    book.append(journal.link_line(3, "xxh3_128:" + "a" * 32, "full", "md5:full:00", "node7").encode())
-    book.append(journal.link_line(4, "xxh3_128:" + "b" * 32, "size", "", "").encode())
+    there = Reuse("xxh3_128:" + "a" * 32, "full", "md5:full:00", 7, "node7")
+    book.append(journal.link_line(3, there).encode())
+    book.append(journal.link_line(4, Reuse("xxh3_128:" + "b" * 32, staging="run1")).encode())
     book.append(journal.row_line(5, "c" * 32, "size", "").encode())
     book.close()
     copied = journal.replay(tmp_path, SHARD)
-    assert {row: (one.linked, one.host) for row, one in copied.items()} == {
-        3: (True, "node7"),
-        4: (True, ""),
-        5: (False, "h1"),
+    assert {row: (one.linked, one.host, one.staging) for row, one in copied.items()} == {
+        3: (True, "node7", ""),
+        4: (True, "", "run1"),
+        5: (False, "h1", ""),
     }
     assert copied[3][1:4] == ("xxh3_128:" + "a" * 32, "full", "md5:full:00")

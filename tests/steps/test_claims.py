@@ -183,7 +183,7 @@ class Slurm(InProcess):
 def test_nothing_of_another_run_is_taken_while_its_array_may_live(
     context: Context, source: Path, state: State, cluster: str, words: str
 ) -> None:
-    """Also under a configured name, where plan would remove the other run's state and staging (R9)."""
+    """Also under a configured name, where plan would set aside the other run's state and staging (R9)."""
     context.config = replace(
         context.config,
         datasets={"data": replace(context.config.datasets["data"], release="v1")},
@@ -201,14 +201,14 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
         with pytest.raises(LockedError, match=words):
             go(context, upto="plan")
         assert content(folder.folder) == before
-        # The same, where the claim is another's already: plan asks each run whose state it would remove.
+        # The same, where the claim is another's already: plan asks each run whose staging it would set aside.
         claims.make(layout, "0" * 16, claims.highest(layout), "")
         with pytest.raises(LockedError, match=words):
             go(context, upto="plan")
         assert content(folder.folder) == before
     else:
         go(context, upto="plan")
-        assert not folder.folder.exists()
+        assert (layout.releases / f".v1.{folder.folder.name}.staging").is_dir()
 
 
 def overtake(layout: DatasetLayout) -> None:

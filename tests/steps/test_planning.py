@@ -124,7 +124,9 @@ def test_a_staging_that_no_plan_stands_for_is_removed_first(tmp_path: Path) -> N
     second = listing.run(context, "data")
     planning.run(context, "data")
     assert os.listdir(layout.staging("v1") / "data") == []
-    assert not layout.run(first["run"]).folder.exists()
+    # The other run's is set aside: what it holds may be taken over.
+    assert os.listdir(layout.releases / f".v1.{first['run']}.staging" / "data") == ["stale"]
+    assert layout.run(first["run"]).taken.exists()
     # Killed before plan.json: what was copied by nobody's journal goes.
     folder = layout.run(second["run"])
     folder.plan.unlink()

@@ -297,7 +297,7 @@ def test_staging_of_other_runs_is_told_and_kept(context: Context) -> None:
     go(context)
     assert any(".an-older-one.staging" in text for text in warnings(context))
     assert other.is_dir()
-    assert status.run(context, "data")["abandoned"] == [".an-older-one.staging"]
+    assert status.run(context, "data")["abandoned"] == [".an-older-one.staging, of no known run"]
 
 
 def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) -> None:

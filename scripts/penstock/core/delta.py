@@ -1,4 +1,4 @@
-"""What the current release already holds: a merge of two streams in the same order.
+"""What the current release, or another run's staging, already holds: a merge of streams in the same order.
 
 Nothing is called unchanged because size and time agree: the source's own version token has to
 be the same, and so do the key, the source and the size. What is linked is always read back by verify,
@@ -9,14 +9,23 @@ and did not state then.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
 from penstock.core.model import Reuse
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.core.model import Entry, Record
+    from penstock.core.model import Copied, Entry, Record
+
+
+class HasPath(Protocol):
+    @property
+    def path(self) -> str: ...
+
+
+Lying = TypeVar("Lying", bound=HasPath)
+"""What lies on the target already."""
 
 
 def compare(
@@ -32,23 +41,88 @@ def compare(
     Both streams ascend in the bytes of the path. `sources` maps an index of the release's
     sources to the index of the same source now. Bounded memory.
     """
-    records = (record for batch in base for record in batch)
-    record = next(records, None)
+
+    def reused(entry: Entry, record: Record) -> str:
+        found = same(entry, record, sources=sources, giant_bytes=giant_bytes, keep_mtime=keep_mtime)
+        return reuse(record) if found else ""
+
+    return merge(listing, (record for batch in base for record in batch), reused)
+
+
+def merge(
+    listing: Iterable[Sequence[Entry]], held: Iterator[Lying], reused: Callable[[Entry, Lying], str]
+) -> Iterator[list[Entry]]:
+    """The listing's batches, with the `reuse` that `reused` gives of an entry and what is held of the same
+    path; it is asked only of entries without one. Both streams ascend in the bytes of the path."""
+    one = next(held, None)
     for batch in listing:
         out: list[Entry] = []
         for entry in batch:
-            if record is not None and record.path != entry.path:
+            if one is not None and one.path != entry.path:
                 mine = os.fsencode(entry.path)
-                while record is not None and os.fsencode(record.path) < mine:
-                    record = next(records, None)
-            if (
-                record is not None
-                and record.path == entry.path
-                and same(entry, record, sources=sources, giant_bytes=giant_bytes, keep_mtime=keep_mtime)
-            ):
-                entry = entry._replace(reuse=reuse(record))
+                while one is not None and os.fsencode(one.path) < mine:
+                    one = next(held, None)
+            if one is not None and one.path == entry.path and not entry.reuse:
+                entry = entry._replace(reuse=reused(entry, one))
             out.append(entry)
         yield out
+
+
+class Held(NamedTuple):
+    """What another run's staging holds of one object: all of it, or parts of a giant."""
+
+    path: str
+    entry: Entry
+    """The object as that run copied it."""
+    copied: Copied | None
+    parts: dict[int, tuple[Entry, Copied]]
+
+
+def grouped(rows: Iterable[tuple[Entry, Copied]]) -> Iterator[Held]:
+    """The copied rows of a run, in order, those of one giant together."""
+    giant: Held | None = None
+    for entry, copied in rows:
+        if giant is not None and giant.path != entry.path:
+            yield giant
+            giant = None
+        if entry.part < 0:
+            yield Held(entry.path, entry, copied, {})
+        else:
+            giant = giant or Held(entry.path, entry, None, {})
+            giant.parts[entry.part] = (entry, copied)
+    if giant is not None:
+        yield giant
+
+
+def alike(
+    entry: Entry,
+    theirs: Entry,
+    *,
+    sources: Mapping[int, int],
+    keep_mtime: bool,
+    certain: Callable[[Entry], bool],
+) -> bool:
+    """Whether what another run copied is the listed object, of the very same bytes.
+
+    | token is strong (`certain`) and the same | size, key, version, source | time, where kept | answer |
+    |------------------------------------------|----------------------------|------------------|--------|
+    | yes                                      | same                       | same             | True   |
+    | anything else                                                                            || False  |
+    """
+    return (
+        entry.token == theirs.token
+        and entry.size == theirs.size
+        and entry.key == theirs.key
+        and entry.version == theirs.version
+        and sources.get(theirs.source) == entry.source
+        and (not keep_mtime or entry.modified_ns == theirs.modified_ns)
+        and certain(entry)
+    )
+
+
+def taken(copied: Copied, run: str) -> Reuse:
+    """What a row of another run's staging brings along."""
+    return Reuse(copied.digest, copied.grade, copied.proof, None, copied.host, run)
 
 
 def reuse(record: Record) -> str:

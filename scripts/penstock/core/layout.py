@@ -141,6 +141,11 @@ class RunLayout:
         return self.folder / "arrays.jsonl"
 
     @property
+    def taken(self) -> Path:
+        """Says that another run was planned with this run's staging, and what that is called now."""
+        return self.folder / "taken.json"
+
+    @property
     def logs(self) -> Path:
         return self.folder / "logs"
 

@@ -67,6 +67,8 @@ class Reuse(NamedTuple):
     """Its modification time as the target keeps it; None where that was not recorded: the source's."""
     host: str = ""
     """Who wrote it; "" when that is not known."""
+    staging: str = ""
+    """The run whose staging holds it; "": the release that the plan names as its base."""
 
     def __str__(self) -> str:
         mtime = "" if self.mtime_ns is None else str(self.mtime_ns)
@@ -74,14 +76,21 @@ class Reuse(NamedTuple):
         host = "" if " " in self.host else self.host
         # What is still owed of a row that was copied in parts holds one.
         proof = self.proof.replace(" ", "+")
-        return " ".join([word or "-" for word in (self.digest, self.grade, proof, mtime, host)])
+        words = [word or "-" for word in (self.digest, self.grade, proof, mtime, host)]
+        return " ".join([*words, self.staging] if self.staging else words)
 
     @classmethod
     def parse(cls, text: str) -> Reuse:
         """The inverse of `str(reuse)`; also of the first two or three words, which older plans have."""
         words = ["" if word == "-" else word for word in text.split(" ")]
-        digest, grade, proof, mtime, host = (*words, *[""] * (5 - len(words)))
-        return cls(digest, grade or "size", proof.replace("+", " "), int(mtime) if mtime else None, host)
+        digest, grade, proof, mtime, host, staging = (*words, *[""] * (6 - len(words)))
+        proof = proof.replace("+", " ")
+        return cls(digest, grade or "size", proof, int(mtime) if mtime else None, host, staging)
+
+    @staticmethod
+    def is_taken(text: str) -> bool:
+        """Whether `str(reuse)` names another run's staging."""
+        return text.count(" ") == 5
 
 
 class Claim(NamedTuple):
@@ -161,8 +170,10 @@ class Copied(NamedTuple):
     pin: Pin | None = None
     """The version that was copied, where it is not the planned one."""
     linked: bool = False
-    """The row was not copied: it is a link to a file that lay on the target, which `host` had written, as
-    far as that is known. Nothing of its bytes was seen yet in this run."""
+    """The row was not copied: it is a file that lay on the target, which `host` had written, as far as that
+    is known. Nothing of its bytes was seen yet in this run."""
+    staging: str = ""
+    """The run whose staging a linked row was taken over from; "": the plan's base release."""
 
 
 class Record(NamedTuple):

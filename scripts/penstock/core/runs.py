@@ -49,6 +49,9 @@ class RunInfo:
     files, `bytes` more than in the source. Empty when there are none."""
     sources: Sequence[str] = ()
     """The sources' URLs as they name themselves, in the configuration's order. Never a secret."""
+    origins: Sequence[str] = ()
+    """Which store or file system each source is (`sources.origin`), in the same order; () of versions that
+    did not note it."""
     format: int = FORMAT
 
 
@@ -62,7 +65,7 @@ class ShardInfo:
     """Whole files that end in this shard (a giant counts where its last part is)."""
     bytes: int
     reused: int
-    """Rows that are linked from the current release."""
+    """Rows that are linked from the current release, or taken over from another run's staging."""
     digest: str
     """`sha256:<hex>` of the shard's file: journals and receipts name it."""
 
@@ -85,6 +88,13 @@ class PlanInfo:
     folders: int
     why: Sequence[str] = ()
     """Sentences for people: how many shards and why, how long it will take and why."""
+    taken: int = 0
+    """Files that another run's staging holds, whole or in part, and that are taken over from there."""
+    taken_bytes: int = 0
+    stagings: Mapping[str, str] = field(default_factory=dict)
+    """Those runs, and the names of their stagings below `releases/`."""
+    giants_taken: Sequence[Sequence[str]] = ()
+    """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
     format: int = FORMAT
 
 

@@ -123,7 +123,7 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
     run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False, each=COLD_STREAMS)
 
     def take(_: Job, answer: tuple[Any, ...]) -> None:
-        _, count, looked, _failures, size, retries, _linked = answer
+        _, count, looked, _failures, size, retries, *_more = answer
         for row, method, why, unread in looked:
             seen.rows[row] = 1
             if why:

@@ -6,6 +6,7 @@ by block into its temporary file, and gets its name only after every check held.
 
 from __future__ import annotations
 
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import xxhash
@@ -23,7 +24,7 @@ from penstock.errors import IntegrityError, TransientError, UnprovenError
 from penstock.sources.port import AheadReader, Sparse, WholeReader
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.model import Claim, Entry
@@ -48,12 +49,13 @@ class Copier(Stream):
         sources: Sources,
         writer: Writer,
         base: Path | None,
+        stagings: Mapping[str, Path] = MappingProxyType({}),
         policy: str = "auto",
         later: Sequence[str] = (),
         **common: Any,
     ) -> None:
         super().__init__(**common)
-        self.sources, self.writer, self.base = sources, writer, base
+        self.sources, self.writer, self.base, self.stagings = sources, writer, base, stagings
         self.policy, self.require, self.later = policy, policy == "require", later
         self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
         """Of the parts of objects that are read again, by source, key and token."""
@@ -62,7 +64,7 @@ class Copier(Stream):
         self.readers: dict[int, Reader] = {}
         self.wholes: dict[int, Callable[[Entry, memoryview], tuple[memoryview, Sequence[Claim]] | None]] = {}
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
-        self.asking = Asking(self._asker, linking=base is not None)
+        self.asking = Asking(self._asker, linking=base is not None or bool(stagings))
 
     def prepare(self, entries: Sequence[Sequence[Any]], ahead: int) -> None:
         self.asking.begin(entries, ahead)
@@ -73,13 +75,8 @@ class Copier(Stream):
     def do(self, row: int, entry: Entry) -> str:
         if isinstance(entry, Part):
             return self.parts.do(row, entry)
-        if entry.reuse and self.base is not None and entry.part < 0:
-            there = Reuse.parse(entry.reuse)
-            mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
-            if self.writer.link(self.base, entry.path, entry.size, mtime):
-                self.linked += 1
-                self.counters[self.slot] += entry.size
-                return link_line(row, there.digest, there.grade, there.proof, there.host)
+        if entry.reuse and (told := self._reused(row, entry)):
+            return told
         reader = self.reader(entry.source)
         length = entry.length if entry.part >= 0 else entry.size
         if self.limiter and length <= BLOCK:
@@ -97,6 +94,28 @@ class Copier(Stream):
         except BaseException:
             body.abandon()
             raise
+
+    def _reused(self, row: int, entry: Entry) -> str:
+        """The line of a row whose file lies on the target already, "" where it is to be copied after all."""
+        there, path = Reuse.parse(entry.reuse), entry.path
+        mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
+        if not there.staging:
+            if self.base is None or not self.writer.link(self.base, path, entry.size, mtime):
+                return ""
+            self.linked += 1
+        elif entry.part >= 0:
+            # Its file was moved here before any element began (`steps.takeover`).
+            if not self.writer.holds(path, entry.size, None):
+                return ""
+            self.taken += 1
+        else:
+            stagings = [self.stagings[there.staging]] if there.staging in self.stagings else []
+            stagings += [data for run, data in self.stagings.items() if run != there.staging]
+            if not self.writer.take_over(stagings, path, entry.size, mtime):
+                return ""
+            self.taken += 1
+        self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
+        return link_line(row, there)
 
     def reader(self, index: int) -> Reader:
         return self.readers.get(index) or self._reader(index)

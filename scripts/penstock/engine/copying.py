@@ -110,7 +110,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
             follow = Following(task, outcome, credentials, setup["writer"], changes)
 
         def take(job: Job, answer: tuple[Any, ...]) -> None:
-            _, count, lines, failures, size, retries, linked = answer
+            _, count, lines, failures, size, retries, linked, taken = answer
             told = multipart.take(job, answer)
             if count:
                 keeper.add(lines, 0 if told is None else size)
@@ -123,6 +123,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
             outcome.bytes += size
             outcome.retries += retries
             outcome.linked += linked
+            outcome.taken += taken
 
         def idle() -> None:
             keeper.check()
@@ -210,6 +211,7 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
         "job": "copy",
         "data": task.data,
         "base": task.base,
+        "stagings": dict(task.stagings),
         "dataset": task.dataset,
         "credentials": credentials,
         "timeout": task.engine.timeout,

@@ -74,6 +74,7 @@ def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
             sources=sources,
             writer=writer,
             base=given["base"],
+            stagings=given["stagings"],
             policy=given["policy"],
             later=given["later"],
             **common,

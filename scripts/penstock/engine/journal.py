@@ -7,8 +7,8 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 | line                             | says                                                          |
 |----------------------------------|---------------------------------------------------------------|
 | `[row, digest, grade, proof]`    | the row is copied                                             |
-| `[row, digest, grade, proof,     | the row is a link to a file that lay on the target; its       |
-| writer's host]`                  | writer is "" when not known                                   |
+| `[row, digest, grade, proof,     | the row is a file that lay on the target already; its writer  |
+| writer's host, staging's run]`   | is "" when not known; without a run: linked from the release  |
 | `["amend", row, [size, token,    | what this attempt records of the row from here on is of this  |
 | modified_ns, version, checksum]]`| version, not of the planned one                               |
 | `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
+    from penstock.core.model import Reuse
     from penstock.engine.part import Unfinished
 
 FORMAT = 2
@@ -74,9 +75,10 @@ def row_line(row: int, digest: str, grade: str, proof: str) -> str:
     return f"{crc32(text.encode()):08x} {text}\n"
 
 
-def link_line(row: int, digest: str, grade: str, proof: str, host: str) -> str:
-    """The row is linked; `host` had written its file."""
-    return line([row, digest.removeprefix(_DIGEST), grade, proof, host])
+def link_line(row: int, there: Reuse) -> str:
+    """The row is linked, or taken over."""
+    more = [there.staging] if there.staging else []
+    return line([row, there.digest.removeprefix(_DIGEST), there.grade, there.proof, there.host, *more])
 
 
 def amend_line(row: int, pin: Pin) -> str:
@@ -235,8 +237,8 @@ def _records(
                 if (row, attempt) in bad or (joined and _of_a_part(joined.get(row), pins.get(row))):
                     continue
                 digest = digest if ":" in digest else _DIGEST + digest
-                by = writer[0] if writer else host
-                yield Copied(row, digest, grade, proof, by, attempt, pins.get(row), bool(writer))
+                by, staging = (*writer, "")[:2] if writer else (host, "")
+                yield Copied(row, digest, grade, proof, by, attempt, pins.get(row), bool(writer), staging)
 
 
 def _of_a_part(joined: str | None, pin: Pin | None) -> bool:

@@ -102,7 +102,7 @@ class Multipart:
             self._wanted
             and entry.part < 0
             and entry.size >= self._task.large_bytes
-            and not (entry.reuse and self._task.base is not None)
+            and not entry.reuse
             and pinned(self._urls[entry.source], entry.token)
         )
 

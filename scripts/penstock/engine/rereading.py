@@ -126,11 +126,13 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         run.start(setup, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 
         def take(_: Job, answer: tuple[Any, ...]) -> None:
-            _, count, found, failures, size, retries, _linked = answer
+            _, count, found, failures, size, retries, *_more = answer
             seen.add(found)
             run.fail(failures)
             bad.extend(failure[0] for failure in failures)
-            outcome.linked_failures += [Failure(*one[1:]) for one in failures if copied[one[0]].linked]
+            outcome.linked_failures += [
+                Failure(*one[1:]) for one in failures if _from_release(copied[one[0]])
+            ]
             outcome.files += count
             outcome.bytes += size
             outcome.retries += retries
@@ -167,6 +169,10 @@ def _take_back(task: RereadTask, copied: Mapping[int, Copied], bad: Sequence[int
     if bad:
         records = [copied[row] for row in bad]
         journal.invalidate(task.journals, task.shard.digest, records, run=task.run, host=task.host)
+
+
+def _from_release(known: Copied) -> bool:
+    return known.linked and not known.staging
 
 
 def _nothing() -> None:

@@ -71,7 +71,7 @@ class Stream:
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self._refused_since = -1.0
         """When credentials were first refused since the last row that came; -1: they were not."""
-        self.retries = self.linked = 0
+        self.retries = self.linked = self.taken = 0
         # One page more than a block: a read that must find the end always has room.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
@@ -86,10 +86,10 @@ class Stream:
     def settle(self) -> None:
         """What the rows done so far need before they may be reported."""
 
-    def notes(self) -> tuple[int, int]:
-        """Retries and linked rows since it was asked last."""
-        seen = self.retries, self.linked
-        self.retries = self.linked = 0
+    def notes(self) -> tuple[int, int, int]:
+        """Retries, linked rows and rows taken over since it was asked last."""
+        seen = self.retries, self.linked, self.taken
+        self.retries = self.linked = self.taken = 0
         return seen
 
     def attempt(self, row: int, entry: Any) -> Any:

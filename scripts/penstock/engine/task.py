@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.engine.part import LEAST
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.config.model import DatasetConfig, EngineConfig, VerifyConfig
@@ -57,6 +57,8 @@ class CopyTask:
     """`data` of the release whose unchanged files are linked, if any."""
     stated: Path | None = None
     """`RunLayout.stated`, where there are checksum files beside the data."""
+    stagings: Mapping[str, Path] = field(default_factory=dict)
+    """Runs to the `data` of their stagings, from which rows are taken over."""
     may_change: tuple[int, int] = (0, 0)
     """With `changed: follow`: how many files of the dataset may be pinned anew, and how many may leave."""
     large_bytes: int = LEAST
@@ -96,6 +98,8 @@ class Outcome:
     """Of the rows that earlier attempts had done."""
     linked: int = 0
     """Rows linked from the current release."""
+    taken: int = 0
+    """Rows taken over from another run's staging."""
     failures: list[Failure] = field(default_factory=list)
     linked_failures: list[Failure] = field(default_factory=list)
     """Those of the failures that are of linked rows: what they are linked from is not as it should be

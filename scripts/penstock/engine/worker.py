@@ -42,7 +42,7 @@ class Batch:
         self.number, self.rows, self.entries = number, rows, entries
         self.results: list[Any] = []
         self.failures: list[tuple[Any, ...]] = []
-        self.notes: list[tuple[int, int, int]] = []
+        self.notes: list[tuple[int, int, int, int]] = []
         self.slices = 0
         self.finished = count(1)
 

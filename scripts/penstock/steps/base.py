@@ -22,8 +22,9 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.core.layout import DatasetLayout
-    from penstock.core.model import Record
+    from penstock.core.model import Entry, Record
     from penstock.core.runs import RunInfo
+    from penstock.steps.takeover import TakeOver
 
 
 class UnreadableError(FailedError):
@@ -41,20 +42,24 @@ class Base:
     """Index of the release's sources to the index of the same source now."""
 
     def files(
-        self, listing: Path, *, giant_bytes: int, keep_mtime: bool, proven: bool
+        self, listing: Path, over: TakeOver, *, giant_bytes: int, keep_mtime: bool, proven: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The listing as rows of a shard, with `reuse` where this release has the same file; with `proven`,
-        only where its source proved it: the others are read again. Raises UnreadableError."""
-        if self.manifest is None or self.sources is None:
+        """The listing as rows of a shard, with `reuse` where this release has the same file, or another run's
+        staging (`over`); with `proven`, only where its source proved it: the others are read again. Raises
+        UnreadableError."""
+        if self.manifest is None and not over:
             return map(whole_files, read_columns(listing))
         batches, again = tee(read_columns(listing))
-        compared = compare(
-            map(entries, again),
-            _records(self.manifest, proven=proven),
-            sources=self.sources,
-            giant_bytes=giant_bytes,
-            keep_mtime=keep_mtime,
-        )
+        compared: Iterator[list[Entry]] = map(entries, again)
+        if self.manifest is not None and self.sources is not None:
+            compared = compare(
+                compared,
+                _records(self.manifest, proven=proven),
+                sources=self.sources,
+                giant_bytes=giant_bytes,
+                keep_mtime=keep_mtime,
+            )
+        compared = over.over(compared)
         return (
             whole_files(batch, [entry.reuse for entry in found])
             for batch, found in zip(batches, compared, strict=True)

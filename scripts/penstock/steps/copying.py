@@ -13,9 +13,10 @@ from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, SourceChangedError
 from penstock.steps import amending, receipts, runbook
-from penstock.steps.arrays import run_array
+from penstock.steps.arrays import run_array, still_alive
 from penstock.steps.element import host_name
 from penstock.steps.holding import holding
+from penstock.steps.takeover import move_giants
 from penstock.storage import clearing, target
 from penstock.storage.permissions import dir_mode, group_id, unseal
 from penstock.views import units
@@ -66,6 +67,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         clearing.open_folders(data)
         unseal(data, _giants(folder, set(shards) - set(done_before)))
         receipts.drop(folder.receipt("permissions"))
+    if len(done_before) < len(shards) and not still_alive(context, dataset, folder, STEP):
+        move_giants(layout, info, plan)
     _run(context, dataset, info, folder, plan, ok)
     told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
     fresh = [r for i, r in zip(shards, told, strict=True) if i not in set(done_before)]
@@ -90,7 +93,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         "elements_run": len(fresh),
         "copied_rows": sum(r.get("done_files", 0) - r.get("linked", 0) for r in fresh),
         "copied_bytes": sum(r.get("done_bytes", 0) for r in fresh),
-        "linked": sum(r.get("linked", 0) for r in told),
+        "linked": sum(r.get("linked", 0) - r.get("taken", 0) for r in told),
+        "taken": sum(r.get("taken", 0) for r in told),
         "retries": sum(r.get("retries", 0) for r in told),
         "hosts": sorted({r.get("host", "") for r in told}),
     }

@@ -169,6 +169,7 @@ def _work(
             gid=group_id(dataset.permissions),
             base=base,
             stated=run.stated if run.stated.exists() else None,
+            stagings={key: layout.releases / name / DATA for key, name in plan.stagings.items()},
             may_change=dataset.follow_limit.allowed(info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)
@@ -237,7 +238,8 @@ def _receipt(
         "bytes": outcome.bytes + outcome.resumed_bytes,
         "done_files": outcome.files,
         "done_bytes": outcome.bytes,
-        "linked": outcome.linked,
+        "linked": outcome.linked + outcome.taken,
+        "taken": outcome.taken,
         "retries": outcome.retries,
         "seconds": round(outcome.seconds, 3),
         "cpu_seconds": round(outcome.cpu_seconds, 3),

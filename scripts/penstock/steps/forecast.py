@@ -34,21 +34,34 @@ class Totals:
     giants: int = 0
     unchanged: int = 0
     unchanged_bytes: int = 0
+    taken: int = 0
+    """Files that another run's staging holds; a giant counts where any part of it is held."""
+    taken_bytes: int = 0
     folders: int = 0
     blocks: int = 0
     """Bytes that the files to be copied take on the target."""
 
-    def add(self, sizes: Sequence[int], linked: Sequence[int]) -> None:
-        """Files of these sizes in bytes, of which those of `linked` are not copied."""
+    def add(self, sizes: Sequence[int], lying: Sequence[int], taken: Sequence[int] = ()) -> None:
+        """Files of these sizes in bytes, of which those of `lying` are not copied: they are linked from a
+        release, and those of `taken` among them are another run's."""
         self.files += len(sizes)
         self.bytes += sum(sizes)
-        self.unchanged += len(linked)
-        self.unchanged_bytes += sum(linked)
-        self.blocks += _blocks(sizes) - _blocks(linked)
+        self.unchanged += len(lying) - len(taken)
+        self.unchanged_bytes += sum(lying) - sum(taken)
+        self.taken += len(taken)
+        self.taken_bytes += sum(taken)
+        self.blocks += _blocks(sizes) - _blocks(lying)
+
+    def add_giant(self, lying: int) -> None:
+        """A giant that was added, of which another run's staging holds so many bytes."""
+        if lying:
+            self.taken += 1
+            self.taken_bytes += lying
+            self.blocks -= lying
 
     @property
     def to_copy(self) -> tuple[int, int]:
-        return self.files - self.unchanged, self.bytes - self.unchanged_bytes
+        return self.files - self.unchanged - self.taken, self.bytes - self.unchanged_bytes - self.taken_bytes
 
 
 def _blocks(sizes: Sequence[int]) -> int:

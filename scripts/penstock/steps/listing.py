@@ -17,7 +17,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import to_json
 from penstock.core import runs
 from penstock.errors import FailedError, FindingsError, PreflightError
-from penstock.steps import cancel_mark, pointer, receipts, runbook
+from penstock.sources.origin import origin
+from penstock.steps import cancel_mark, pointer, receipts, runbook, stagings
 from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
@@ -84,7 +85,8 @@ def _list(
         _tell(context, config.name, gathered.ignored)
         run_id = run_of(context.config, config, layout, urls, gathered.digest)
         hold.claim(context, run_id)
-        info = _meet(context.config, config, layout, run_id, urls, gathered, spool)
+        origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
+        info = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
     finally:
@@ -102,6 +104,8 @@ def _list(
     _refuse_short(context, layout, info)
     if not published and (why := drop_stale(context, layout, info, folder)):
         context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
+    if published:
+        stagings.clean(context, layout, info)
     if published and (kept := pointer.kept(layout, info)):
         context.emit("note", info.dataset, STEP, text=kept)
     return {
@@ -212,6 +216,7 @@ def _meet(
     layout: DatasetLayout,
     run_id: str,
     urls: list[str],
+    origins: list[str],
     gathered: Gathered,
     spool: Path,
 ) -> runs.RunInfo:
@@ -223,9 +228,9 @@ def _meet(
         "engine": to_json(config.engine),
         "verify": to_json(config.verify),
     }
-    if folder.run_file.exists() and folder.listing.exists():
+    if folder.run_file.exists() and folder.listing.exists() and not stagings.retire(layout, folder):
         info = runbook.read_run(folder)
-        now_true = {"config": frozen, **_roots(layout)}
+        now_true = {"config": frozen, "origins": origins, **_roots(layout)}
         if any(getattr(info, name) != value for name, value in now_true.items()):
             # What decides the content is part of the id and so the same; how to do it may change, and
             # where: a root is moved, mounted elsewhere, or copied with all that is in it.
@@ -256,6 +261,7 @@ def _meet(
         ignored=gathered.ignored,
         hard_links=gathered.hard_links,
         sources=urls,
+        origins=origins,
     )
     durable.write_json(spool / "run.json", runs.to_json(info))
     if folder.folder.exists():

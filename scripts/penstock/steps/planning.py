@@ -9,7 +9,6 @@ listing, in bounded memory.
 from __future__ import annotations
 
 import contextlib
-import os
 import time
 from itertools import chain, compress, groupby, starmap
 from os import fsdecode
@@ -18,19 +17,21 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import dataset_config, plan_config, verify_config
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, costs, decide, parts
-from penstock.errors import LockedError, PenstockError
+from penstock.core.model import Reuse
+from penstock.errors import PenstockError
 from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.sources.opening import may_be_split
 from penstock.steps import base as bases
-from penstock.steps import forecast, living, receipts, refusals, runbook
+from penstock.steps import forecast, receipts, refusals, runbook, stagings
 from penstock.steps.forecast import Totals
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
+from penstock.steps.takeover import TakeOver
 from penstock.storage import clearing, durable, permissions, target
 from penstock.views import summary, units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
     from penstock.steps.context import Context
+    from penstock.steps.stagings import Staging
 
 STEP = "plan"
 SHOWN_EVERY = 0.2
@@ -45,8 +47,8 @@ SHOWN_EVERY = 0.2
 
 def run(context: Context, dataset: str) -> dict[str, Any]:
     """Plan the run that list made or met. Returns the receipt:
-    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, shards
-    (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
+    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, taken, taken_bytes,
+    shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
     files that can never be proven as required, before anything moves.
     """
     layout = context.layout(dataset)
@@ -78,6 +80,8 @@ def _receipt(info: RunInfo, plan: PlanInfo, *, published: bool) -> dict[str, Any
         "giants": plan.giants,
         "unchanged": plan.unchanged,
         "unchanged_bytes": plan.unchanged_bytes,
+        "taken": plan.taken,
+        "taken_bytes": plan.taken_bytes,
         "shards": len(plan.shards),
         "base": plan.base,
         "folders": plan.folders,
@@ -99,6 +103,7 @@ class _Planner:
         self.dataset: DatasetConfig = dataset_config(info.config["dataset"])
         self.plan = plan_config(info.config["plan"])
         self.base = bases.none("")
+        self.over = TakeOver((), info, self.plan, proven=False)
         verify = verify_config(info.config["verify"])
         self.require = verify.source_checksum == "require"
 
@@ -107,6 +112,7 @@ class _Planner:
         shown, files, size = 0.0, 0, 0
         batches = self.base.files(
             self.folder.listing,
+            self.over,
             giant_bytes=self.plan.giant_bytes,
             keep_mtime=self.dataset.permissions.mtime == "keep",
             proven=self.require,
@@ -127,7 +133,8 @@ class _Planner:
         for index in self._giants(batch, sizes):
             yield batch.slice(start, index - start)
             (giant,) = as_rows(batch.slice(index, 1))
-            yield from as_columns(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
+            rows = parts(giant, self.plan.giant_bytes, self.plan.part_bytes)
+            yield from as_columns(self.over.parts(rows))
             start = index + 1
         yield batch.slice(start)
 
@@ -135,8 +142,12 @@ class _Planner:
         totals = Totals()
         before = b""
         for batch, sizes in self.files():
-            totals.add(sizes, list(compress(sizes, reused(batch))))
-            totals.giants += len(self._giants(batch, sizes))
+            reuse = reused(batch)
+            over = list(map(Reuse.is_taken, reuse))
+            totals.add(sizes, list(compress(sizes, reuse)), list(compress(sizes, over)))
+            for giant in (giants := self._giants(batch, sizes)):
+                totals.add_giant(self._lying(batch, giant))
+            totals.giants += len(giants)
             for rows in self.rows(batch, sizes):
                 totals.rows += rows.num_rows
                 totals.cost += sum(_costs(rows))
@@ -163,6 +174,12 @@ class _Planner:
             writer.abandon()
         return made
 
+    def _lying(self, batch: pa.RecordBatch, index: int) -> int:
+        """Bytes of a giant that another run's staging holds."""
+        (giant,) = as_rows(batch.slice(index, 1))
+        rows = self.over.parts(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
+        return sum(row.length for row in rows if row.reuse)
+
     def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
         """Where the files are that are split. None of them is linked; each is pinned by its token, or its
         parts could be of different versions."""
@@ -186,7 +203,11 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
 def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:
     planner = _Planner(context, info, folder)
     gid = permissions.group_id(planner.dataset.permissions)
+    stagings.make_way(context, layout, info)
     planner.base = bases.find(layout, info)
+    if planner.plan.reuse:
+        found = stagings.find(context, layout, info)
+        planner.over = TakeOver(found, info, planner.plan, proven=planner.require)
     try:
         totals = planner.count()
     except bases.UnreadableError as error:
@@ -206,6 +227,9 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     if links := _links_sentence(info):
         context.emit("note", info.dataset, STEP, text=links)
     _clear_leftovers(context, layout, info)
+    used = [one for one in planner.over.stagings if one.key in planner.over.used]
+    for one in used:
+        stagings.take(one, info.run)
     target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
     shards = planner.shards(totals, decision.shards)
     plan = runs.PlanInfo(
@@ -220,9 +244,14 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         shards=tuple(shards),
         part_bytes=planner.plan.part_bytes,
         folders=totals.folders,
+        taken=totals.taken,
+        taken_bytes=totals.taken_bytes,
+        stagings={one.key: one.name for one in used},
+        giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
             f"{units.counted(len(shards), 'shard')}: {decision.why}",
             _reuse_sentence(planner.base, totals),
+            *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
             forecast.time(layout, totals, min(slots, len(shards))),
             enough,
@@ -232,39 +261,13 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
 
 
 def _clear_leftovers(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
-    """A staging under this release's name that no plan of THIS run stands for is an earlier
-    attempt's, or another run's of the same configured name. Journals would speak of files that
-    are gone, so they go first. Raises LockedError while elements of such a run may live."""
-    others = _same_name(layout, info) if layout.staging(info.release).exists() else []
-    for other in others:
-        if alive := living.arrays_of(context, info.dataset, other):
-            raise LockedError(
-                f"another run of release {info.release} may still write",
-                where=str(other.folder),
-                why=alive,
-                hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command goes on",
-            )
+    """A staging under this release's name is an earlier attempt's, of which no plan stands, once other runs'
+    were set aside. Journals would speak of files that are gone, so they go first."""
     context.assert_held()
     runbook.drop_derived(layout.run(info.run))
     if layout.staging(info.release).exists():
-        for other in others:
-            clearing.remove_tree(other.folder)
         context.assert_held()
         clearing.remove_tree(layout.staging(info.release))
-
-
-def _same_name(layout: DatasetLayout, info: RunInfo) -> list[RunLayout]:
-    """Other runs of the same release's name."""
-    found = []
-    for name in sorted(os.listdir(layout.runs)):
-        if name != info.run and not name.startswith("."):
-            try:
-                release = durable.read_json(layout.run(name).run_file)["release"]
-            except (OSError, ValueError, KeyError, TypeError):
-                continue
-            if release == info.release:
-                found.append(layout.run(name))
-    return found
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
@@ -273,6 +276,15 @@ def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
     return (
         f"{totals.unchanged:,} of {units.counted(totals.files, 'file')} are unchanged since release "
         f"{base.release} and are linked"
+    )
+
+
+def _taken_sentence(totals: Totals, used: Sequence[Staging]) -> str:
+    runs = ", ".join(f"run {one.key} ({one.name})" for one in used)
+    whole = units.counted(totals.taken, "file")
+    return (
+        f"{whole}, {units.size(totals.taken_bytes)}, taken over from what did not end: {runs}; they are read "
+        "back again"
     )
 
 

@@ -20,7 +20,7 @@ from penstock.core.layout import DATA, SEAL
 from penstock.engine import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
-from penstock.steps import claims, permissions, pointer, receipts, runbook, verdicts
+from penstock.steps import claims, permissions, pointer, receipts, runbook, stagings, verdicts
 from penstock.steps.copying import head
 from penstock.steps.element import host_name
 from penstock.steps.holding import holding
@@ -62,7 +62,6 @@ def _publish(
 ) -> dict[str, Any]:
     started = time.time()
     context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
-    _tell_abandoned(context, dataset, layout, info)
     fresh = receipts.sealed(layout, info) is None
     if fresh:
         _seal(context, dataset, info, folder, runbook.read_plan(folder))
@@ -110,6 +109,7 @@ def _publish(
         "moved": before != info.release and not told,
     }
     receipts.write(folder.receipt(STEP), receipt)
+    stagings.clean(context, layout, info)
     receipt = _receipt(layout, info, receipt)
     context.emit("end", dataset, STEP, **receipt)
     return receipt
@@ -221,13 +221,6 @@ def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict
         "path": str(layout.release(info.release) / DATA),
         "current": target.current(layout),
     }
-
-
-def _tell_abandoned(context: Context, dataset: str, layout: DatasetLayout, info: RunInfo) -> None:
-    names = runbook.abandoned(layout, info.release)
-    if names:
-        text = f"staging of runs that did not end is still there: {', '.join(names)}"
-        context.emit("warning", dataset, STEP, text=text)
 
 
 def user() -> str:

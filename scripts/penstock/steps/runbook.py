@@ -109,16 +109,6 @@ def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
     return folder.receipt("publish").exists() or not folder.plan.exists()
 
 
-def abandoned(layout: DatasetLayout, release: str) -> list[str]:
-    """Staging folders of other releases than this one."""
-    try:
-        names = sorted(os.listdir(layout.releases))
-    except FileNotFoundError:
-        return []
-    mine = layout.staging(release).name
-    return [n for n in names if n.startswith(".") and n.endswith(".staging") and n != mine]
-
-
 def drop_derived(folder: RunLayout) -> bool:
     """Remove all but the listing and the run's description: journals, receipts, records, shards and,
     last, the plan. Tells whether there was anything."""

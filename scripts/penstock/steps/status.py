@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PreflightError
-from penstock.steps import receipts, runbook, verdicts
+from penstock.steps import receipts, runbook, stagings, verdicts
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
 from penstock.storage import holder, target
@@ -44,7 +44,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     else:
         answer |= _under_way(info, folder)
     answer["arrays"] = [s.array or s.name for s in ArrayBook(folder.arrays).open() if s.kind != "local"]
-    answer["abandoned"] = runbook.abandoned(layout, info.release)
+    answer["abandoned"] = list(map(stagings.sentence, stagings.described(layout, info)))
     return {key: value for key, value in answer.items() if value}
 
 

@@ -1,4 +1,5 @@
-"""Hard links to unchanged files of a published release: only where the two cannot differ."""
+"""Files that lie on the target already: links to those of a published release, only where the two cannot
+differ, and files of abandoned stagings, which are linked or moved."""
 
 from __future__ import annotations
 
@@ -13,6 +14,7 @@ from penstock.storage.failures import storage_error
 from penstock.storage.place import FOLDER, Place, split
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
 _UNLINKABLE = frozenset(
@@ -32,7 +34,7 @@ def keeps(seen_ns: int, wanted_ns: int) -> bool:
 
 
 class Links(Place):
-    """Links files of published releases into staging."""
+    """Links files of published releases into staging, and takes files of abandoned stagings over."""
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
         """Hard-link an unchanged file of a published release. False: copy it instead.
@@ -72,13 +74,81 @@ class Links(Place):
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
+    def take_over(self, stagings: Sequence[Path], path: str, size: int, mtime_ns: int) -> bool:
+        """Have a file that one of these abandoned stagings holds. False: copy it instead.
+
+        | the file there                  | links are | it is                                      |
+        |---------------------------------|-----------|--------------------------------------------|
+        | of the final mode and group     | made      | linked                                     |
+        | the same                        | refused   | moved: one rename                          |
+        | of others, one name             | any       | moved; the permissions step sets its modes |
+        | of others, a release's too      | any       | left: what a release shares is not changed |
+        | none of this size and time      |           | left                                       |
+
+        Its bytes are durable: the other run's journal said so. An attempt that died after it moved a file
+        left that here, under its final name, and no line of it: then it is had, too. Verify reads it back.
+        """
+        return any(
+            self.link(data, path, size, mtime_ns) or self.move(data, path, size, mtime_ns)
+            for data in stagings
+        ) or self.holds(path, size, mtime_ns)
+
+    def holds(self, path: str, size: int, mtime_ns: int | None) -> bool:
+        """Whether a regular file of this size, and of this time if one is given, stands under its name."""
+        parent, name = split(path)
+        try:
+            seen = os.stat(name, dir_fd=self._enter(parent, make=False), follow_symlinks=False)
+        except OSError as error:
+            if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
+                return False
+            raise storage_error(error, "cannot look at", path) from None
+        return (
+            stat.S_ISREG(seen.st_mode)
+            and seen.st_size == size
+            and (mtime_ns is None or not self._keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
+        )
+
+    def move(self, staging: Path, path: str, size: int, mtime_ns: int | None) -> bool:
+        """One rename out of an abandoned staging, in place of whatever has the name here. False where that
+        cannot be: by the table of `take_over`; without a time only the size is compared."""
+        self._look()
+        parent, name = split(path)
+        try:
+            base = self._base(staging).get(parent)
+            seen = os.stat(name, dir_fd=base, follow_symlinks=False)
+            if not stat.S_ISREG(seen.st_mode) or seen.st_size != size:
+                return False
+            if mtime_ns is not None and self._keep_mtime and not keeps(seen.st_mtime_ns, mtime_ns):
+                return False
+            if seen.st_nlink != 1 and not self._alike(seen):
+                return False
+            folder = self._enter(parent, make=True)
+            try:
+                os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)
+            except PermissionError:
+                # The permissions step of that run closed its folders.
+                os.fchmod(base, stat.S_IMODE(os.fstat(base).st_mode) | 0o700)
+                os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)
+        except OSError as error:
+            if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
+                return False
+            raise storage_error(error, "cannot take over", path) from None
+        if self._fsync:
+            self._touched.add(parent)
+        return True
+
+    def _alike(self, seen: os.stat_result) -> bool:
+        """Whether it has the mode and the group that files get here."""
+        return stat.S_IMODE(seen.st_mode) == self._file_mode and (
+            self._gid is None or seen.st_gid == self._gid
+        )
+
     def _linkable(self, seen: os.stat_result, size: int, mtime_ns: int) -> bool:
         return (
             stat.S_ISREG(seen.st_mode)
             and seen.st_size == size
             and (not self._keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
-            and stat.S_IMODE(seen.st_mode) == self._file_mode
-            and (self._gid is None or seen.st_gid == self._gid)
+            and self._alike(seen)
         )
 
     def _base(self, base_data: Path) -> Folders:

@@ -1,0 +1,51 @@
+"""Which store or file system a source is, beyond its URL: the same URL may lead elsewhere by now."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB
+from penstock.sources.opening import folder, pinned, scheme
+from penstock.storage.facts import mount_of, mount_table
+
+if TYPE_CHECKING:
+    from penstock.config.model import SourceConfig
+    from penstock.sources.port import Source
+
+
+def origin(config: SourceConfig, source: Source) -> str:
+    """A source's identity, for a run's description; never a secret.
+
+    | source     | identity                                                         |
+    |------------|------------------------------------------------------------------|
+    | folder     | what is exported, or the device's number; the folder's own inode |
+    | S3         | the endpoint and the bucket                                      |
+    | Azure, web | the URL, which names the host                                    |
+    | else       | the URL and its options                                          |
+
+    Raises OSError for a folder that cannot be looked at.
+    """
+    kind = scheme(config.url)
+    if kind in FOLDER:
+        top = os.path.realpath(folder(config.url))
+        seen = os.stat(top)
+        _, _, device = mount_of(top, mount_table())
+        # A network mount has another device number on each host, and after each mount.
+        held = device if ":" in device else f"device {seen.st_dev}"
+        return f"{held} inode {seen.st_ino}"
+    if kind in S3:
+        from penstock.sources.s3 import S3Source
+
+        assert isinstance(source, S3Source)
+        return f"{source.bucket.endpoint.rstrip('/').lower() or 'aws'} {source.bucket.name}"
+    if kind in (*AZURE, *WEB):
+        return source.url
+    return f"{source.url} {json.dumps(dict(config.storage_options), sort_keys=True, default=str)}"
+
+
+def same_bytes(url: str, token: str) -> bool:
+    """Whether the same token of the same source means the same bytes for sure: a folder's (size, times and
+    inode together), a strong etag; not a weak one, nor a date."""
+    return bool(token) if scheme(url) in FOLDER else pinned(url, token)

@@ -1,0 +1,306 @@
+"""Whatever is staged is worth keeping: rows of another run are taken over and read back."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import events_of, tree
+from tests.support.whole_way import InProcess, content, go, staging
+
+from penstock.cluster.port import State, Status
+from penstock.config.model import PermissionsConfig, PlanConfig, VerifyConfig
+from penstock.engine import journal
+from penstock.errors import LockedError
+from penstock.formats.manifest import read_manifest
+from penstock.formats.shards import read_shard
+from penstock.steps import runbook, status
+from penstock.steps.arraybook import ArrayBook
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+    from penstock.core.model import Record
+    from penstock.steps.context import Context
+
+FILES = {f"d{i % 4}/{i:03d}": bytes([i]) * (100 * i + 1) for i in range(40)}
+PLAN = PlanConfig(shard_files=13)
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
+    with staging(tmp_path, source, plan=PLAN) as made:
+        yield made
+
+
+def opened(context: Context) -> tuple[str, RunLayout]:
+    info, folder = runbook.open_run(context.layout("data"))
+    return info.release, folder
+
+
+def inodes(root: Path) -> dict[str, int]:
+    return {str(p.relative_to(root)): p.stat().st_ino for p in root.rglob("*") if p.is_file()}
+
+
+def records(context: Context) -> dict[str, Record]:
+    manifest = context.layout("data").current / "manifest.parquet"
+    return {record.path: record for batch in read_manifest(manifest) for record in batch}
+
+
+def notes(context: Context, kind: str = "note") -> list[str]:
+    return [str(e.data["text"]) for e in events_of(context) if e.kind == kind]
+
+
+def stagings(context: Context) -> list[str]:
+    return [name for name in os.listdir(context.layout("data").releases) if name.endswith(".staging")]
+
+
+@pytest.mark.parametrize("upto", ["copy", "permissions", "verify"])
+@pytest.mark.parametrize("release", ["auto", "v1"])
+def test_a_source_that_changed_costs_what_changed(
+    context: Context, source: Path, upto: str, release: str
+) -> None:
+    named(context, release)
+    go(context, upto=upto)
+    layout = context.layout("data")
+    first, folder = opened(context)
+    before = inodes(layout.staging(first) / "data")
+    (source / "d0/000").write_bytes(b"changed")
+    (source / "new").write_bytes(b"new")
+    plan = go(context, upto="plan")
+    taken = len(FILES) - 1
+    assert (plan["unchanged"], plan["taken"]) == (0, taken)
+    (said,) = [text for text in plan["why"] if "taken over" in text]
+    assert f"{taken} files" in said
+    assert folder.folder.name in said
+    receipt = go(context, upto="copy", after="plan")
+    assert (receipt["taken"], receipt["linked"], receipt["copied_rows"]) == (taken, 0, 2)
+    receipt = go(context, after="copy")
+    assert content(layout.current / "data") == content(source)
+    after = inodes(layout.current / "data")
+    assert {name for name in after if after[name] == before.get(name)} == set(FILES) - {"d0/000"}
+    # Nothing of it is left, and nothing is left to do.
+    assert stagings(context) == []
+    assert not folder.folder.exists()
+    assert go(context, upto="list")["published"]
+    assert {path.stat().st_nlink for path in (layout.current / "data").rglob("*") if path.is_file()} == {1}
+
+
+def named(context: Context, release: str) -> None:
+    data = context.config.datasets["data"]
+    context.config = replace(context.config, datasets={"data": replace(data, release=release)})
+
+
+@pytest.mark.parametrize("release", ["auto", "v1"])
+def test_a_source_that_goes_back_and_forth_loses_nothing(
+    context: Context, source: Path, release: str
+) -> None:
+    named(context, release)
+    go(context, upto="copy")
+    before = (source / "d0/000").stat()
+    os.rename(source / "d0/000", source.parent / "kept")
+    (source / "d0/000").write_bytes(b"for a while")
+    go(context, upto="plan")
+    os.rename(source.parent / "kept", source / "d0/000")
+    os.utime(source / "d0/000", ns=(before.st_atime_ns, before.st_mtime_ns))
+    # A rename moves ctime, so this one file counts as another; all others are had once.
+    receipt = go(context, upto="copy")
+    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES) - 1, 1)
+    assert go(context, after="copy")["published"]
+    assert content(context.layout("data").current / "data") == content(source)
+    assert stagings(context) == []
+
+
+def test_the_same_run_met_again_takes_its_own_staging_over(context: Context, source: Path) -> None:
+    """A, B, A before anything was published: what B had not yet begun to take stays A's."""
+    go(context, upto="copy")
+    data = context.config.datasets["data"]
+    context.config = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
+    go(context, upto="plan")
+    context.config = replace(context.config, datasets={"data": data})
+    receipt = go(context, upto="copy")
+    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES), 0)
+    go(context, after="copy")
+    assert content(context.layout("data").current / "data") == content(source)
+    assert stagings(context) == []
+
+
+def test_what_is_taken_over_is_read_back_whatever_the_policy(context: Context, source: Path) -> None:
+    go(context, upto="verify")
+    first, _ = opened(context)
+    rotten = context.layout("data").staging(first) / "data/d1/021"
+    seen = rotten.stat()
+    rotten.chmod(0o600)
+    rotten.write_bytes(b"x" * seen.st_size)
+    rotten.chmod(0o440)
+    os.utime(rotten, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+    (source / "new").write_bytes(b"new")
+    verify = VerifyConfig(reread="sample", sample=0.0, minimum_grade="written")
+    context.config = replace(context.config, verify=verify)
+    go(context)
+    assert content(context.layout("data").current / "data") == content(source)
+    found = records(context)
+    assert found["d1/005"].method != "unread"
+    assert found["new"].method == "unread"
+    # No release is blamed for it.
+    assert not [text for text in notes(context, "warning") if "audit" in text]
+
+
+def test_other_permissions_are_set_on_what_is_moved(context: Context, source: Path) -> None:
+    go(context, upto="permissions")
+    data = context.config.datasets["data"]
+    policy = PermissionsConfig(file_mode=0o400, dir_mode=0o500)
+    context.config = replace(context.config, datasets={"data": replace(data, permissions=policy)})
+    receipt = go(context, upto="copy")
+    assert receipt["taken"] == len(FILES)
+    go(context, after="copy")
+    current = context.layout("data").current / "data"
+    assert {p.stat().st_mode & 0o7777 for p in current.rglob("*") if p.is_file()} == {0o400}
+    assert content(current) == content(source)
+
+
+@pytest.fixture
+def no_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Workers on a file system that refuses links between folders, as BeeGFS up to 7.3 does."""
+    folder = tmp_path / "site"
+    folder.mkdir()
+    (folder / "sitecustomize.py").write_text(
+        "import os\n\ndef link(*_, **__):\n    raise PermissionError(1, 'no')\n\nos.link = link\n"
+    )
+    monkeypatch.setenv("PYTHONPATH", str(folder))
+
+
+def test_where_links_are_refused_files_are_moved(context: Context, source: Path, no_links: None) -> None:
+    go(context, upto="permissions")
+    first, _ = opened(context)
+    before = inodes(context.layout("data").staging(first) / "data")
+    (source / "new").write_bytes(b"new")
+    receipt = go(context, upto="copy")
+    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES), 1)
+    assert inodes(context.layout("data").staging(first) / "data") == {}
+    go(context, after="copy")
+    current = context.layout("data").current / "data"
+    assert content(current) == content(source)
+    assert {name: inode for name, inode in inodes(current).items() if name in before} == before
+
+
+@pytest.mark.parametrize("what", ["other store", "no reuse", "other folder"])
+def test_what_is_not_the_same_for_sure_is_copied(context: Context, source: Path, what: str) -> None:
+    go(context, upto="copy")
+    data = context.config.datasets["data"]
+    if what == "no reuse":
+        context.config = replace(context.config, plan=replace(PLAN, reuse=False))
+        (source / "new").write_bytes(b"new")
+    elif what == "other folder":
+        moved = replace(data.sources[0], into="below")
+        context.config = replace(context.config, datasets={"data": replace(data, sources=(moved,))})
+    else:
+        _, folder = opened(context)
+        info = runbook.read_run(folder)
+        text = folder.run_file.read_text()
+        assert str(info.origins[0]) in text
+        folder.run_file.write_text(text.replace(str(info.origins[0]), "server:/elsewhere inode 7"))
+        (source / "new").write_bytes(b"new")
+    assert go(context, upto="plan")["taken"] == 0
+    assert go(context, after="plan")["published"]
+    assert stagings(context) == []
+
+
+class Running(InProcess):
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        state = State.RUNNING if array == "7" else State.DONE
+        return dict.fromkeys(indices, Status(state))
+
+
+def test_a_staging_that_another_run_is_just_writing_is_left_alone(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    first, folder = opened(context)
+    before = content(context.layout("data").staging(first))
+    (source / "new").write_bytes(b"new")
+    context.cluster = Running()
+    go(context, upto="list")
+    book = ArrayBook(folder.arrays)
+    intend(book)
+    assert go(context, upto="plan", after="list")["taken"] == 0
+    assert any(f"staging of run {folder.folder.name} is not taken over" in text for text in notes(context))
+    go(context, after="plan")
+    assert content(context.layout("data").staging(first)) == before
+    (said,) = [text for text in notes(context, "warning") if "stays" in text]
+    assert "array 7" in said
+
+
+def intend(book: ArrayBook) -> None:
+    book.intend("name", "copy", "local", [0])
+    book.submitted("name", "7")
+
+
+def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    first, folder = opened(context)
+    (source / "new").write_bytes(b"new")
+    go(context, upto="list")
+    (said,) = status.run(context, "data")["abandoned"]
+    assert said.startswith(f".{first}.staging of run {folder.folder.name}: {len(FILES)} files, ")
+    assert "last written" in said
+    (context.layout("data").releases / ".stray.staging").mkdir()
+    assert ".stray.staging, of no known run" in status.run(context, "data")["abandoned"]
+    go(context, after="list")
+    assert stagings(context) == [".stray.staging"]
+    assert any("remove it by hand" in text for text in notes(context, "warning"))
+
+
+def test_a_run_of_the_same_name_that_may_write_stops_the_plan(context: Context, source: Path) -> None:
+    named(context, "v1")
+    go(context, upto="copy")
+    _, folder = opened(context)
+    (source / "new").write_bytes(b"new")
+    context.cluster = Running()
+    go(context, upto="list")
+    intend(ArrayBook(folder.arrays))
+    with pytest.raises(LockedError, match="another run of release v1 may still write"):
+        go(context, upto="plan", after="list")
+    assert stagings(context) == [".v1.staging"]
+
+
+GIANT = bytes(range(256)) * 4000
+GIANTS = PlanConfig(giant_bytes=300_000, part_bytes=100_000)
+
+
+@pytest.mark.parametrize("missing", [0, 3])
+def test_a_giant_is_moved_and_its_missing_parts_are_copied(tmp_path: Path, missing: int) -> None:
+    source = tree(tmp_path / "source", {**FILES, "giant": GIANT})
+    with staging(tmp_path, source, plan=GIANTS) as context:
+        go(context, upto="permissions")
+        layout = context.layout("data")
+        first, folder = opened(context)
+        forget(folder, missing)
+        staged = layout.staging(first) / "data/giant"
+        inode = staged.stat().st_ino
+        (source / "new").write_bytes(b"new")
+        receipt = go(context, upto="copy")
+        assert receipt["copied_rows"] == missing + 1
+        assert receipt["taken"] == len(FILES) + 11 - missing
+        go(context, after="copy")
+        assert content(layout.current / "data") == content(source)
+        assert (layout.current / "data/giant").stat().st_ino == inode
+        assert records(context)["giant"].digest.startswith("xxh3_128/100000:")
+
+
+def forget(folder: RunLayout, count: int) -> None:
+    """Take back what was recorded of the giant's last parts, and damage their bytes."""
+    plan = runbook.read_plan(folder)
+    for shard in plan.shards:
+        copied = journal.replay(folder.journals(shard.index), shard.digest)
+        entries = [entry for batch in read_shard(folder.shard(shard.index)) for entry in batch]
+        rows = [row for row, entry in enumerate(entries) if entry.part >= 11 - count]
+        lost = [copied[row] for row in rows]
+        journal.invalidate(folder.journals(shard.index), shard.digest, lost, run="r", host="h")
