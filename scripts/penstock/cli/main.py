@@ -55,6 +55,7 @@ def _run(parsed: argparse.Namespace) -> int:
     from penstock.cli.session import Session
 
     session = Session(parsed)
+    output.called_as(session.program)
     previous = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
 
     def stop(number: int, _: FrameType | None) -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import re
 import select
 import sys
 from typing import TYPE_CHECKING, Any
@@ -16,8 +17,19 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
+_COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
+_called = ["penstock"]
+
+
+def called_as(program: str) -> None:
+    """How this program was called, up to the command: hints in messages name commands by it, so that they
+    can be pasted."""
+    _called[0] = program
+
+
 def say(text: str) -> None:
     """A message on standard error, as this program's. Where nobody listens it is lost."""
+    text = _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(printable_lines(f"penstock: {text}") + "\n")
         sys.stderr.flush()
