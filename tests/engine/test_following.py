@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import threading
@@ -13,12 +14,13 @@ import pytest
 import xxhash
 from tests.engine.test_kill import files_in, gone, start, until
 from tests.support.engine_runs import ShardRun, content, make_tree, read_tree, shard_run
-from tests.support.records import rows_of
+from tests.support.records import rows_of, write_shard
 
-from penstock.config.model import FollowLimit, VerifyConfig
-from penstock.core.model import Pin
+from penstock.config.model import DatasetConfig, FollowLimit, SourceConfig, VerifyConfig
+from penstock.core.model import Entry, Listed, Pin
 from penstock.engine import journal
 from penstock.errors import SourceChangedError
+from penstock.formats.listing import ListingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -344,3 +346,83 @@ def test_kill_9_while_the_source_moves(tmp_path: Path) -> None:
     assert all(data in held[name] for name, data in lie.items())
     for name, one in records(run).items():
         assert one.record.size == len(lie[name])
+
+
+# Checksum files beside the data --------------------------------------------------------------------
+
+
+class Late(BaseHTTPRequestHandler):
+    """A folder in which `x` is new, and `SHA256SUMS` states it only from its second reading on."""
+
+    protocol_version = "HTTP/1.1"
+    readings: list[str]
+    sums: tuple[bytes, bytes]
+
+    def do_HEAD(self) -> None:
+        self._answer(body=False)
+
+    def do_GET(self) -> None:
+        self._answer(body=True)
+
+    def _answer(self, *, body: bool) -> None:
+        name = self.path.rpartition("/")[2]
+        if body:
+            self.readings.append(name)
+        data = b"new" if name == "x" else self.sums[self.readings.count(name) > 1]
+        self.send_response(200)
+        self.send_header("ETag", f'"{hashlib.sha256(data).hexdigest()}"')
+        self.send_header("Content-Length", str(len(data)))
+        self.end_headers()
+        if body:
+            self.wfile.write(data)
+
+    def log_message(self, *_: object) -> None:
+        """Nobody reads it."""
+
+
+def late(tmp_path: Path, sums: tuple[bytes, bytes]) -> tuple[ThreadingHTTPServer, ShardRun, Path]:
+    """A server, a shard that planned the old `x`, and the checksum files that its listing met."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Late,), {"readings": [], "sums": sums}))
+    url = f"http://127.0.0.1:{server.server_port}/"
+    dataset = DatasetConfig("set", (SourceConfig(url),), changed="follow", checksums=("SHA256SUMS",))
+    folder = tmp_path / "run"
+    (folder / "data").mkdir(parents=True)
+    old = Entry("x", "x", 3, "old", 5, length=3, checksum=f"sha256:full:{hashlib.sha256(b'old').hexdigest()}")
+    run = ShardRun(folder, dataset, write_shard(folder / "shard.parquet", 0, [old]), [old])
+    with ListingWriter(folder / "stated.parquet") as writer:
+        writer.add([Listed("SHA256SUMS", len(sums[0]), "t", 5)])
+        writer.close()
+    return server, run, folder / "stated.parquet"
+
+
+def stating(data: bytes) -> bytes:
+    return f"{hashlib.sha256(data).hexdigest()}  x\n".encode()
+
+
+def test_a_checksum_file_may_come_after_its_data(tmp_path: Path) -> None:
+    server, run, stated = late(tmp_path, (stating(b"old"), stating(b"new")))
+    with server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        outcome = run.copy(may_change=(1, 0), stated=stated)
+        server.shutdown()
+        thread.join()
+    assert (outcome.failures, outcome.amended) == ([], 1)
+    assert (run.data / "x").read_bytes() == b"new"
+    pin = journal.replay(run.journals, run.shard.digest)[0].pin
+    assert pin is not None
+    assert pin.checksum == f"sha256:full:{hashlib.sha256(b'new').hexdigest()}"
+
+
+def test_a_checksum_file_that_is_none_any_more_fails_what_it_stated(tmp_path: Path) -> None:
+    server, run, stated = late(tmp_path, (b"what is this", b"what is this"))
+    with server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        outcome = run.copy(may_change=(1, 0), stated=stated)
+        server.shutdown()
+        thread.join()
+    (failed,) = outcome.failures
+    assert (failed.path, failed.exit_code) == ("x", 1)
+    assert "SHA256SUMS" in failed.why
+    assert read_tree(run.data) == {}
