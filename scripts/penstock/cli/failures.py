@@ -5,6 +5,7 @@
 | while a signal's stop is on   | 128 + the signal's  | the error's own, where penstock meant it |
 | PenstockError                 | the error's own     | the error's own                          |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
+| OSError, EACCES, EPERM, EROFS | 3                   | this account may not do that             |
 | anything else                 | 1                   | a bug, and where its traceback is        |
 """
 
@@ -16,7 +17,7 @@ import os
 import sys
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import NoSpaceError, PenstockError
+from penstock.errors import NoSpaceError, PenstockError, PreflightError
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -41,6 +42,13 @@ def failure(error: BaseException, session: Session) -> Failure:
             "no space or quota is left",
             where=str(error.filename or ""),
             hint="free some and run the same command: it goes on where it stopped",
+        )
+    elif isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
+        error = PreflightError(
+            f"this account (uid {os.geteuid()}) may not do that",
+            where=str(error.filename or ""),
+            why=error.strerror or "",
+            hint="run as the owner of what is named, or have the right given",
         )
     stopped = session.stop.event.is_set()
     log = logging.getLogger("penstock")

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cli import above, exits, output, receipts
 from penstock.cli.session import ABOVE, PROGRESS
 from penstock.core.layout import DatasetLayout
-from penstock.errors import ConfigError, FindingsError
+from penstock.errors import ConfigError, FindingsError, PreflightError
 
 if TYPE_CHECKING:
     import argparse
@@ -36,8 +36,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     names = session.names(config, parsed.dataset)
     invocation = f"{time.time_ns():020d}"
-    STATE.mkdir(parents=True, exist_ok=True)
-    folder = Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
+    folder = _exits_folder()
     try:
         status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
         left = exits.all_left(folder)
@@ -48,6 +47,20 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         findings = _summaries(config, names, invocation, left, session)
         code = code or (FindingsError.exit_code if findings else 0)
     return code
+
+
+def _exits_folder() -> Path:
+    """Where the steps leave their exit statuses. Raises PreflightError in a folder that is not writable."""
+    try:
+        STATE.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="exits-", dir=STATE))
+    except PermissionError as error:
+        raise PreflightError(
+            "receipts and reports cannot be written",
+            where=str(STATE.absolute()),
+            why=str(error.strerror),
+            hint="run it in a working directory of your own, with `--config` for the configuration",
+        ) from None
 
 
 def home() -> Path:

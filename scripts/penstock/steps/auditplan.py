@@ -14,7 +14,7 @@ from penstock.core.documents import refuse_newer
 from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry, Record
 from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
-from penstock.errors import FailedError, FindingsError
+from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
 from penstock.steps import history, receipts
@@ -47,6 +47,13 @@ def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]
             raise ValueError("it is no seal")
         refuse_newer("a release's seal", seal.get("format"), FORMAT, path)
         return seal, receipts.file_digest(path)
+    except PermissionError as error:
+        raise PreflightError(
+            "the release cannot be read by this account",
+            where=str(path),
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
+        ) from None
     except (OSError, ValueError) as error:
         raise FindingsError(
             "the release's seal cannot be read",

@@ -65,6 +65,7 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
     damaged, LockedError.
     """
     layout = context.layout(dataset)
+    target.check_owner(layout)
     release = release or target.current(layout)
     if release is None:
         raise FailedError("nothing is published yet", where=dataset)

@@ -25,7 +25,8 @@ _KEPT = frozenset({"run.json", LISTING, STATED})
 def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:
     """The run of that name; without one, that which list made or met last. A workflow names the run that it
     listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
-    was listed yet."""
+    was listed yet, and for another account than the one that stages the dataset."""
+    target.check_owner(layout)
     if wanted:
         return read_run(layout.run(wanted)), layout.run(wanted)
     standing = claims.highest(layout)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.errors import PreflightError
+from penstock.errors import FailedError, PreflightError
 from penstock.steps import receipts, runbook, stagings, verdicts
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
@@ -26,13 +26,16 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     answer["lock"] = held_by(layout)
     if answer["current"]:
         answer["state"] = "published"
-        seal = receipts.seal(layout, answer["current"]) or {}
+        seal = _seal(layout, answer["current"])
         answer["path"] = str(layout.release(answer["current"]) / "data")
         answer |= {key: seal[key] for key in ("files", "bytes", "sealed") if key in seal}
         verdict = verdicts.read(layout, answer["current"]) or {}
         answer |= {"last_audit": verdict.get("last"), "findings": verdicts.standing(verdict)}
         if answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
+    if not target.owns(layout):
+        answer["seen"] = "what is published alone: another account stages this dataset"
+        return {key: value for key, value in answer.items() if value}
     try:
         info, folder = runbook.open_run(layout)
     except PreflightError:
@@ -46,6 +49,14 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     answer["arrays"] = [s.array or s.name for s in ArrayBook(folder.arrays).open() if s.kind != "local"]
     answer["abandoned"] = list(map(stagings.sentence, stagings.described(layout, info)))
     return {key: value for key, value in answer.items() if value}
+
+
+def _seal(layout: DatasetLayout, release: str) -> dict[str, Any]:
+    """What its seal says; nothing where it is damaged, or not this account's to read."""
+    try:
+        return receipts.seal(layout, release) or {}
+    except FailedError:
+        return {}
 
 
 def held_by(layout: DatasetLayout) -> str:

@@ -93,6 +93,24 @@ def check_owner(layout: DatasetLayout) -> None:
         _check_root_of_state(layout)
 
 
+def owns(layout: DatasetLayout) -> bool:
+    """Whether this account is the one that stages the dataset, or nobody has yet. Others read what is
+    published, and nothing else."""
+    try:
+        return os.lstat(layout.folder).st_uid == os.geteuid()
+    except OSError:
+        return not os.path.lexists(layout.folder) and os.access(layout.root, os.X_OK, effective_ids=True)
+
+
+def _unreadable(path: Path, error: OSError) -> PreflightError:
+    return PreflightError(
+        "the dataset cannot be read by this account",
+        where=str(path),
+        why=f"{error.strerror}, for {_account(os.geteuid())}",
+        hint="ask its owner for the group that may read it",
+    )
+
+
 def prepare(layout: DatasetLayout) -> None:
     """Make the dataset's folders where they are missing: `<dataset>` and `releases` 0755, `.penstock`
     0700, durably and whatever the umask. Raises PreflightError by `check_root` and `check_owner`."""
@@ -157,15 +175,19 @@ def releases(layout: DatasetLayout) -> list[str]:
             )
     except FileNotFoundError:
         return []
+    except PermissionError as error:
+        raise _unreadable(layout.releases, error) from None
 
 
 def current(layout: DatasetLayout) -> str | None:
     """The release that `current` names, or None before the first. Raises FailedError when `current` is
-    anything but a link into `releases/`."""
+    anything but a link into `releases/`, PreflightError when this account may not look."""
     try:
         text = os.readlink(layout.current)
     except FileNotFoundError:
         return None
+    except PermissionError as error:
+        raise _unreadable(layout.current, error) from None
     except OSError as error:
         raise FailedError(
             "the pointer is not a symbolic link",
