@@ -3,11 +3,18 @@
 from __future__ import annotations
 
 import random
+from typing import Any
 
 import pytest
 
 from penstock.core.choosing import Choice, parse_share, parse_turns
+from penstock.core.model import Record
+from penstock.formats.columns import Files
+from penstock.steps.auditplan import rows
 
+EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
+    ("size", "modified_ns", "source", "mtime_ns", "ctime_ns"), 0
+)
 PATHS = [f"folder{i % 17}/file{i:05d}" for i in range(2000)]
 
 
@@ -65,3 +72,36 @@ def test_shares_and_turns_are_parsed_strictly() -> None:
     for text in ("2/30", "1/0", "30", "1/", "1/x", "1/99999", "1/-3"):
         with pytest.raises(ValueError):
             parse_turns(text)
+
+
+@pytest.mark.parametrize(
+    "choice",
+    [
+        Choice(),
+        Choice("sample", 0.01, "a"),
+        Choice("sample", 0.6, "b"),
+        Choice("sample", 1.0, "c"),
+        Choice("slice", turn=2, turns=30),
+        Choice("slice", turn=0, turns=2),
+    ],
+)
+def test_rows_of_columns_are_those_of_each_record(choice: Choice) -> None:
+    """Many at once, and giants by their parts."""
+    part = 1 << 20
+    records = []
+    for number in range(3000):
+        giant = number % 50 == 7
+        size = 3 * part + 5 if giant else number
+        digest = f"xxh3_128/{part}:{number:032x}" if giant else f"xxh3_128:{number:032x}"
+        told: dict[str, Any] = {"path": f"d/{number:05d}-\udcff", "size": size, "digest": digest}
+        told["parts"] = bytes(range(64)) if giant else b""
+        records.append(Record(*(told.get(name, EMPTY[name]) for name in Record._fields)))
+    wanted = [
+        (one.path, number, one.size)
+        for one in records
+        for number in (range(4) if one.parts else (-1,))
+        if choice.takes(one.path, number)
+    ]
+    found = [(row.path, row.part, row.size) for of in rows(choice, Files.of(records)) for row in of]
+    assert found == wanted
+    assert len({row.reuse for of in rows(choice, Files.of(records)) for row in of}) > len(wanted) // 5

@@ -10,6 +10,10 @@ import math
 from dataclasses import dataclass
 from hashlib import blake2b
 from os import fsencode
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
 
 CONFIDENCE = 0.95
 
@@ -26,14 +30,27 @@ class Choice:
 
     def takes(self, path: str, part: int = -1) -> bool:
         """Whether this file (or this part of it) is read."""
+        return bool(self.among([fsencode(path)], part))
+
+    def among(self, paths: Sequence[bytes], part: int = -1) -> list[int]:
+        """Which of these are read, by their place in `paths` (as `os.fsencode` gives them). A sample of a
+        million files costs a second: each path is hashed."""
         if self.kind == "whole":
-            return True
+            return list(range(len(paths)))
         seed = self.seed if self.kind == "sample" else "rotation"
-        name = b"%b\x00%d\x00%b" % (seed.encode(), part, fsencode(path))
-        number = int.from_bytes(blake2b(name, digest_size=8).digest())
+        head = b"%b\x00%d\x00" % (seed.encode(), part)
         if self.kind == "sample":
-            return number < self.share * 2.0**64
-        return number % self.turns == self.turn
+            if self.share >= 1:
+                return list(range(len(paths)))
+            limit = math.ceil(self.share * 2.0**64).to_bytes(8)
+            # Digests are compared as bytes: most significant first, they have the order of the numbers.
+            return [i for i, path in enumerate(paths) if blake2b(head + path, digest_size=8).digest() < limit]
+        number, turn, turns = int.from_bytes, self.turn, self.turns
+        return [
+            i
+            for i, path in enumerate(paths)
+            if number(blake2b(head + path, digest_size=8).digest()) % turns == turn
+        ]
 
     def detects(self, damaged: int) -> float:
         """The probability that at least one of `damaged` files, hit at random, is read."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import replace
+from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import to_json
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.choosing import Choice
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.runs import ShardInfo
+    from penstock.formats.columns import Files
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
 
@@ -118,16 +120,38 @@ def _stored_digest(path: Path) -> str:
 
 
 _COLUMNS = ("path", "size", "digest", "parts")
+FEW = 8
+"""Below one in so many the chosen values are taken one by one, above all are made Python's at once."""
 _entry = tuple.__new__
 
 
-def rows(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Entry]:
-    """What an audit reads of one record: the file, or those parts of a giant that were chosen. The
-    published digest stands in `reuse`; what concerns the source is left out."""
-    if not parts:
-        if choice.takes(path):
-            yield _entry(Entry, (path, "", size, "", 0, 0, "", "", -1, 0, size, digest))
-        return
+def rows(choice: Choice, files: Files) -> Iterator[list[Entry]]:
+    """What an audit reads of these records: of each file that was chosen its row, of a giant those of its
+    chosen parts. The published digest stands in `reuse`; what concerns the source is left out."""
+    parts = files["parts"]
+    taken = choice.among(files.stored("path").to_pylist())
+    if len(taken) * FEW < len(files):
+        path, size, digest = (files.stored(name) for name in ("path", "size", "digest"))
+        chosen = {i: (fsdecode(path[i].as_py()), size[i].as_py(), fsdecode(digest[i].as_py())) for i in taken}
+    else:
+        columns = files["path"], files["size"], files["digest"]
+        chosen = {i: (columns[0][i], columns[1][i], columns[2][i]) for i in taken}
+    # Of a giant each part is chosen by itself, whether its path was or not.
+    giants = [i for i, of in enumerate(parts) if of] if parts.count(b"") < len(parts) else []
+    if giants:
+        for i in giants:
+            chosen[i] = files["path"][i], files["size"][i], files["digest"][i]
+        chosen = dict(sorted(chosen.items()))
+    for i, record in chosen.items():
+        if not parts[i]:
+            name, length, told = record
+            yield [_entry(Entry, (name, "", length, "", 0, 0, "", "", -1, 0, length, told))]
+        elif of := list(_parts(choice, *record, parts[i])):
+            yield of
+
+
+def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Entry]:
+    """Those parts of a giant that were chosen."""
     step = int(digest.partition(":")[0].partition("/")[2])
     for number, offset in enumerate(range(0, size, step)):
         if choice.takes(path, number):
@@ -207,9 +231,9 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     try:
         for chosen in read_files(manifest, columns=_COLUMNS):
             context.stop.check()
-            for record in zip(*(chosen[name] for name in _COLUMNS), strict=True):
+            for entries in rows(choice, chosen):
                 first = True
-                for row in rows(choice, *record):
+                for row in entries:
                     place = cut.place(READ_COST + row.length)
                     if place != index:
                         close()
