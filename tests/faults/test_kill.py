@@ -247,3 +247,66 @@ def test_a_second_run_at_the_same_time_is_told_who_holds_the_lock(staging: Stagi
     assert str(first.pid) in (staging.folder / "run-1.log").read_text()
     assert staging.finish(first) == 0, staging.said()
     staging.check()
+
+
+def of_the_second(staging: Staging, first: str, pattern: str) -> list[Path]:
+    return [path for path in staging.state(pattern) if first not in str(path)]
+
+
+TAKING: list[tuple[str, Callable[[Staging, str], bool]]] = [
+    ("the first run is marked", lambda s, first: some(s.state("taken.json"))),
+    ("planned", lambda s, first: some(of_the_second(s, first, "plan.json"))),
+    ("a journal is there", lambda s, first: some(of_the_second(s, first, "journal/*/*.journal"))),
+    ("a shard is copied", lambda s, first: some(of_the_second(s, first, "receipts/copy/*.json"))),
+    ("sealed", lambda s, first: some(list(s.layout.releases.glob(".*.staging/release.json")))),
+    ("revealed", lambda s, first: some(list(s.layout.releases.glob("[0-9]*")))),
+]
+
+
+@pytest.mark.parametrize("links", ["linked", "moved"])
+def test_a_takeover_that_is_killed_goes_on_and_fetches_nothing_twice(
+    staging: Staging, links: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first run has copied all when its source changes; the second is killed at many moments."""
+    if links == "moved":
+        # A file system that refuses links between folders: BeeGFS up to 7.3.
+        site = tmp_path / "site"
+        site.mkdir()
+        refuse = (
+            "import os\n\n\ndef link(*_, **__):\n    raise PermissionError(1, 'no')\n\n\nos.link = link\n"
+        )
+        (site / "sitecustomize.py").write_text(refuse)
+        monkeypatch.setenv("PYTHONPATH", str(site))
+    process = staging.start()
+    reach(staging, process, lambda: some(staging.state("receipts/copy.json")))
+    recorded = staging.journaled()
+    assert "giant" in recorded
+    (run,) = staging.state("run.json")
+    first = run.parent.name
+    changed = "d1/f 001"
+    tree(staging.source, {changed: b"changed", "new": b"new"})
+    asked = len(staging.server.requests())
+    for moment, reached in TAKING:
+        process = staging.start()
+        reach(staging, process, lambda: reached(staging, first))  # noqa: B023 (called at once)
+        if staging.layout.current.exists():
+            assert content(staging.layout.current / "data") == content(staging.source), moment
+    assert staging.finish(staging.start()) == 0, staging.said()
+    again = {r.key for r in staging.server.requests()[asked:] if r.method == "GET"}
+    assert again & (recorded - {changed}) == set()
+    assert {changed, "new"} <= again
+    staging.check()
+    assert [path.parent.name for path in staging.state("run.json")] != [first]
+
+
+def reach(staging: Staging, process: subprocess.Popen[bytes], reached: Callable[[], bool]) -> None:
+    """Kill all of a run at a moment, unless it ended before."""
+    deadline = time.monotonic() + DEADLINE
+    while not reached() and process.poll() is None:
+        assert time.monotonic() < deadline, staging.said()
+        time.sleep(0.001)
+    if process.poll() is None:
+        os.killpg(process.pid, signal.SIGKILL)
+    else:
+        assert process.returncode == 0, staging.said()
+    process.wait()

@@ -155,3 +155,25 @@ def test_a_killed_run_goes_on(served: Older, dataset: str) -> None:
     assert seal["run"] == run.name
     assert journals <= {path.name for path in run.glob("journal/*/*.journal")}
     assert content(served.layout(dataset).current / "data") == served.bucket()
+
+
+@pytest.mark.parametrize("dataset", ["in-copy", "in-verify"])
+def test_a_killed_run_of_a_source_that_changed_since_is_taken_over(served: Older, dataset: str) -> None:
+    layout = served.layout(dataset)
+    (run,) = layout.runs.iterdir()
+    # The store is reached as it was then: that version did not note which store it was.
+    endpoint = json.loads(served.config.read_text())["datasets"][dataset]["storage_options"]
+    described = json.loads((run / "run.json").read_text())
+    described["config"]["dataset"]["sources"][0]["storage_options"] = endpoint
+    (run / "run.json").write_text(json.dumps(described))
+    tree(served.top / "bucket", {"d2/newer": b"newer"})
+    seal = served.staged(dataset)
+    assert seal["run"] != run.name
+    copied = json.loads((layout.run(seal["run"]).folder / "receipts/copy.json").read_text())
+    assert copied["taken"] > 0
+    assert copied["copied_rows"] + copied["taken"] == sum(
+        shard["rows"] for shard in json.loads(layout.run(seal["run"]).plan.read_text())["shards"]
+    )
+    assert content(layout.current / "data") == served.bucket()
+    assert [path.name for path in layout.runs.iterdir()] == [seal["run"]]
+    assert [path.name for path in layout.releases.iterdir()] == [seal["release"]]

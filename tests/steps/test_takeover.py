@@ -7,13 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.s3server import S3Server
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import InProcess, content, go, staging
 
 from penstock.cluster.port import State, Status
-from penstock.config.model import PermissionsConfig, PlanConfig, VerifyConfig
+from penstock.config.model import PermissionsConfig, PlanConfig, SourceConfig, VerifyConfig
 from penstock.engine import journal
-from penstock.errors import LockedError
+from penstock.errors import LockedError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import read_shard
 from penstock.steps import runbook, status
@@ -304,3 +305,31 @@ def forget(folder: RunLayout, count: int) -> None:
         rows = [row for row, entry in enumerate(entries) if entry.part >= 11 - count]
         lost = [copied[row] for row in rows]
         journal.invalidate(folder.journals(shard.index), shard.digest, lost, run="r", host="h")
+
+
+def test_after_a_refusal_only_what_changed_or_was_missing_is_fetched(tmp_path: Path) -> None:
+    """`changed: refuse`, an unversioned bucket: objects change between the listing and their GET."""
+    objects = {f"p{i % 3}/{i:03d}": bytes([i]) * 3000 for i in range(60)}
+    changed = {"p0/000", "p1/031", "p2/059"}
+    with S3Server(tree(tmp_path / "bucket", objects)) as server:
+        options = {"endpoint_url": server.endpoint, "anon": True}
+        sources = (SourceConfig(server.url(), storage_options=options),)
+        with staging(tmp_path, server.url(), sources=sources, plan=PLAN) as context:
+            go(context, upto="plan")
+            tree(server.root, dict.fromkeys(changed, b"another"))
+            with pytest.raises(SourceChangedError) as told:
+                go(context, upto="copy", after="plan")
+            assert told.value.exit_code == 5
+            had = {r.key for r in server.requests() if r.method == "GET" and r.status == 200} - changed - {""}
+            assert len(had) == len(objects) - len(changed)
+            before = len(server.requests())
+            go(context, upto="plan")
+            receipt = go(context, upto="copy", after="plan")
+            assert (receipt["taken"], receipt["copied_rows"]) == (len(had), len(changed))
+            go(context, after="copy")
+            fetched = {
+                r.key for r in server.requests()[before:] if r.method == "GET" and "list" not in r.query
+            }
+            assert fetched - {""} == changed
+            assert content(context.layout("data").current / "data") == content(server.root)
+            assert go(context, upto="list")["published"]
