@@ -52,6 +52,26 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
     assert digests(place.published()) == digests(place.source)
 
 
+def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
+    """Its hint is a command, and the command works (U14)."""
+    assert place.penstock("run").returncode == 0
+    first = place.published()
+    seal = first.parent / "release.json"
+    seal.parent.chmod(0o700)
+    seal.write_text("{}")
+    done = place.penstock("run")
+    assert done.returncode == 1
+    assert "run --new-release d`" in done.stderr
+    done = place.penstock("run", "--new-release", "d")
+    assert done.returncode == 0, done.stderr
+    second = place.published()
+    assert second != first
+    assert digests(second) == digests(place.source)
+    assert digests(first) == digests(place.source)
+    assert seal.read_text() == "{}"
+    assert place.penstock("gate", "d").returncode == 0
+
+
 def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
     place.config["datasets"]["2024"] = {"source": "source", "include": ["/a.txt"]}
     place.write()

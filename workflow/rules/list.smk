@@ -15,8 +15,10 @@ checkpoint list_sources:
     params:
         penstock=penstock,
         datasets=lambda wildcards: GROUPS[wildcards.group],
+        options=["--new-release"] if config.get("new_release") else [],
     shell:
-        "{params.penstock:q} list-group {params.datasets:q} --receipt {output.receipt:q} --log {log:q}"
+        "{params.penstock:q} list-group {params.datasets:q} {params.options:q}"
+        " --receipt {output.receipt:q} --log {log:q}"
 
 
 # Of a dataset that cannot be listed: fails as its listing failed, and keeps no other from being staged.

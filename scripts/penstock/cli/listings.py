@@ -33,6 +33,7 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
     config = session.config()
     result: dict[str, dict[str, Any]] = {"preflight": {}, "listed": {}, "failed": {}}
     with session.context(config) as context:
+        context.new_release = parsed.new_release
         for name in session.names(config, parsed.dataset):
             step = "preflight"
             try:

@@ -88,6 +88,11 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             parser.add_argument(
                 "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
             )
+    if command.name in ("run", "list", "list-group"):
+        parser.add_argument(
+            "--new-release", action="store_true",
+            help="stage what a release holds already as a new one; the old one stays as it is",
+        )  # fmt: skip
     if command.name == "run":
         parser.add_argument("--cores", type=int, metavar="N", help="steps at once (default: the profile's)")
         parser.add_argument("--dry-run", action="store_true", help="show what would run")

@@ -88,9 +88,14 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
         words += ["--cores", str(parsed.cores)]
     if parsed.dry_run:
         words += ["--dry-run"]
+    settings = []
     if parsed.dataset:
         # JSON, so that a dataset called `1e5` stays a name.
-        words += ["--config", f"dataset={json.dumps(names)}"]
+        settings.append(f"dataset={json.dumps(names)}")
+    if parsed.new_release:
+        settings.append("new_release=true")
+    if settings:
+        words += ["--config", *settings]
     return words
 
 

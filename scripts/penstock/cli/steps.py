@@ -41,6 +41,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     code = 0
     with session.context(config) as context:
         context.run = getattr(parsed, "run", None) or ""
+        context.new_release = getattr(parsed, "new_release", False)
         for name in names:
             try:
                 work = here if joined else one

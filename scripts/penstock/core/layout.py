@@ -91,6 +91,11 @@ class DatasetLayout:
         return self.state / "claims"
 
     @property
+    def replaced(self) -> Path:
+        """Holds a file by the name of each run whose release was staged anew on wish (`--new-release`)."""
+        return self.state / "replaced"
+
+    @property
     def latest(self) -> Path:
         """Of versions that made no claims: names the run that list made or met last."""
         return self.state / "latest.json"

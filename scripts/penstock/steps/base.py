@@ -79,6 +79,7 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     | its run's description or manifest is not there | no     |
     | other permissions, or other digests asked for  | no     |
     | no source in common                            | no     |
+    | it was replaced on wish (`--new-release`)      | no     |
     | else                                           | yes    |
     """
     if not plan_config(info.config["plan"]).reuse:
@@ -94,6 +95,8 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
         theirs = runbook.read_run(layout.run(sealed))
     except FailedError:
         return none(f"the description of release {current}'s run is not there")
+    if sealed in runbook.replaced(layout):
+        return none(f"release {current} is staged anew on wish, and nothing of it is trusted")
     if _policy(theirs) != _policy(info):
         return none(f"release {current} has other permissions or digests")
     now = {url: index for index, url in enumerate(info.sources)}

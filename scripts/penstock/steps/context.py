@@ -71,6 +71,8 @@ class Context:
     """The run that the steps work on; "": the one that list made or met last."""
     program: str = "penstock"
     """How this program was called, up to the command: what hints for people begin with."""
+    new_release: bool = False
+    """List is to make a new run of what a release holds already (`--new-release`)."""
     controller: str = ""
     """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
     hold: Hold | None = None

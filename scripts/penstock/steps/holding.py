@@ -21,7 +21,7 @@ class Hold:
     """What a step holds: the lock, and the claim of its run."""
 
     def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
-        self._layout, self._lock, self._run = layout, lock, run
+        self._layout, self._lock, self.run = layout, lock, run
         self._above = claims.highest(layout) if not run else None
 
     def claim(self, context: Context, run: str) -> None:
@@ -47,13 +47,13 @@ class Hold:
             raise claims.overtaken(self._layout, run, standing)
         self.assert_held()
         claims.make(self._layout, run, above, context.controller)
-        self._run = run
+        self.run = run
 
     def assert_held(self) -> None:
         """Raises LockedError where the step was overtaken: to be called right before whatever readers or
         another run could see."""
-        if self._run:
-            claims.check(self._layout, self._run)
+        if self.run:
+            claims.check(self._layout, self.run)
         self._lock.assert_held()
 
 
@@ -73,18 +73,27 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         before, context.hold = context.hold, hold
         try:
             yield hold
-            if run and step != "publish":
+            if hold.run and step != "publish":
                 # What publish showed is done, whoever came after it.
-                claims.check(layout, run)
+                claims.check(layout, hold.run)
         except InterruptedRunError:
             raise
-        except PenstockError:
-            # What failed in a run that was overtaken failed for that: its source or its tree is another.
-            if run:
-                claims.check(layout, run)
-            raise
+        except PenstockError as error:
+            raise _overtaken(hold) or error from None
         finally:
             context.hold = before
+
+
+def _overtaken(hold: Hold) -> LockedError | None:
+    """What failed in a step that was overtaken failed for that: its source or its tree is another's by
+    now."""
+    try:
+        hold.assert_held()
+    except LockedError as error:
+        return error
+    except PenstockError:
+        return None
+    return None
 
 
 def lock_of(

@@ -84,6 +84,12 @@ def _list(
         urls = [source.url for source in sources]
         _tell(context, config.name, gathered.ignored)
         run_id = run_of(context.config, config, layout, urls, gathered.digest)
+        if context.new_release and (stands := _stands(layout, run_id)):
+            hold.assert_held()
+            runbook.replace(layout, run_id)
+            run_id = run_of(context.config, config, layout, urls, gathered.digest)
+            text = f"release {stands} stays as it is; the same content is staged as a new one"
+            context.emit("note", layout.dataset, STEP, text=text)
         hold.claim(context, run_id)
         origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
         info = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
@@ -98,7 +104,8 @@ def _list(
             f"release {info.release} stands without a seal of its run",
             where=str(layout.release(info.release)),
             why="its release.json is missing, damaged or another's",
-            hint="bring that file back, or move the release away: then the same command makes it anew",
+            hint="bring that file back, or stage the same content as a new release, which leaves this one "
+            f"as it is: `{context.program} run --new-release {info.dataset}`",
         )
     published = runbook.published(layout, info, folder)
     _refuse_short(context, layout, info)
@@ -134,20 +141,21 @@ def run_of(
     |-----------------------------------------------|------------------------------------------|
     | what such a release holds                     | that release's                           |
     | what the run of such a release froze          | a new one: the release holds other bytes |
+    | what a run froze that was replaced on wish    | a new one: its release is not trusted    |
     | anything else                                 | by `identity`                            |
     """
-    held = runbook.amended(layout)
+    held, replaced = runbook.amended(layout), runbook.replaced(layout)
 
     def chain(digest: str) -> Iterator[str]:
         """The runs that froze this listing, one after another; the last has no such release yet."""
         run = identity(config, dataset, urls, digest)
-        while run in held:
+        while run in held or run in replaced:
             yield run
             run = identity(config, dataset, urls, digest, after=run)
         yield run
 
     for run, (frozen, amended) in held.items():
-        if amended == listing_digest and run in chain(frozen):
+        if amended == listing_digest and run not in replaced and run in chain(frozen):
             return run
     *_, last = chain(listing_digest)
     return last
@@ -196,6 +204,16 @@ def identity(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
+def _stands(layout: DatasetLayout, run: str) -> str:
+    """The release of this run where it stands under its final name, whole or not; "" where there is none."""
+    folder = layout.run(run)
+    if folder.run_file.exists():
+        release = runbook.read_run(folder).release
+        return release if os.path.lexists(layout.release(release)) else ""
+    # Its state was removed.
+    return next((one for one in target.releases(layout) if runbook.sealed_run(layout, one) == run), "")
+
+
 def _refuse_short(context: Context, layout: DatasetLayout, info: runs.RunInfo) -> None:
     """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
     seal = receipts.sealed(layout, info)
@@ -239,6 +257,8 @@ def _meet(
         return info
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
+    if run_id != identity(config, dataset, urls, gathered.digest) and dataset.release != "auto":
+        release = f"{dataset.release}-{run_id[:8]}"  # the name itself is another release's
     sealed = runbook.sealed_run(layout, release)
     if sealed is not None and sealed != run_id:
         raise PreflightError(

@@ -64,7 +64,8 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
     command = [
         context.config.cluster.python or sys.executable, "-m", "penstock", "--config", str(frozen),
         "--progress", "lines", "--receipt", str(receipt), step, dataset,
-        *(("--run", context.run) if context.run else ()), "--joined",
+        *(("--run", context.run) if context.run else ()),
+        *(("--new-release",) if context.new_release and step == "list" else ()), "--joined",
     ]  # fmt: skip
     try:
         run_array(context, dataset, place, step, (INDEX,), lambda _: receipt.exists(), command)

@@ -90,7 +90,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             "the manifest or the seal is damaged: nothing can be repaired by it",
             where=str(layout.release(audit.release)),
             why="; ".join(damaged),
-            hint="stage the dataset as a new release",
+            hint=f"stage the same content as a new release: `{context.program} run --new-release {dataset}`",
         )
     findings = _together(layout, audits)
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}

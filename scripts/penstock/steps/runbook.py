@@ -101,6 +101,20 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
     return found
 
 
+def replaced(layout: DatasetLayout) -> frozenset[str]:
+    """Runs whose releases were staged anew on wish: nothing of these is met, or linked from, any more."""
+    try:
+        return frozenset(os.listdir(layout.replaced))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def replace(layout: DatasetLayout, run: str) -> None:
+    """Let the same content be staged as a new run from now on. Durable."""
+    durable.make_dirs(layout.replaced)
+    durable.create_file(layout.replaced / run, b"")
+
+
 def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
     """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
     (`pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything but a

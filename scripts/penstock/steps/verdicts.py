@@ -94,7 +94,10 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
     | extra alone                    | nothing is deleted that penstock did not write      |
     """
     if MANIFEST in counts:
-        return "nothing can be repaired by a manifest or a seal that is damaged: stage it as a new release"
+        return (
+            "nothing can be repaired by a manifest or a seal that is damaged: stage the same content as a "
+            f"new release, `penstock run --new-release {dataset}`"
+        )
     if set(counts) - {"extra"}:
         return f"`penstock repair {dataset}` mends what is damaged"
     return "what was not published is left to you: remove it by hand, then audit again"

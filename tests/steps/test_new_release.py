@@ -1,0 +1,98 @@
+"""`--new-release`: what a release holds already, staged as a new one that trusts nothing of the old."""
+
+from __future__ import annotations
+
+import json
+import os
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.published import flip, writable
+from tests.support.staging_runs import tree
+from tests.support.whole_way import FILES, content, go, staging
+
+from penstock.errors import FailedError
+from penstock.storage import clearing
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
+    with staging(tmp_path, source) as made:
+        yield made
+
+
+def anew(context: Context, upto: str = "publish") -> dict[str, object]:
+    context.new_release = True
+    try:
+        return go(context, upto=upto)
+    finally:
+        context.new_release = False
+
+
+@pytest.mark.parametrize("named", ["auto", "v1"])
+@pytest.mark.parametrize("damage", ["a rotten file", "a forged seal", "a seal that is gone"])
+def test_a_damaged_release_is_replaced_by_a_new_one_and_stays_as_it_is(
+    context: Context, source: Path, damage: str, named: str
+) -> None:
+    config = context.config
+    dataset = replace(config.datasets["data"], release=named)
+    context.config = replace(config, datasets={"data": dataset})
+    layout = context.layout("data")
+    first = str(go(context)["release"])
+    release = layout.release(first)
+    if damage == "a rotten file":
+        flip(release / "data" / "z")
+    else:
+        with writable(release):
+            seal = json.loads((release / "release.json").read_bytes())
+            (release / "release.json").unlink()
+            if damage == "a forged seal":
+                (release / "release.json").write_text(json.dumps({**seal, "run": "0" * 16}))
+        with pytest.raises(FailedError, match="run --new-release data"):
+            go(context)
+    before = content(release)
+    receipt = anew(context)
+    assert receipt["release"] != first
+    assert named == "auto" or str(receipt["release"]).startswith("v1-")
+    assert os.readlink(layout.current) == f"releases/{receipt['release']}"
+    assert content(layout.current / "data") == content(source)
+    assert content(release) == before
+    # Linked is nothing, and the next plain run meets the new one.
+    seal = json.loads((layout.current / "release.json").read_bytes())
+    assert (seal["base"], seal["unchanged"]) == (None, 0)
+    listed = go(context, upto="list")
+    assert (listed["published"], listed["run"]) == (True, receipt["run"])
+
+
+def test_the_same_command_goes_on_with_what_it_began(context: Context, source: Path) -> None:
+    first = go(context)["run"]
+    begun = anew(context, upto="copy")["run"]
+    assert begun != first
+    assert anew(context)["run"] == begun
+    assert anew(context)["run"] not in (first, begun)
+    tree(source, {"new": b"file"})
+    changed = go(context)["run"]
+    (source / "new").unlink()
+    again = go(context)
+    assert again["run"] not in (first, begun, changed), "of the replaced ones none is met again"
+    assert content(context.layout("data").current / "data") == content(source)
+
+
+def test_without_a_release_it_is_a_plain_run(context: Context) -> None:
+    assert anew(context)["run"] == go(context)["run"]
+    layout = context.layout("data")
+    clearing.remove_tree(layout.runs)
+    assert anew(context)["published"]
+    assert len(os.listdir(layout.replaced)) == 1
