@@ -186,3 +186,18 @@ def test_damage_is_copied_again_of_the_version_that_is_there(tmp_path: Path, sou
 def _release(context: Context) -> str:
     (staged,) = (path for path in context.layout("data").releases.iterdir() if path.name.endswith(".staging"))
     return staged.name[1:].removesuffix(".staging")
+
+
+def test_beyond_the_limit_the_same_command_lists_anew_and_keeps_what_it_has(
+    tmp_path: Path, source: Path
+) -> None:
+    with staging(tmp_path, source, changed="follow", follow_limit=FollowLimit(0.25, 1.0)) as context:
+        first = go(context, upto="plan")
+        change(source)
+        with pytest.raises(SourceChangedError):
+            go(context, after="plan")
+        second = go(context)
+        assert second["run"] != first["run"]
+        release, seal = published(context)
+        assert content(release / "data") == held() | {b"added": b"waits for the next run"}
+        assert "amended" not in seal

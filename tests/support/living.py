@@ -16,6 +16,7 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import yaml
@@ -23,8 +24,6 @@ from tests.support.versity import ACCESS, SECRET, Versity
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from pathlib import Path
-
 DEADLINE = 900.0
 THREADS = 8
 
@@ -168,6 +167,25 @@ class Place:
 
     def releases(self) -> list[str]:
         return sorted(n for n in os.listdir(self.folder / "target/d/releases") if not n.startswith("."))
+
+
+def kill_group(process: subprocess.Popen[bytes]) -> None:
+    """kill -9 of a run and of whatever it started."""
+    for pid in descendants(process.pid):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
+    process.wait(DEADLINE)
+
+
+def descendants(pid: int) -> list[int]:
+    """A process and those that it started, and so on; the parents first."""
+    found = [pid]
+    with contextlib.suppress(FileNotFoundError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            children = Path(f"/proc/{pid}/task/{task}/children").read_text().split()
+            for child in map(int, children):
+                found += descendants(child)
+    return found
 
 
 def run_while_it_changes(

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.living import Bucket, Place, run_while_it_changes, whole
+from tests.support.living import Bucket, Place, kill_group, run_while_it_changes, whole
 from tests.support.versity import UnavailableError, Versity
 
 if TYPE_CHECKING:
@@ -45,3 +45,40 @@ def test_a_living_bucket_is_published_and_its_rerun_has_nothing_to_do(bucket: Bu
     assert "nothing was copied" in said
     assert not bucket.fetched(since)
     assert len(place.releases()) == 1
+
+
+def test_a_rerun_after_a_refusal_reads_what_changed_and_what_was_missing(
+    bucket: Bucket, tmp_path: Path
+) -> None:
+    place = Place(tmp_path / "refuse", bucket, "refuse", seconds=4)
+    status, said, changed, _, read = run_while_it_changes(place, changes=12, gone=0)
+    assert status == 5, said
+    assert "changed: follow" in said
+    missing = set(bucket.keys) - set(read)
+    assert missing == set(changed)
+    since = len(bucket.log())
+    status, said = place.run()
+    assert status == 0, said
+    whole(bucket, place, bucket.keys)
+    assert bucket.fetched(since) == dict.fromkeys(missing, 1)
+
+
+def test_kill_9_in_a_living_bucket(bucket: Bucket, tmp_path: Path) -> None:
+    """The same command goes on. What the killed run had copied is not read again."""
+    place = Place(tmp_path / "follow", bucket, "follow", seconds=6, limits=("5%", "1%"))
+    with place.running() as process:
+        bucket.wait_for(lambda seen: len(seen) >= bucket.objects // 4, 0, process)
+        changed, left = bucket.keys[-14:-2], bucket.keys[-2:]
+        for key in changed:
+            bucket.put(key)
+        for key in left:
+            bucket.remove(key)
+        bucket.wait_for(lambda seen: len(seen) >= bucket.objects // 2, 0, process)
+        kill_group(process)
+    before = bucket.fetched()
+    status, said = place.run()
+    assert status == 0, said
+    whole(bucket, place, [key for key in bucket.keys if key not in left])
+    twice = [key for key, count in bucket.fetched().items() if count > 1]
+    # What was on its way, or not yet durable in the journal, when it was killed.
+    assert len(twice) < len(before) // 2, twice
