@@ -9,13 +9,14 @@ import threading
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.published import content, data_of, flip, published
+from tests.support.published import content, data_of, flip, publish, published
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
 from penstock.config.model import PlanConfig
 from penstock.errors import FailedError, FindingsError
 from penstock.steps import auditing, repairing
+from penstock.views import findings
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -154,3 +155,29 @@ def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
     assert [path for path, _ in done["unrepairable"]] == ["deep/er/file"]
     assert done["left"] == ["deep/er"]
     assert not (outside / "file").exists()
+
+
+def test_a_repair_says_which_other_releases_share_the_damage(tmp_path: Path) -> None:
+    """Unchanged files are hard links: the same bit is wrong in both, and only one of them is mended."""
+    source = tree(tmp_path / "source", {"a": b"a" * 5000, "b": b"b" * 5000, "c": b"c"})
+    with published(tmp_path, source) as context:
+        first = data_of(context)
+        (source / "c").write_bytes(b"changed")
+        publish(context)
+        second = data_of(context)
+        assert second != first
+        assert (first / "a").samefile(second / "a")
+        flip(second / "a")
+        flip(second / "c")
+        auditing.run(context, "data")
+        result = repairing.run(context, "data")
+        assert (result["status"], result["also_in"]) == ("REPAIRED", {first.parent.name: 1})
+        said = findings.repair(result)
+        assert f"1 damaged file is the same in release {first.parent.name}, and not mended there" in said
+        assert (second / "a").read_bytes() == b"a" * 5000
+        assert (first / "a").read_bytes() != b"a" * 5000
+        # Asked for by name, the other one is mended, too, and then nobody else has the damage.
+        auditing.run(context, "data", auditing.Request(release=first.parent.name))
+        result = repairing.run(context, "data", first.parent.name)
+        assert (result["status"], result["also_in"]) == ("REPAIRED", {})
+        assert (first / "a").read_bytes() == b"a" * 5000

@@ -192,6 +192,7 @@ def _lines(folder: Path, prefix: str) -> Iterator[tuple[str, Any]]:
 # The tests -------------------------------------------------------------------------------------
 
 
+@pytest.mark.timeout(900)
 @pytest.mark.parametrize("first", range(0, CUTS, ROUND))
 @pytest.mark.parametrize("kind", ["ext4", "xfs"])
 def test_no_cut_leaves_anything_partial(tmp_path: Path, kind: str, first: int) -> None:

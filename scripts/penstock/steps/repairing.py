@@ -27,10 +27,11 @@ from penstock.steps.refetching import is_right, refetch
 from penstock.storage import durable, target
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.mending import Mender
+from penstock.views import findings as views
 from penstock.views import units
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -112,6 +113,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             _others(findings, mender, done, left)
             records = _records(layout, audit, wanted)
             named = {record.path for record in records}
+            shared = sharing(layout, audit.release, named)
             done += [_Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
 
             def one(record: Record) -> _Done:
@@ -131,7 +133,9 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     finally:
         fetcher.close()
     kinds = {path: finding.kind for path, finding in wanted.items()}
-    return _close(context, layout, audit, done, left, kinds, fetcher.fetched, began)
+    mended = {d.path for d in done if not d.why and d.how != ALREADY}
+    same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
+    return _close(context, layout, audit, done, left, kinds, same, fetcher.fetched, began)
 
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
@@ -163,6 +167,28 @@ def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: 
         return _Done(record.path, why=f"its folder: {os.strerror(error.errno or 0)}")
 
 
+def sharing(layout: DatasetLayout, release: str, paths: Iterable[str]) -> dict[str, set[str]]:
+    """Other release to those of these files that are the same inodes there, so that the same damage is in
+    both. To be asked before a repair gives this release files of its own."""
+    others = [name for name in target.releases(layout) if name != release]
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        mine = _inode(layout, release, path)
+        if mine is not None and mine.st_nlink > 1:
+            for name in others:
+                theirs = _inode(layout, name, path)
+                if theirs is not None and (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino):
+                    found.setdefault(name, set()).add(path)
+    return found
+
+
+def _inode(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(layout.release(release) / DATA / path)
+    except OSError:
+        return None
+
+
 def _others(findings: Sequence[Finding], mender: Mender, done: list[_Done], left: list[str]) -> None:
     """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
     for finding in findings:
@@ -192,10 +218,12 @@ def _close(
     done: list[_Done],
     left: list[str],
     kinds: dict[str, str],
+    same: dict[str, int],
     fetched: int,
     began: float,
 ) -> dict[str, Any]:
-    """`kinds`: what was found of each path that was to be made anew; of others their mode was."""
+    """`kinds`: what was found of each path that was to be made anew; of others their mode was. `same`: how
+    many of the damaged files other releases still have."""
     failed = [[d.path, d.why] for d in done if d.why]
     result = {
         "dataset": layout.dataset,
@@ -205,9 +233,13 @@ def _close(
         "repaired": [[d.path, d.how] for d in done if not d.why],
         "unrepairable": failed,
         "left": left,
+        "also_in": same,
         "fetched_bytes": fetched,
         "seconds": round(time.time() - began, 3),
     }
+    for name, count in sorted(same.items()):
+        hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
+        context.emit("warning", layout.dataset, STEP, text=f"{views.also_in(name, count)}: {hint}")
     _note(layout, audit, done, fetched)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
     before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)

@@ -49,6 +49,8 @@ def repair(result: Mapping[str, Any]) -> str:
     lines += _table(rows[:SHOWN])
     if len(rows) > SHOWN:
         lines.append(f"    and {units.count(len(rows) - SHOWN)} more")
+    for name, count in sorted((result.get("also_in") or {}).items()):
+        lines.append(_line("Also", also_in(name, count)))
     fetched = f"{units.size(int(result['fetched_bytes']))} in {units.duration(float(result['seconds']))}"
     lines.append(_line("Fetched", fetched))
     left = len(result["unrepairable"]) + len(result["left"])
@@ -57,6 +59,12 @@ def repair(result: Mapping[str, Any]) -> str:
         told = "the audits found nothing to repair"
     lines.append(_line("STATUS", f"{result['status']} ({told})"))
     return "".join(f"{line}\n" for line in lines)
+
+
+def also_in(release: str, count: int) -> str:
+    """That another release shares damaged files with a repaired one, which no longer does."""
+    them = "1 damaged file is" if count == 1 else f"{units.count(count)} damaged files are"
+    return f"{them} the same in release {release}, and not mended there"
 
 
 def overruled(result: Mapping[str, Any]) -> str:
