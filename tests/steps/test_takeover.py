@@ -17,8 +17,9 @@ from penstock.engine import journal
 from penstock.errors import LockedError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import read_shard
-from penstock.steps import runbook, status
+from penstock.steps import reporting, runbook, status
 from penstock.steps.arraybook import ArrayBook
+from penstock.views import summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -89,6 +90,11 @@ def test_a_source_that_changed_costs_what_changed(
     assert content(layout.current / "data") == content(source)
     after = inodes(layout.current / "data")
     assert {name for name in after if after[name] == before.get(name)} == set(FILES) - {"d0/000"}
+    told = reporting.run(context, "data")
+    size = sum(map(len, FILES.values())) - len(FILES["d0/000"])
+    assert told["taken"] == {"files": taken, "bytes": size}
+    assert (told["copied"]["files"], told["copied"]["bytes"]) == (2, len(b"changed") + len(b"new"))
+    assert f"Taken over    {taken} files, " in summary.render(told)
     # Nothing of it is left, and nothing is left to do.
     assert stagings(context) == []
     assert not folder.folder.exists()
@@ -294,6 +300,9 @@ def test_a_giant_is_moved_and_its_missing_parts_are_copied(tmp_path: Path, missi
         assert content(layout.current / "data") == content(source)
         assert (layout.current / "data/giant").stat().st_ino == inode
         assert records(context)["giant"].digest.startswith("xxh3_128/100000:")
+        told = reporting.run(context, "data")
+        assert told["taken"]["files"] == len(FILES) + 1
+        assert told["copied"]["bytes"] == len(b"new") + (missing and len(GIANT) - (11 - missing) * 100_000)
 
 
 def forget(folder: RunLayout, count: int) -> None:

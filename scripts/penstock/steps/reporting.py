@@ -119,7 +119,11 @@ def _amounts(
 ) -> dict[str, Any]:
     copies = [e for e in elements if e["step"] == "copy"]
     verified = [e for e in elements if e["step"] == "verify"]
-    linked = sum(e["linked"] for e in copies)
+    taken = sum(e["taken"] for e in copies)
+    linked = sum(e["linked"] for e in copies) - taken
+    # As planned; a giant's parts are rows, and it is one file.
+    all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
+    taken_files = plan.taken if all_taken else taken
     whole = len(copies) == len(plan.shards)
     amounts: dict[str, Any] = {
         "giants": plan.giants,
@@ -127,10 +131,13 @@ def _amounts(
         "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
         "retries": sum(e["retries"] for e in elements),
     }
+    if taken:
+        amounts["taken"] = {"files": taken_files, **({"bytes": plan.taken_bytes} if all_taken else {})}
     if copies:
         read = sum(e["bytes"] for e in copies) - plan.unchanged_bytes * (linked == plan.unchanged)
+        read -= plan.taken_bytes * all_taken
         amounts["copied"] = {
-            "files": plan.files - linked if whole else sum(e["files"] for e in copies),
+            "files": plan.files - linked - taken_files if whole else sum(e["files"] for e in copies),
             "bytes": read,
             "seconds": _wall(done.get("copy"), copies),
         }
@@ -160,7 +167,15 @@ def _wall(receipt: Mapping[str, Any] | None, elements: Iterable[Mapping[str, Any
 
 
 def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[dict[str, Any]]:
-    defaults = {"done_files": 0, "done_bytes": 0, "linked": 0, "retries": 0, "durability": "", "samples": []}
+    defaults = {
+        "done_files": 0,
+        "done_bytes": 0,
+        "linked": 0,
+        "taken": 0,
+        "retries": 0,
+        "durability": "",
+        "samples": [],
+    }
     for step in ("copy", "verify"):
         for shard in plan.shards:
             receipt = receipts.read(folder.receipt(step, shard.index))

@@ -165,7 +165,8 @@ def clean(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
             context.assert_held()
             clearing.remove_tree(layout.releases / name)
             clearing.remove_tree(folder.folder)
-        except FailedError as error:
+        except PenstockError as error:
+            # The release stands: nothing of this is its failure.
             context.emit("warning", info.dataset, "publish", text=f"the staging of run {key} stays: {error}")
             continue
         text = f"the staging of run {key}, which did not end, was removed"

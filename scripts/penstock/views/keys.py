@@ -100,6 +100,8 @@ class Result(TypedDict, total=False):
     """`core.runs.RunInfo.hard_links`."""
     unchanged: Amount
     """Linked from the release before."""
+    taken: Amount
+    """Of a run that did not end: taken over from its staging."""
     copied: Amount
     verified: Amount
     resumed: Amount

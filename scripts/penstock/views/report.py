@@ -106,9 +106,16 @@ def _figures(data: Mapping[str, Any]) -> str:
         figures.append((units.duration(data["seconds"]), "total time"))
     if copied.get("seconds") and copied.get("bytes"):
         figures.append((units.speed(copied["bytes"], copied["seconds"]), "copied"))
-    for key, label in (("unchanged", "unchanged, linked"), ("copied", "copied"), ("verified", "verified")):
+    labels = {
+        "unchanged": "unchanged, linked",
+        "taken": "taken over from a run that did not end",
+        "copied": "copied",
+        "verified": "verified",
+    }
+    for key, label in labels.items():
         value = data.get(key)
-        if isinstance(value, Mapping) and (value.get("files") or (key != "unchanged" and "files" in value)):
+        always = key in ("copied", "verified")
+        if isinstance(value, Mapping) and (value.get("files") or (always and "files" in value)):
             figures.append((units.count(value["files"]), f"files {label}"))
     if data.get("giants"):
         figures.append((units.count(data["giants"]), "giants, split in parts"))

@@ -70,6 +70,7 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Hard links", hard_links(result.get("hard_links"))),
         ("Moving source", moving(result.get("amended"))),
         ("Unchanged", amount(result.get("unchanged"))),
+        ("Taken over", amount(result.get("taken"))),
         ("Copied", amount(result.get("copied"))),
         ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),
         ("Verified", amount(result.get("verified"))),
