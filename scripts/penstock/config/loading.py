@@ -274,7 +274,7 @@ def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
         if key in given:
             given[key] = units.mode(given[key], folder=key == "dir_mode")
     plain: dict[str, Any] = {
-        key: raw[key] for key in ("release", "links", "specials", "changed") if key in raw
+        key: raw[key] for key in ("release", "links", "specials", "empty_folders", "changed") if key in raw
     }
     if "follow_limit" in raw:
         plain["follow_limit"] = FollowLimit(**{k: units.share(v) for k, v in raw["follow_limit"].items()})

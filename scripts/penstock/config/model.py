@@ -76,6 +76,8 @@ class DatasetConfig:
     """Symbolic links in a POSIX source: `refuse` (listed, nothing copied), `skip`, `follow`
     (only to regular files below the source's root)."""
     specials: str = "refuse"
+    empty_folders: str = "leave"
+    """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them."""
     """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
     checksums: tuple[str, ...] = ()
     """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""

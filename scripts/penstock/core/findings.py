@@ -3,6 +3,7 @@
 | mark | kind     | means                                                                     |
 |------|----------|---------------------------------------------------------------------------|
 | -    | missing  | the manifest has it, the tree does not                                    |
+| -    | folder   | an empty folder of the source that was kept is not there                  |
 | +    | extra    | the tree has it, the manifest does not                                    |
 | *    | changed  | its bytes are not those that were published (parts: which, of a giant)    |
 | *    | replaced | a link, folder or special file stands in its place                        |
@@ -17,6 +18,7 @@ from typing import Any, NamedTuple
 
 MARKS = {
     "missing": "-",
+    "folder": "-",
     "extra": "+",
     "changed": "*",
     "replaced": "*",

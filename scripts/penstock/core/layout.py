@@ -20,6 +20,8 @@ MANIFEST = "manifest.parquet"
 MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
+EMPTY_FOLDERS = "empty-folders.json"
+"""Of a run whose dataset keeps its source's empty folders, and of its release; else it is not there."""
 CURRENT = "current"
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
@@ -119,6 +121,10 @@ class RunLayout:
     @property
     def listing(self) -> Path:
         return self.folder / LISTING
+
+    @property
+    def empty_folders(self) -> Path:
+        return self.folder / EMPTY_FOLDERS
 
     @property
     def stated(self) -> Path:

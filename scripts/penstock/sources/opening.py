@@ -115,7 +115,13 @@ def open_source(
     if kind in FOLDER:
         from penstock.sources.posix import PosixSource
 
-        return PosixSource(folder(config.url), links=dataset.links, specials=dataset.specials, keep=keep)
+        return PosixSource(
+            folder(config.url),
+            links=dataset.links,
+            specials=dataset.specials,
+            empty=dataset.empty_folders,
+            keep=keep,
+        )
     if kind in S3:
         from penstock.sources.s3 import S3Source
         from penstock.sources.s3_credentials import S3Credentials

@@ -102,6 +102,16 @@ class Parted(Protocol):
         part: for when a composite checksum does not hold. Raises PenstockError."""
 
 
+@runtime_checkable
+class Emptied(Protocol):
+    """A source that has folders beside its files."""
+
+    @property
+    def empty_folders(self) -> Sequence[str]:
+        """Of the last listing: folders that hold nothing, in the order of the files, where the dataset keeps
+        them. All are in memory."""
+
+
 class Source(Protocol):
     """One root or prefix of one store."""
 

@@ -82,11 +82,13 @@ class PosixSource:
         *,
         links: str = "refuse",
         specials: str = "refuse",
+        empty: str = "leave",
         keep: Callable[[str], bool] | None = None,
     ) -> None:
         self.root = os.path.abspath(root)
         self.url = "file://" + self.root
-        self.links, self.specials = links, specials
+        self.links, self.specials, self.empty = links, specials, empty
+        self._empty_folders: list[str] = []
         self._keep = keep
         self._ignored = {"links": 0, "specials": 0}
         self._hard_links = HardLinks(keep)
@@ -95,6 +97,11 @@ class PosixSource:
     def hard_links(self) -> Mapping[str, int]:
         """Of the last listing, by `HardLinks.counts`."""
         return self._hard_links.counts
+
+    @property
+    def empty_folders(self) -> Sequence[str]:
+        """See `port.Emptied`."""
+        return self._empty_folders
 
     @property
     def ignored(self) -> Mapping[str, int]:
@@ -123,6 +130,7 @@ class PosixSource:
         """
         self._ignored = {"links": 0, "specials": 0}
         self._hard_links = HardLinks(self._keep)
+        self._empty_folders = []
         offenders = Offenders(self._keep)
         batch: list[Listed] = []
         for run in self._walk(offenders):
@@ -165,8 +173,12 @@ class PosixSource:
             self._empty(entered)
 
     def _empty(self, folder: str) -> None:
-        """A folder that holds nothing: no file of it can keep it alive on the target."""
-        if self._keep is None or self._keep(folder):
+        """A folder that holds nothing: no file of it brings it to the target."""
+        if self._keep is not None and not self._keep(folder):
+            return
+        if self.empty == "keep":
+            self._empty_folders.append(folder[:-1])
+        else:
             self._ignored["empty folders"] = self._ignored.get("empty folders", 0) + 1
 
     def _files(self, level: Level, names: Sequence[str], offenders: Offenders) -> Sequence[Listed]:

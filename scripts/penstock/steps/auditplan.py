@@ -12,7 +12,7 @@ from penstock.config.model import to_json
 from penstock.core import runs
 from penstock.core.balance import Cut, Load, decide
 from penstock.core.documents import refuse_newer
-from penstock.core.layout import MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry, Record
 from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
@@ -80,7 +80,7 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
     if known is not None and known != digest:
         why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
     folder = layout.release(release)
-    for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256):
+    for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
         told = seal.get("manifests", {}).get(name)
         if told is None:
             continue

@@ -6,13 +6,17 @@ alone. Nothing is opened: the elements read the bytes.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.findings import Finding
-from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.errors import FailedError
+from penstock.formats.empty_folders import Kept
+from penstock.formats.empty_folders import read as read_folders
 from penstock.formats.manifest import read_files
 from penstock.storage.beneath import open_beneath
 from penstock.storage.walk import Cursor, kind_of
@@ -54,7 +58,7 @@ def look(
     layout: DatasetLayout, release: str, seal: dict[str, Any], stop: Callable[[], None]
 ) -> Iterator[Finding]:
     """All deviations of the tree from the manifest, in the order of the paths."""
-    shape = _Shape(layout, release, Policy(seal))
+    shape = _Shape(layout, release, Policy(seal), lists_folders=EMPTY_FOLDERS in seal.get("manifests", {}))
     try:
         yield from shape.above()
         yield from shape.compare(stop)
@@ -63,12 +67,16 @@ def look(
 
 
 class _Shape:
-    def __init__(self, layout: DatasetLayout, release: str, policy: Policy) -> None:
+    def __init__(
+        self, layout: DatasetLayout, release: str, policy: Policy, *, lists_folders: bool = False
+    ) -> None:
+        self._lists_folders = lists_folders
         self._folder, self._policy = layout.release(release), policy
         self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._told: set[str] = set()
         """Folders that were told already: as what stands in a file's place, or as unreadable."""
         self._dark: list[Finding] = []
+        self._empty = Kept(())
 
     def close(self) -> None:
         os.close(self._root)
@@ -76,6 +84,8 @@ class _Shape:
     def above(self) -> Iterator[Finding]:
         """The release's own folder: nothing beside `data` and the control files, and the mode of `data`."""
         for name in sorted(os.listdir(self._folder)):
+            if name == EMPTY_FOLDERS and self._lists_folders:
+                continue
             if name not in (DATA, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL):
                 yield Finding("extra", f"../{name}", "it stands beside data/ and belongs to no release")
         seen = os.fstat(self._root)
@@ -85,6 +95,10 @@ class _Shape:
 
     def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
         tree = Cursor(self._folder / DATA, unreadable=self._unreadable)
+        if self._lists_folders:
+            # Where the list itself is damaged that is told of it, and its folders count as extra.
+            with contextlib.suppress(FailedError):
+                self._empty = Kept(read_folders(self._folder / EMPTY_FOLDERS))
         for files in read_files(self._folder / MANIFEST, columns=("path", "size")):
             stop()
             paths, sizes = files["path"], files["size"]
@@ -100,6 +114,8 @@ class _Shape:
             yield from self._newly_dark()
             yield from self._beside(found, "")
         yield from self._newly_dark()
+        for folder in self._empty.missing():
+            yield Finding("folder", folder, "an empty folder of the source that is not there")
 
     def _kept(self, sizes: Sequence[int], looked: Looked, start: int) -> bool:
         """Whether all of these are files as they were published."""
@@ -142,7 +158,7 @@ class _Shape:
         """Something that no record names: good only as a folder on the way to the next record."""
         if found.kind != "dir":
             yield Finding("extra", found.path, f"a {found.kind} that was not published")
-        elif found.holds(path):
+        elif self._empty.meet(found.path) or found.holds(path):
             why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
             if why:
                 yield Finding("mode", found.path, why)

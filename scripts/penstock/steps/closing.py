@@ -19,7 +19,7 @@ from penstock.formats.listing import entries
 from penstock.steps.standing import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
@@ -45,15 +45,16 @@ def close(
     ask: Callable[[Entry], Sequence[Claim]],
     deviations: Deviations,
     as_assumed: Callable[[Entry, Claim], bool] = _taken_for_granted,
+    folders: Iterable[str] = (),
 ) -> Iterator[Joined]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError when the records are not those of the listing. What deviates on the target
     is added to `deviations`; the records go on, and are good only if nothing was added. `ask` gives the
     source's claims on a giant; `as_assumed` tells whether it was uploaded in parts of a composite's size,
-    and is asked only where such a claim does not hold.
+    and is asked only where such a claim does not hold. `folders`: those that stand empty in the tree.
     """
-    planned, standing = _Listed(listing), Standing(data, deviations)
+    planned, standing = _Listed(listing), Standing(data, deviations, folders)
     before, files, size = "", 0, 0
     for some, shards in _joined(plan, rows, planned, partial(_judged, ask, as_assumed), deviations):
         before = _in_order(before, some["path"])

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.keys import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
-from penstock.sources.port import Sharing
+from penstock.sources.port import Emptied, Sharing
 from penstock.steps.filtering import Filter
 from penstock.storage import durable
 
@@ -58,6 +58,8 @@ class Gathered:
     ignored: dict[str, int]
     histogram: list[list[int]]
     hard_links: dict[str, int]
+    empty_folders: list[str]
+    """Paths of folders to be kept, in byte order."""
 
 
 def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
@@ -137,6 +139,7 @@ def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], p
         dict(gathering.ignored),
         histogram(gathering.sizes),
         dict(gathering.hard_links),
+        sorted(gathering.empty_folders, key=os.fsencode),
     )
 
 
@@ -161,6 +164,7 @@ class _Gathering:
         self.scanned = 0
         self.ignored: Counter[str] = Counter()
         self.hard_links: Counter[str] = Counter()
+        self.empty_folders: list[str] = []
         self.sizes: Counter[int] = Counter()
 
     def one(self, place: Placed) -> None:
@@ -177,6 +181,8 @@ class _Gathering:
                 self.ignored[what] += count
         if isinstance(place.source, Sharing):
             self.hard_links.update(place.source.hard_links)
+        if isinstance(place.source, Emptied):
+            self._empty(place, place.source.empty_folders)
 
     def _batch(self, place: Placed, batch: Sequence[Listed]) -> None:
         self.scanned += len(batch)
@@ -207,6 +213,13 @@ class _Gathering:
             self.sizes[-1 - slot] += size
             self._bytes += size
         self._show()
+
+    def _empty(self, place: Placed, folders: Sequence[str]) -> None:
+        for key in folders:
+            if reason := check_key(place.prefix + key):
+                self._offenders.add(key, reason)
+            else:
+                self.empty_folders.append(place.prefix + key)
 
     def _paths(self, place: Placed, batch: Iterable[Listed]) -> list[str]:
         if not place.prefix:

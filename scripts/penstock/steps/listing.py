@@ -16,7 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import to_json
 from penstock.core import runs
+from penstock.core.layout import EMPTY_FOLDERS
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.formats import empty_folders
 from penstock.sources.origin import origin
 from penstock.steps import cancel_mark, pointer, receipts, runbook, stagings
 from penstock.steps.evidence import short
@@ -83,11 +85,14 @@ def _list(
         gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
         urls = [source.url for source in sources]
         _tell(context, config.name, gathered.ignored)
-        run_id = run_of(context.config, config, layout, urls, gathered.digest)
+        kept = empty_folders.digest(gathered.empty_folders)
+        if kept:
+            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+        run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
         if context.new_release and (stands := _stands(layout, run_id)):
             hold.assert_held()
             runbook.replace(layout, run_id)
-            run_id = run_of(context.config, config, layout, urls, gathered.digest)
+            run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
             text = f"release {stands} stays as it is; the same content is staged as a new one"
             context.emit("note", layout.dataset, STEP, text=text)
         hold.claim(context, run_id)
@@ -131,7 +136,12 @@ def _list(
 
 
 def run_of(
-    config: Config, dataset: DatasetConfig, layout: DatasetLayout, urls: list[str], listing_digest: str
+    config: Config,
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    urls: list[str],
+    listing_digest: str,
+    folders: str = "",
 ) -> str:
     """The id of the run whose release holds, or will hold, what was just listed.
 
@@ -148,10 +158,10 @@ def run_of(
 
     def chain(digest: str) -> Iterator[str]:
         """The runs that froze this listing, one after another; the last has no such release yet."""
-        run = identity(config, dataset, urls, digest)
+        run = identity(config, dataset, urls, digest, folders=folders)
         while run in held or run in replaced:
             yield run
-            run = identity(config, dataset, urls, digest, after=run)
+            run = identity(config, dataset, urls, digest, after=run, folders=folders)
         yield run
 
     for run, (frozen, amended) in held.items():
@@ -174,11 +184,18 @@ def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
 
 
 def identity(
-    config: Config, dataset: DatasetConfig, urls: list[str], listing_digest: str, *, after: str = ""
+    config: Config,
+    dataset: DatasetConfig,
+    urls: list[str],
+    listing_digest: str,
+    *,
+    after: str = "",
+    folders: str = "",
 ) -> str:
     """The run's id: 16 hex of what decides the release's content, and of nothing else (not how
     many workers copy it, not where it is run from, not by which endpoint the source is reached).
-    `after`: the run that froze the same listing and published another."""
+    `after`: the run that froze the same listing and published another. `folders`: the digest of the empty
+    folders that are kept."""
     # Keys that come later belong here only where they are not at their default: a run of an older
     # version is met again by this one.
     decides: dict[str, Any] = {
@@ -200,6 +217,8 @@ def identity(
     }
     if after:
         decides["after"] = after
+    if folders:
+        decides["empty_folders"] = folders
     text = json.dumps(decides, sort_keys=True, ensure_ascii=True)
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 

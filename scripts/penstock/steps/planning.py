@@ -19,6 +19,7 @@ from penstock.core import runs
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Reuse
 from penstock.errors import PenstockError
+from penstock.formats import empty_folders
 from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.sources.opening import may_be_split
 from penstock.steps import base as bases
@@ -230,7 +231,9 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         stagings.take(one, info.run)
-    target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    data = target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    for name in empty_folders.read(folder.empty_folders):
+        durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     plan = runs.PlanInfo(
         run=info.run,

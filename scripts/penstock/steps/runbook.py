@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.layout import LISTING, STATED
+from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
 from penstock.core.runs import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.steps import claims, pointer, receipts
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from penstock.core.runs import PlanInfo, RunInfo
 
 
-_KEPT = frozenset({"run.json", LISTING, STATED})
+_KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:

@@ -10,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.config.model import dataset_config, verify_config
-from penstock.core.layout import DATA, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError
+from penstock.formats import empty_folders
 from penstock.formats.listing import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
@@ -80,7 +81,9 @@ def _seal(
         if amended:
             plan = replace(plan, files=amended.files, bytes=amended.bytes)
         listing = read_columns(amended.path if amended else folder.listing)
-        for files, shards in close(plan, listing, rows, staging / DATA, ask, deviations, ask.as_assumed):
+        folders = empty_folders.read(folder.empty_folders)
+        joined = close(plan, listing, rows, staging / DATA, ask, deviations, ask.as_assumed, folders)
+        for files, shards in joined:
             context.stop.check()
             for path, why in evidence.add(files):
                 if path not in deviations.wrong:
@@ -96,8 +99,17 @@ def _seal(
         if deviations:
             return deviations
         context.assert_held()
+        if folders:
+            empty_folders.write(staging / EMPTY_FOLDERS, folders)
+        else:
+            (staging / EMPTY_FOLDERS).unlink(missing_ok=True)
         manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
         manifests[MANIFEST]["bytes"] = (staging / MANIFEST).stat().st_size
+        if folders:
+            manifests[EMPTY_FOLDERS] = {
+                "sha256": receipts.file_digest(staging / EMPTY_FOLDERS),
+                "folders": len(folders),
+            }
         for name, text in texts.items():
             text.close()
             manifests[name] = {

@@ -7,6 +7,7 @@ from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from penstock.formats.empty_folders import Kept
 from penstock.storage.staging import TEMPORARY
 from penstock.storage.walk import Cursor
 
@@ -65,8 +66,9 @@ class Deviations:
 class Standing:
     """What stands in the tree, in order, as far as it was compared."""
 
-    def __init__(self, data: Path, deviations: Deviations) -> None:
-        self._tree, self._deviations = Cursor(data), deviations
+    def __init__(self, data: Path, deviations: Deviations, folders: Iterable[str] = ()) -> None:
+        """`folders`: those that stand empty there."""
+        self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
         """Whatever is not as verify saw it becomes a deviation."""
@@ -84,11 +86,15 @@ class Standing:
             self._deviations.add("touched", f"{record.path!r}: {why}", shards)
 
     def end(self) -> None:
-        """What is left was never listed."""
+        """What is left was never listed; an empty folder that did not come is missing."""
         for beside in self._tree.rest():
             self._extra(beside)
+        for folder in self._folders.missing():
+            self._deviations.add("missing", f"{folder!r} (an empty folder)")
 
     def _extra(self, beside: Found) -> None:
+        if beside.kind == "dir" and self._folders.meet(beside.path):
+            return
         temporary = beside.kind == "file" and TEMPORARY.fullmatch(beside.path.rpartition("/")[2])
         self._deviations.add("leftover" if temporary else "extra", f"{beside.path!r} ({beside.kind})")
 

@@ -20,7 +20,7 @@ METHODS = {
     "dropped": "read after the page cache was emptied of it",
     "cached": "read, perhaps from memory",
 }
-KINDS = ("manifest", "missing", "changed", "replaced", "unread", "mode", "extra")
+KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode", "extra")
 
 
 def audit(result: Mapping[str, Any]) -> str:

@@ -1,0 +1,71 @@
+"""The folders of a source that hold nothing, where a dataset keeps them: in the run, and beside the manifest.
+
+A JSON document `{"format": 1, "folders": [path, ...]}`, paths below `data/` in byte order, bytes that are not
+UTF-8 as surrogate escapes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+FORMAT = 1
+
+
+def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
+    """Durably; raises OSError."""
+    durable.write_json(path, {"format": FORMAT, "folders": list(folders)}, mode=mode)
+
+
+def read(path: Path) -> tuple[str, ...]:
+    """() where the file is not there: such a release keeps none. Raises FailedError for what is no such
+    file."""
+    try:
+        found = durable.read_json(path)
+    except FileNotFoundError:
+        return ()
+    except (OSError, ValueError) as error:
+        raise FailedError(
+            "the list of empty folders cannot be read", where=str(path), why=str(error)
+        ) from None
+    number = found.get("format") if isinstance(found, dict) else None
+    if number != FORMAT:
+        hint = "a newer penstock wrote it: use that one" if isinstance(number, int) else ""
+        raise FailedError("no list of empty folders", where=str(path), why=f"format {number!r}", hint=hint)
+    return tuple(map(str, found["folders"]))
+
+
+def digest(folders: Iterable[str]) -> str:
+    """Tells one list from another; "" for none."""
+    text = b"\0".join(map(os.fsencode, folders))
+    return f"sha256:{hashlib.sha256(text).hexdigest()}" if text else ""
+
+
+class Kept:
+    """Folders that may stand empty in a tree, met in a walk of it."""
+
+    def __init__(self, folders: Iterable[str]) -> None:
+        self._missing = set(folders)
+        self._known = set(self._missing)
+        for folder in self._missing:
+            above = folder.rpartition("/")[0]
+            while above and above not in self._known:
+                self._known.add(above)
+                above = above.rpartition("/")[0]
+
+    def meet(self, folder: str) -> bool:
+        """Whether this folder is one of them, or leads to one."""
+        self._missing.discard(folder)
+        return folder in self._known
+
+    def missing(self) -> list[str]:
+        """Those that were not met, in byte order."""
+        return sorted(self._missing, key=os.fsencode)

@@ -1,0 +1,111 @@
+"""Empty folders of a source, where a dataset keeps them: staged, sealed, audited, part of a release."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.staging_runs import tree
+from tests.support.whole_way import go, staging
+
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
+from penstock.errors import FailedError, PreflightError
+from penstock.formats import empty_folders
+from penstock.steps import auditing, gathering, listing
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+EMPTY = ["alone", "b/c/d", "full/empty", os.fsdecode(b"raw\xff"), "z z"]
+
+
+def source(tmp_path: Path) -> Path:
+    root = tree(tmp_path / "source", {"full/file": b"1" * 10, "b.txt": b"2", "z": b"3"})
+    for name in EMPTY:
+        (root / name).mkdir(parents=True)
+    return root
+
+
+def folders(root: Path) -> set[str]:
+    return {
+        os.path.relpath(os.path.join(top, name), root) for top, names, _ in os.walk(root) for name in names
+    }
+
+
+def released(context: Context, receipt: dict[str, Any]) -> Path:
+    return context.layout("data").release(receipt["release"])
+
+
+def test_they_are_published_and_audited(tmp_path: Path) -> None:
+    root = source(tmp_path)
+    with staging(tmp_path, root, empty_folders="keep") as context:
+        receipt = go(context)
+        release = released(context, receipt)
+        assert folders(release / DATA) == folders(root)
+        assert empty_folders.read(release / EMPTY_FOLDERS) == tuple(sorted(EMPTY, key=os.fsencode))
+        modes = {os.stat(os.path.join(release / DATA, name)).st_mode & 0o7777 for name in folders(root)}
+        assert modes == {0o2550}
+        assert go(context)["release"] == receipt["release"], "an unchanged source has nothing to do"
+        assert auditing.run(context, "data")["counts"] == {}
+        os.chmod(release / DATA, 0o750)
+        os.rmdir(release / DATA / "alone")
+        os.chmod(release / DATA, 0o2550)
+        found = auditing.run(context, "data")
+        assert found["counts"] == {"folder": 1}
+
+
+def test_another_empty_folder_is_another_release(tmp_path: Path) -> None:
+    root = source(tmp_path)
+    with staging(tmp_path, root, empty_folders="keep") as context:
+        first = listing.run(context, "data")["run"]
+        (root / "new").mkdir()
+        assert listing.run(context, "data")["run"] != first
+        (root / "new").rmdir()
+        assert listing.run(context, "data")["run"] == first
+
+
+def test_left_out_they_change_nothing(tmp_path: Path) -> None:
+    root = source(tmp_path)
+    with staging(tmp_path, root) as context:
+        receipt = go(context)
+        assert folders(released(context, receipt) / DATA) == {"full"}
+        assert not (released(context, receipt) / EMPTY_FOLDERS).exists()
+        assert receipt["release"] == go(context)["release"]
+        (root / "new").mkdir()
+        assert listing.run(context, "data")["run"] == receipt["run"]
+
+
+def test_one_that_is_gone_before_publication_is_named(tmp_path: Path) -> None:
+    with staging(tmp_path, source(tmp_path), empty_folders="keep") as context:
+        go(context, upto="verify")
+        run = listing.run(context, "data")
+        data = context.layout("data").staging(run["release"]) / DATA
+        os.chmod(data, 0o2750)
+        os.rmdir(data / "alone")
+        os.chmod(data, 0o2550)
+        with pytest.raises(FailedError, match="alone"):
+            go(context, after="verify")
+
+
+def test_a_name_that_is_no_path_is_refused(tmp_path: Path) -> None:
+    root = source(tmp_path)
+    (root / ".p.0123456789abcdef").mkdir()
+    with (
+        staging(tmp_path, root, empty_folders="keep") as context,
+        pytest.raises(PreflightError, match="0123456"),
+    ):
+        listing.run(context, "data")
+
+
+def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / EMPTY_FOLDERS
+    path.write_text(json.dumps({"format": 2, "folders": []}))
+    with pytest.raises(FailedError, match="newer penstock"):
+        empty_folders.read(path)
+    assert empty_folders.read(tmp_path / "none") == ()
+    assert MANIFEST != EMPTY_FOLDERS
+    assert gathering.Gathered.__dataclass_fields__["empty_folders"]
