@@ -8,11 +8,12 @@ import shutil
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.commands import penstock
+from tests.support.commands import ROOT, penstock
 from tests.support.published import data_of, writable
 
+from penstock.core.model import Record
 from penstock.errors import FindingsError
-from penstock.steps import gate
+from penstock.steps import auditing, gate
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -157,3 +158,17 @@ def test_a_job_waits_little_for_the_gate(staged: Context) -> None:
     done = penstock("gate", "--config", config)
     assert done.returncode == 4
     assert "Traceback" not in done.stderr
+
+
+def test_every_field_is_documented(staged: Context) -> None:
+    """docs/formats.md, by what is really written."""
+    text = (ROOT / "docs/formats.md").read_text()
+    release = data_of(staged).parent
+    seal = durable.read_json(release / "release.json")
+    assert seal["permissions"]["octal"] == {"files": "0440", "folders": "2550"}
+    auditing.run(staged, "data")
+    verdict = durable.read_json(staged.layout("data").verdict(release.name))
+    names = {*seal, *verdict, *verdict["last"], *Record._fields}
+    for inner in ("permissions", "records", "manifests"):
+        names |= set(seal[inner])
+    assert [name for name in sorted(names) if f"`{name}`" not in text and f"/{name}`" not in text] == []

@@ -147,6 +147,11 @@ def _seal(
         "permissions": {
             "file_mode": config.permissions.file_mode,
             "dir_mode": config.permissions.dir_mode,
+            # The same for people: JSON has no octal numbers.
+            "octal": {
+                "files": f"{config.permissions.file_mode:04o}",
+                "folders": f"{config.permissions.dir_mode:04o}",
+            },
             "gid": group_id(config.permissions),
             "uid": os.geteuid(),
         },
