@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.core.events import Event
-from penstock.views.lines import INTERVAL, WARNINGS, JsonLines, Lines
+from penstock.views.lines import INTERVAL, WARNINGS, JsonLines, Lines, moving
 from penstock.views.progress import KINDS, open_view
+from penstock.views.tally import STALE_SECONDS, Tally
 
 
 class Clock:
@@ -162,3 +163,17 @@ def test_many_threads_write_whole_lines() -> None:
 def test_an_unknown_kind_is_refused() -> None:
     with pytest.raises(ValueError, match="no such view"):
         open_view("loud", io.StringIO())
+
+
+def test_no_estimate_is_left_when_nothing_runs_or_moves() -> None:
+    tally = Tally()
+    tally.take(Event("start", "d", "copy", {"files": 100, "bytes": 1000}), 0.0)
+    for second in range(11):
+        moved = {"files": second, "bytes": 10 * second, "states": {"running": 1}}
+        task = tally.take(Event("progress", "d", "copy", moved), float(second))
+    assert task.seconds_left(10.0) is not None
+    assert task.seconds_left(10.0 + STALE_SECONDS + 1) is None
+    tally.take(Event("progress", "d", "copy", {**moved, "states": {"pending": 1}}), 11.0)
+    assert task.seconds_left(11.0) is None
+    assert moving(task, 11.0).endswith("; 1 element: 1 pending")
+    assert "left" not in moving(task, 11.0)
