@@ -62,3 +62,19 @@ def test_prose_names_what_to_do_next(place: Path, capsys: pytest.CaptureFixture[
     said = capsys.readouterr().out
     assert "sbatch --dependency=afterok:77" in said
     assert "penstock --config my.yaml --backend slurm cancel d" in said
+
+
+def test_cancel_ends_a_controller_that_has_not_begun(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    commands = place / "commands"
+    waiting = "77|0|PENDING|0:0|0|N/A|N/A|N/A||Priority|"
+    (commands / "squeue").write_text(
+        '#!/bin/sh\ncase " $* " in\n*" --name=penstock-submit-"*) echo 77 ;;\n'
+        f'*" -j 77 "*) echo "{waiting}" ;;\nesac\n'
+    )
+    (commands / "scancel").write_text(f'#!/bin/sh\necho "$*" >> {place}/ended\n')
+    (commands / "scancel").chmod(0o755)
+    assert main([*WORDS[:4], "cancel", "d"]) == 0
+    assert "scancel 77 ends it" in capsys.readouterr().out
+    assert not (place / "ended").exists()
+    assert main([*WORDS[:4], "cancel"]) == 0
+    assert (place / "ended").read_text() == "77\n"

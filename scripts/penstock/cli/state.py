@@ -88,8 +88,9 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def cancel(parsed: argparse.Namespace, session: Session) -> int:
-    """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed."""
-    from penstock.steps import cancelling
+    """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed. A submitted
+    controller that has not begun is ended where all datasets are cancelled; else it is named."""
+    from penstock.steps import cancelling, submitting
 
     config = session.config()
     names = session.names(config, parsed.dataset)
@@ -97,6 +98,11 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
         for name in names:
             ended = cancelling.run(context, name)
             output.show(f"{name}: {'; '.join(ended) or 'nothing runs'}")
+        if job := submitting.queued(context.cluster, parsed.config):
+            if not parsed.dataset:
+                context.cluster.cancel(job)
+            told = f"scancel {job} ends it, for all its datasets" if parsed.dataset else "ended"
+            output.show(f"the submitted controller, job {job}, had not begun: {told}")
     return 0
 
 

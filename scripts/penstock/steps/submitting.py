@@ -10,7 +10,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.port import ArraySpec
+from penstock.cluster.port import ArraySpec, State
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,8 +62,7 @@ def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | Non
             "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
         )
     here = Path.cwd()
-    place = hashlib.sha256(f"{here}\0{file.absolute()}".encode()).hexdigest()[:16]
-    name = f"penstock-submit-{place}"
+    name = _name(file)
     found = cluster.find(name)
     if found is not None:
         return found, True
@@ -74,3 +73,16 @@ def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | Non
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", "slurm"]
     command = [interpreter, "-c", PROGRAM, str(here), *words, "run", *datasets]
     return cluster.submit(ArraySpec(name, STEP, (0,), command, logs)), False
+
+
+def queued(cluster: Cluster, file: Path) -> str | None:
+    """The job of a submitted controller that has not begun; None where there is none."""
+    job = cluster.find(_name(file)) if cluster.kind == "slurm" else None
+    waits = job is not None and cluster.states(job, (0,))[0].state is State.PENDING
+    return job if waits else None
+
+
+def _name(file: Path) -> str:
+    """One controller for each working directory and configuration."""
+    place = hashlib.sha256(f"{Path.cwd()}\0{file.absolute()}".encode()).hexdigest()[:16]
+    return f"penstock-submit-{place}"
