@@ -202,3 +202,16 @@ def test_the_log_cannot_be_written(tmp_path: Path) -> None:
     assert done.returncode == 2
     assert "the log cannot be written" in done.stderr
     assert "Traceback" not in done.stderr
+
+
+def test_an_error_of_one_dataset_of_several_names_it(tmp_path: Path) -> None:
+    """In a run each step is a command for one dataset; whose error it is must be told."""
+    config = tmp_path / "my.yaml"
+    (tmp_path / "there").mkdir()
+    text = f"target: {{root: {tmp_path / 'target'}, keep_free: 8000PiB}}\ndatasets:\n"
+    config.write_text(
+        text + f"  one: {{source: {tmp_path / 'there'}}}\n  two: {{source: {tmp_path / 'there'}}}\n"
+    )
+    done = command("--config", config, "preflight", "two", cwd=tmp_path)
+    assert done.returncode == 6
+    assert "two: the target has no room" in done.stderr

@@ -171,3 +171,16 @@ def test_renewed_keys_sign_the_next_request() -> None:
         assert b"Credential=AKIA/" in server.requests[0]
         assert b"Credential=NEWKEY/" in server.requests[1]
         assert b"security-token" not in server.requests[1]
+
+
+@pytest.mark.parametrize(
+    "location",
+    ["http://[bad", "ftp://127.0.0.1/", "http://127.0.0.1:99999/", "gopher:x", "http://127.0.0.1:1/b/x"],
+)
+def test_redirects_that_lead_nowhere_are_refused(location: str) -> None:
+    answer = f"HTTP/1.1 307 R\r\nLocation: {location}\r\nContent-Length: 0\r\n\r\n".encode()
+    with Canned([answer]) as server:
+        ours = client(server)
+        with pytest.raises(errors.FailedError, match="somewhere else"):
+            ours.request("GET", "x")
+        ours.close()

@@ -54,6 +54,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 if joined:
                     on_node.note_failure(parsed.receipt, parsed.command, error)
                 if len(names) == 1:
+                    if len(config.datasets) > 1 and name not in str(error):
+                        # In a run of many datasets each step is a command of its own.
+                        error.what = f"{name}: {error.what}"
                     raise
                 output.say(f"{name}: {error}")
                 code = code or error.exit_code
