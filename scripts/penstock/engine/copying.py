@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
-from penstock.engine import journal
+from penstock.engine import journal, sizing
 from penstock.engine.amended import Amendments
 from penstock.engine.multipart import Multipart
 from penstock.engine.running import Run
@@ -92,7 +92,9 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         local = outcome.durability != "fsync" and _local(task, seen.kind)
         units = multipart.units(rows, total)
         run.pool.large = units > rows
-        run.start(setup, rows=units, total=total, local=local, ahead=_ahead(task, rows, total))
+        each = sizing.EACH_LARGE if run.pool.large else sizing.EACH
+        ahead = _ahead(task, rows, total)
+        run.start(setup, rows=units, total=total, local=local, each=each, ahead=ahead)
         book = journal.Journal(
             task.journals,
             shard_digest=task.shard.digest,
@@ -233,20 +235,18 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     a limit, where bytes are granted one by one, nor where the number of streams is configured: then it is
     the number of requests too."""
     from penstock.config.source_kinds import S3, scheme
-    from penstock.engine.sizing import SMALL
 
     engine = task.engine
-    if total > rows * SMALL or engine.limit is not None or engine.streams is not None:
+    if total > rows * sizing.SMALL or engine.limit is not None or engine.streams is not None:
         return False
     return all(scheme(source.url) in S3 for source in task.dataset.sources)
 
 
 def _local(task: CopyTask, target_kind: str) -> bool:
     """Whether neither side leaves this machine: then more streams than CPUs only get in the way."""
-    from penstock.engine.sizing import LOCAL_KINDS
     from penstock.storage.facts import facts
 
-    if target_kind not in LOCAL_KINDS:
+    if target_kind not in sizing.LOCAL_KINDS:
         return False
     for source in task.dataset.sources:
         scheme, mark, rest = source.url.partition("://")
@@ -254,7 +254,7 @@ def _local(task: CopyTask, target_kind: str) -> bool:
             return False
         from pathlib import Path
 
-        if facts(Path(rest if mark else source.url)).kind not in LOCAL_KINDS:
+        if facts(Path(rest if mark else source.url)).kind not in sizing.LOCAL_KINDS:
             return False
     return True
 

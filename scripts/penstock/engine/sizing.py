@@ -5,6 +5,7 @@
     local source+target   one a CPU                        one a CPU at first, up to 4 a CPU
     small objects of S3   one a CPU                        one a CPU at first, up to 64
     anything else, fsync  one a CPU                        4 a CPU at first, up to 64
+    parts of objects      one a CPU                        8 a CPU at first, up to 64
     few rows              no more than rows                no more than rows
     little memory         no more than it holds            the same
     a byte limit          -                                no more than the limit feeds
@@ -27,6 +28,9 @@ AHEAD = 16
 """Small objects that one stream has on their way at most."""
 WORKER_BYTES = 64 << 20
 STREAM_BYTES = 2 << 20
+EACH = 4
+EACH_LARGE = 8
+"""Streams of each worker at first; more of large objects: a store gives each connection only so much."""
 SMALL = 1 << 20
 """Bytes of the largest object that comes in one block (`stream.BLOCK`), and may be asked for ahead."""
 ROWS_A_WORKER = 64
