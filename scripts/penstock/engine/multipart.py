@@ -188,7 +188,7 @@ class Multipart:
         if found is None:
             return None
         one, work, number = found
-        _, done, lines, failures, size, retries, _ = answer
+        _, done, lines, failures, size, retries, *_more = answer
         self._outcome.retries += retries
         one.under_way -= 1
         told: list[tuple[Any, ...]] = []
