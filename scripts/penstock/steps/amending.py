@@ -17,8 +17,6 @@ from penstock.engine import journal
 from penstock.engine.amended import Amendments
 from penstock.engine.following import beyond
 from penstock.errors import FailedError
-from penstock.formats.listing import ListingWriter, read_listing
-from penstock.formats.shards import read_shard
 from penstock.steps import receipts
 from penstock.storage import clearing
 
@@ -110,6 +108,8 @@ def remove_empty_folders(
 def write(run: RunLayout, plan: PlanInfo) -> Amended | None:
     """Write the amended listing of a run that was verified; None where nothing was amended. Raises
     FailedError when what was amended is not what was listed."""
+    from penstock.formats.listing import ListingWriter, read_listing
+
     told = [receipts.read(run.receipt("verify", shard.index)) or {} for shard in plan.shards]
     if not any(totals(told)):
         return None
@@ -169,6 +169,8 @@ def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, 
 
 
 def _rows(run: RunLayout, index: int) -> Iterator[tuple[int, Entry]]:
+    from penstock.formats.shards import read_shard
+
     return enumerate(entry for batch in read_shard(run.shard(index)) for entry in batch)
 
 
