@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -19,7 +20,7 @@ from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import read_shard
 from penstock.steps import reporting, runbook, status
 from penstock.steps.arraybook import ArrayBook
-from penstock.views import summary
+from penstock.views import summary, units
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -198,6 +199,28 @@ def test_where_links_are_refused_files_are_moved(context: Context, source: Path,
     current = context.layout("data").current / "data"
     assert content(current) == content(source)
     assert {name: inode for name, inode in inodes(current).items() if name in before} == before
+
+
+def test_where_links_are_refused_the_room_for_copies_is_asked_for(
+    context: Context, source: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    go(context)
+
+    def refuse(*_: object, **__: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    (source / "new").write_bytes(b"new")
+    go(context, upto="list")
+    monkeypatch.setattr(os, "link", refuse)
+    plan = go(context, upto="plan", after="list")
+    monkeypatch.undo()
+    assert (plan["unchanged"], plan["base"]) == (0, None)
+    assert "everything is copied: this file system refuses hard links between folders" in plan["why"]
+    blocks = sum(-(-len(data) // 4096) * 4096 for data in (*FILES.values(), b"new"))
+    assert any(text.startswith(f"takes {units.size(blocks)} of ") for text in plan["why"])
+    receipt = go(context, upto="copy", after="plan")
+    assert (receipt["linked"], receipt["copied_rows"]) == (0, len(FILES) + 1)
+    assert sorted(os.listdir(context.layout("data").folder)) == [".penstock", "current", "releases"]
 
 
 @pytest.mark.parametrize("what", ["other store", "no reuse", "other folder"])

@@ -80,6 +80,7 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     | other permissions, or other digests asked for  | no     |
     | no source in common                            | no     |
     | it was replaced on wish (`--new-release`)      | no     |
+    | links between folders are refused              | no     |
     | else                                           | yes    |
     """
     if not plan_config(info.config["plan"]).reuse:
@@ -103,6 +104,8 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     sources = {index: now[url] for index, url in enumerate(theirs.sources) if url in now}
     if not sources:
         return none(f"release {current} came from other sources")
+    if not target.links_between_folders(layout):
+        return none("this file system refuses hard links between folders")
     return Base(current, "", manifest, sources)
 
 

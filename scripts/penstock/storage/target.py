@@ -7,10 +7,12 @@ before anything changes. The root itself is the operator's: it may be a link and
 from __future__ import annotations
 
 import contextlib
+import errno
 import json
 import os
 import pwd
 import re
+import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -228,6 +230,28 @@ def _check_root_of_state(layout: DatasetLayout) -> None:
             hint="give each root a `target.state_root` of its own; where the root itself was moved here, "
             f"remove {layout.root_file}",
         )
+
+
+def links_between_folders(layout: DatasetLayout) -> bool:
+    """Whether a file may have names in two folders of the dataset's file system (BeeGFS up to 7.3 refuses
+    that). Tried in a folder of its own, `.links`, by one who holds the lock; True where it cannot be tried:
+    each link is looked at when it is made."""
+    place = layout.folder / ".links"
+    names = [place / folder / "file" for folder in ("from", "to")]
+    try:
+        shutil.rmtree(place, ignore_errors=True)
+        for name in names:
+            name.parent.mkdir(parents=True)
+        names[0].touch()
+        try:
+            os.link(*names)
+        except OSError as error:
+            return error.errno in (errno.ENOSPC, errno.EDQUOT)
+        return names[0].samefile(names[1]) and not names[1].is_symlink()
+    except OSError:
+        return True
+    finally:
+        shutil.rmtree(place, ignore_errors=True)
 
 
 def _open(path: Path) -> int:
