@@ -19,7 +19,9 @@ from tests.support.s3server import S3Server
 
 from penstock.config.model import VerifyConfig
 from penstock.engine import journal
+from penstock.engine.multipart import Multipart
 from penstock.engine.part import IN_PARTS, LEAST, Unfinished, part_bytes
+from penstock.engine.task import Outcome
 from penstock.sources.opening import pinned
 
 if TYPE_CHECKING:
@@ -100,6 +102,15 @@ def test_what_one_version_cannot_be_asked_for_by_goes_in_one_stream(tmp_path: Pa
 )
 def test_what_pins_a_version(url: str, token: str, answer: bool) -> None:
     assert pinned(url, token) is answer
+
+
+def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path) -> None:
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        (entry,) = run.entries
+        for reuse, answer in (("", True), (f"xxh3_128:{HEX} full crc32:full:00000000", False)):
+            multipart = Multipart(run.task(**SMALLER), Outcome())
+            assert multipart.goes_in_parts(entry._replace(reuse=reuse)) is answer
 
 
 @pytest.mark.parametrize("verify", [VerifyConfig(reread="unproven"), VerifyConfig(reread="sample")])
