@@ -130,11 +130,11 @@ def test_same_store(old: str, new: str, same: bool) -> None:
         (403, "RequestTimeTooSkewed", errors.FailedError),
         (403, "SignatureDoesNotMatch", errors.FailedError),
         (403, "InvalidAccessKeyId", errors.FailedError),
-        (408, "", errors.TransientError),
-        (429, "", errors.TransientError),
-        (400, "RequestTimeout", errors.TransientError),
-        (500, "InternalError", errors.TransientError),
-        (503, "SlowDown", errors.TransientError),
+        (408, "", errors.OverloadedError),
+        (429, "", errors.OverloadedError),
+        (400, "RequestTimeout", errors.OverloadedError),
+        (500, "InternalError", errors.OverloadedError),
+        (503, "SlowDown", errors.OverloadedError),
         (403, "InvalidObjectState", errors.ObjectError),
         (403, "AccessDenied", errors.ObjectError),
         (200, "", errors.ObjectError),
@@ -144,8 +144,7 @@ def test_what_answers_mean(status: int, code: str, kind: type) -> None:
     error = failure(status, code, "message", {b"retry-after": b"7"}, "s3://b/k")
     assert type(error) is kind
     assert error.where == "s3://b/k"
-    if kind is errors.TransientError:
-        assert isinstance(error, errors.TransientError)
+    if isinstance(error, errors.TransientError) and kind is not errors.ExpiredCredentialsError:
         assert error.after == 7.0
 
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
 from penstock.sources.claims import s3_claims
 from penstock.sources.http_body import HttpBody
-from penstock.sources.patience import retry_after
+from penstock.sources.patience import asked_for, retry_after
 from penstock.sources.s3_client import S3Client
 from penstock.sources.sigv4 import quote_path, quote_value
 
@@ -244,11 +244,9 @@ def _part_size(client: S3Client, path: str, entry: Entry, number: int, *, patien
     length, status, etag = connection.length, connection.status, connection.headers.get(b"etag", b"")
     if patient and (status in (403, 408, 429) or status >= 500):
         # An answer to HEAD does not say why: 403 may be keys that ran out.
-        raise TransientError(
-            "the sizes of its parts cannot be asked for",
-            where=client.bucket.url + entry.key,
-            why=f"status {status}",
-            after=retry_after(connection.headers),
+        where, asked = client.bucket.url + entry.key, retry_after(connection.headers)
+        raise asked_for(
+            "the sizes of its parts cannot be asked for", where, f"status {status}", status, "", asked
         )
     connection.finish()
     same = etag.strip(b'"') == entry.token.encode("latin-1", "replace")
