@@ -1,7 +1,6 @@
 """Any other protocol that fsspec opens: Azure, GCS, FTP, SFTP, memory, ...
 
-Listed folder by folder, in order. An object is pinned by what its protocol tells of a version
-(etag, generation, time of change): asked before and after the bytes, compared with the listing.
+Listed folder by folder, in order; read by `fsspec_reader`.
 """
 
 from __future__ import annotations
@@ -13,11 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config import source_kinds
 from penstock.core.model import Listed
-from penstock.errors import ConfigError, ObjectError, PreflightError, SourceChangedError, TransientError
-from penstock.sources.claims import COMBINE
+from penstock.errors import ConfigError, PreflightError, SourceChangedError, TransientError
 from penstock.sources.fsspec_info import claims_of, failure, modified, protocol_errors, token_of
+from penstock.sources.fsspec_reader import FsspecReader
 from penstock.sources.library_logs import keep_off_the_terminal
-from penstock.sources.opening import BLOCK
 from penstock.sources.posix import Offenders
 
 if TYPE_CHECKING:
@@ -62,98 +60,6 @@ def resolve(config: SourceConfig) -> FsspecCredentials | None:
 
     path = config.storage_options.get("credentials_file")
     return FsspecCredentials(pairs(read_secret(os.path.expanduser(str(path))))) if path else None
-
-
-class FsspecBody:
-    """One range: by ranged requests where the protocol has them, else through a file object."""
-
-    def __init__(
-        self, reader: FsspecReader, entry: Entry, offset: int, length: int, claims: list[Claim]
-    ) -> None:
-        self.claims: Sequence[Claim] = claims
-        self._reader, self._entry = reader, entry
-        self._at, self._end = offset, offset + length
-        self._ready = memoryview(b"")
-        self._file: Any = None
-
-    def readinto(self, buffer: memoryview) -> int:
-        if not self._ready and self._at < self._end:
-            self._ready = memoryview(self._next())
-        count = min(len(buffer), len(self._ready))
-        buffer[:count] = self._ready[:count]
-        self._ready = self._ready[count:]
-        return count
-
-    def _next(self) -> bytes:
-        size = min(BLOCK, self._end - self._at)
-        fs, path = self._reader.fs, self._reader.path(self._entry.key)
-        try:
-            if fs.async_impl:
-                block = bytes(fs.cat_file(path, start=self._at, end=self._at + size))
-            else:
-                if self._file is None:
-                    self._file = fs.open(path, "rb")
-                    self._file.seek(self._at)
-                block = self._file.read(size)
-        except protocol_errors() as error:
-            raise failure(error, self._entry.key) from None
-        if not block:
-            raise TransientError("the body ended early", where=self._entry.key)
-        if len(block) > size:
-            raise ObjectError("the server ignores ranges", where=self._entry.key)
-        self._at += len(block)
-        return block
-
-    def close(self) -> None:
-        self.abandon()
-        if self._at == self._end and not self._ready:
-            self._reader.look(self._entry)
-
-    def abandon(self) -> None:
-        if self._file is not None:
-            self._file.close()
-            self._file = None
-
-
-class FsspecReader:
-    """For one thread: a file system object of its own."""
-
-    def __init__(self, source: FsspecSource) -> None:
-        self._source = source
-        self._fs: Any = None
-        self._secrets: object = None
-
-    @property
-    def fs(self) -> Any:
-        if self._fs is None or self._secrets is not self._source.secrets:
-            self._secrets = self._source.secrets
-            self._fs = self._source.connect()
-        return self._fs
-
-    def path(self, key: str) -> str:
-        return self._source.path(self.fs, key)
-
-    def look(self, entry: Entry) -> Mapping[str, Any]:
-        """The protocol's description of the object, which must be of the listed version."""
-        try:
-            self.fs.invalidate_cache()
-            info: Mapping[str, Any] = self.fs.info(self.path(entry.key))
-        except protocol_errors() as error:
-            raise failure(error, entry.key) from None
-        token = token_of(info)
-        if info.get("size") != entry.size or (entry.token and token != entry.token):
-            raise SourceChangedError(
-                "the object changed since it was listed", where=entry.key, why=f"{entry.token} is now {token}"
-            )
-        return info
-
-    def open(self, entry: Entry, offset: int, length: int) -> FsspecBody:
-        whole = length == entry.size
-        claims = [c for c in claims_of(self.look(entry)) if whole or c.algorithm in COMBINE]
-        return FsspecBody(self, entry, offset, length, claims)
-
-    def close(self) -> None:
-        self._fs = None
 
 
 class FsspecSource:
