@@ -79,6 +79,7 @@ def test_a_rerun_at_rest_has_nothing_to_do(tmp_path: Path, source: Path) -> None
         first = go(context, after="plan")
         again = listing.run(context, "data")
         assert (again["published"], again["run"], again["release"]) == (True, first["run"], first["release"])
+        assert (again["files"], again["bytes"]) == (len(held()), sum(map(len, held().values())))
         assert go(context)["release"] == first["release"]
         assert len(list(context.layout("data").releases.iterdir())) == 1
 

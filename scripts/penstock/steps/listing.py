@@ -120,12 +120,14 @@ def _list(
         stagings.clean(context, layout, info)
     if published and (kept := pointer.kept(layout, info)):
         context.emit("note", info.dataset, STEP, text=kept)
+    # A release that followed its source holds other files than its run listed.
+    held = (receipts.sealed(layout, info) if published else None) or {}
     return {
         "dataset": info.dataset,
         "run": info.run,
         "release": info.release,
-        "files": info.files,
-        "bytes": info.bytes,
+        "files": held.get("files", info.files),
+        "bytes": held.get("bytes", info.bytes),
         "scanned": info.scanned,
         "listing_digest": info.listing_digest,
         "ignored": dict(info.ignored),
