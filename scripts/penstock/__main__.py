@@ -1,8 +1,18 @@
-"""`python -m penstock`: the same as the `penstock` command, for nodes where PATH is bare."""
+"""`python -m penstock`: the same as the `penstock` command."""
 
 from __future__ import annotations
 
-from penstock.cli.main import program
+import signal
+from typing import NoReturn
+
+
+def program() -> NoReturn:
+    """The command. A signal that comes before it listens to signals ends it without a traceback."""
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    from penstock.cli.main import program as run
+
+    run()
+
 
 if __name__ == "__main__":
     program()

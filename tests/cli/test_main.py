@@ -15,7 +15,7 @@ from tests.support.commands import penstock as command
 
 import penstock
 from penstock import errors
-from penstock.cli import commands, main, parser
+from penstock.cli import commands, failures, main, parser
 from penstock.cli.session import Session
 
 if TYPE_CHECKING:
@@ -72,7 +72,8 @@ def test_the_readme_has_the_exit_statuses() -> None:
 @pytest.mark.parametrize(
     "words",
     [["nonsense"], ["run", "--nonsense"], ["--progress", "loud", "run"], ["element"],
-     ["run", "--cores", "many"], ["path", "a", "b"], ["--conf", "x", "run"]],
+     ["run", "--cores", "many"], ["run", "--cores", "0"], ["run", "--cores", "-1"],
+     ["run", "--cores=-1"], ["path", "a", "b"], ["--conf", "x", "run"]],
 )  # fmt: skip
 def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main.main(words) == 2
@@ -127,6 +128,34 @@ def test_a_full_output_is_told() -> None:
     assert done.returncode == 1
     assert b"No space left" in done.stderr
     assert b"Traceback" not in done.stderr
+
+
+@pytest.mark.parametrize("closed", [">&-", ">&- 2>&-", "<&- >&- 2>&-"])
+def test_an_output_that_was_closed_before_is_told(tmp_path: Path, closed: str) -> None:
+    """U11: `penstock path >&-` was "a bug in penstock"."""
+    (tmp_path / "target").mkdir()
+    (tmp_path / "config.yaml").write_text("target: {root: target}\ndatasets: {d: {source: source}}\n")
+    words = ["bash", "-c", f'exec "$@" {closed}', "bash", sys.executable, "-m", "penstock", "status"]
+    done = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    if "2>" not in closed:
+        assert done.stderr == "penstock: standard output cannot be written: Bad file descriptor\n"
+
+
+def test_the_example_names_the_command_that_serves_it(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """U16: its server runs only under `make run`, its target is made there."""
+    text = (ROOT / "config.yaml").read_text(encoding="utf-8")
+    for place in failures.EXAMPLE:
+        assert f" {place.removeprefix('/')}" in text
+    (tmp_path / "config.yaml").write_text(text)
+    assert main.main(["--config", str(tmp_path / "config.yaml"), "preflight"]) == 3
+    assert "`make run`" in capsys.readouterr().err
+    refused = errors.TransientError("cannot connect", where="s3://installed/ at http://127.0.0.1:9178")
+    assert "`make run`" in failures.failure(refused, _session("status")).text
+    other = errors.TransientError("cannot connect", where="s3://b/ at http://127.0.0.1:9000")
+    assert "make run" not in failures.failure(other, _session("status")).text
 
 
 @pytest.mark.parametrize(

@@ -98,6 +98,33 @@ def test_a_tidy_stop(slow: Place, number: signal.Signals, code: int) -> None:
     ends_right(slow)
 
 
+def snakemake_of(process: int) -> list[int]:
+    """The process that `penstock run` started, as soon as it is there."""
+    return [int(pid) for pid in Path(f"/proc/{process}/task/{process}/children").read_text().split()]
+
+
+def loads(process: int, library: str) -> bool:
+    return any(library in Path(f"/proc/{pid}/maps").read_text() for pid in snakemake_of(process))
+
+
+@pytest.mark.parametrize("moment", ["start", "imports", "graph"])
+def test_a_stop_before_anything_began(place: Place, moment: str) -> None:
+    """U11: Ctrl-C in the first second showed the traceback of whatever was being imported."""
+    with started(*RUN, cwd=place.folder) as process:
+        began = {
+            "start": lambda: snakemake_of(process.pid),
+            "imports": lambda: loads(process.pid, "/_yaml"),
+            "graph": lambda: list(place.folder.glob(".snakemake/log/*")),
+        }
+        until(began[moment], moment)
+        process.send_signal(signal.SIGINT)
+        out, _ = process.communicate(timeout=PATIENCE)
+    assert process.returncode == 130, out
+    assert "Traceback" not in out
+    assert "KeyboardInterrupt" not in out
+    assert "the same command goes on" in out
+
+
 def test_a_second_one_in_the_same_directory_is_told(slow: Place) -> None:
     with started(*RUN, cwd=slow.folder) as process:
         until(lambda: copying(slow), "the copy to be under way")
@@ -107,6 +134,9 @@ def test_a_second_one_in_the_same_directory_is_told(slow: Place) -> None:
         third = slow.snakemake()
         assert third.returncode == 1
         assert "already" in third.stderr
+        for told in (second.stderr, third.stderr):
+            assert "WorkflowError" not in told
+            assert "Traceback" not in told
         assert process.poll() is None, "the first is not disturbed"
         kill_session(process.pid)
     ends_right(slow)

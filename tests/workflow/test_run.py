@@ -26,10 +26,13 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
 
     copied = place.receipts("copy")
     before = [path.stat().st_mtime_ns for path in copied]
-    done = place.penstock("run")
+    done = place.penstock("--progress", "json", "run")
     assert done.returncode == 0, done.stderr
-    assert "nothing was copied" in done.stdout
-    assert "copy" not in done.stderr
+    [told] = map(json.loads, done.stdout.splitlines())
+    assert (told["dataset"], told["status"]) == ("d", "PASSED")
+    assert "nothing was copied" in told["why"]
+    events = [json.loads(line) for line in done.stderr.splitlines() if line.startswith("{")]
+    assert {event["step"] for event in events} == {"preflight", "list"}
     assert place.receipts("copy") == copied
     assert [path.stat().st_mtime_ns for path in copied] == before
 
@@ -79,9 +82,15 @@ def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
         done = place.snakemake("--dry-run", *profile)
         assert done.returncode == 0, done.stderr
         assert "Warning" not in done.stderr
-    done = place.penstock("--backend", "local", "run", "--dry-run")
+        assert "2 datasets would be staged. No source was listed" in done.stdout
+    before = sorted(path.name for path in place.folder.iterdir())
+    done = place.penstock("--backend", "local", "run", "--dry-run", "--receipt", "preview/r.json")
     assert done.returncode == 0, done.stderr
-    assert "Warning" not in done.stderr
+    assert f"Source        {place.folder}/source\n" in done.stdout
+    assert "Would         list the source, and copy, verify and publish all of it\n" in done.stdout
+    assert json.loads((place.folder / "preview/r.json").read_text())["datasets"]["d"]["backend"] == "local"
+    assert sorted(path.name for path in place.folder.iterdir()) == sorted([*before, "preview"])
+    assert not (place.folder / "results").exists()
     assert not place.target.exists()
     done = place.snakemake("--config", 'dataset=["2024"]')
     assert done.returncode == 0, done.stderr
@@ -98,9 +107,17 @@ def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
 def test_a_dataset_that_fails_does_not_keep_the_others(place: Place) -> None:
     place.config["datasets"]["bad"] = {"source": "nowhere"}
     place.write()
-    done = place.penstock("run")
+    log = place.folder / "run.log"
+    done = place.penstock("run", "--receipt", "result.json", "--log", "run.log")
     assert done.returncode == 3, done.stderr
     assert "nowhere" in done.stderr
+    told = json.loads((place.folder / "result.json").read_text())
+    assert told["exit"] == 3
+    assert {name: one["status"] for name, one in told["datasets"].items()} == {"d": "PASSED", "bad": "FAILED"}
+    # What the steps said, and the summaries.
+    assert " INFO d copy end: {" in log.read_text()
+    assert " ERROR " in log.read_text()
+    assert "STATUS        PASSED" in log.read_text()
     assert "bad\n  STATUS        FAILED (preflight: " in done.stdout
     assert done.stdout.count("STATUS        PASSED") == 1
     assert "Traceback" not in done.stderr
@@ -130,7 +147,24 @@ def test_each_step_alone(place: Place, tmp_path: Path) -> None:
         done = place.penstock(step, "d", "--receipt", str(receipt), "--log", str(tmp_path / "log"))
         assert done.returncode == 0, (step, done.stderr)
         assert json.loads(receipt.read_text())["dataset"] == "d"
+        assert done.stdout == "", "the receipt has it"
+        if step in ("preflight", "list", "plan"):  # once more, as people ask
+            shown = place.penstock(step, "d").stdout
+            assert shown.startswith("d\n")
+            for word in {
+                "preflight": ("durable by", "free"),
+                "list": ("Scanned       5 objects",),
+                "plan": ("To copy       5 files", "1 shard: ", "copy takes about", "free on"),
+            }[step]:
+                assert word in shown  # fmt: skip
     assert digests(place.published()) == digests(place.source)
+    for command, key in (("path", "path"), ("gate", "release"), ("cancel", "datasets"), ("status", "state")):
+        done = place.penstock(command, "d", "--receipt", str(tmp_path / "r.json"))
+        assert done.returncode == 0, (command, done.stderr)
+        assert json.loads((tmp_path / "r.json").read_text())[key]
+    done = place.snakemake("--dry-run", "audit")
+    assert done.returncode == 0, done.stderr
+    assert "1 dataset would be read back" in done.stdout
     done = place.penstock("status", "--progress", "json")
     assert json.loads(done.stdout)["state"] == "published"
 

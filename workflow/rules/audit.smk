@@ -23,8 +23,4 @@ rule audit_release:
 
 rule audit:
     input:
-        expand(
-            "results/{dataset}/audit/{invocation}.json",
-            dataset=DATASETS,
-            invocation=INVOCATION,
-        ),
+        audits,

@@ -11,6 +11,8 @@ import time
 
 from penstock.config.loading import load
 from penstock.errors import PenstockError
+from penstock.steps import preview
+from penstock.views import outcome
 
 if len(workflow.configfiles) != 1:
     raise WorkflowError(
@@ -77,6 +79,13 @@ def listing_of(name):
 
 
 @functools.cache
+def say_what_would_be(step):
+    """Once, in a dry run: Snakemake's own lists no jobs behind a listing that is still to be made."""
+    if workflow.dryrun:
+        print(outcome.preview(preview.run(CONFIG, DATASETS, step), step), flush=True)
+
+
+@functools.cache
 def read_listing(receipt):
     with open(receipt, encoding="utf-8") as file:
         return json.load(file)
@@ -88,6 +97,7 @@ def staged(name):
     group = f"{DATASETS.index(name) % LISTINGS:02d}"
 
     def wanted(wildcards):
+        say_what_would_be("run")
         listing = checkpoints.list_sources.get(invocation=INVOCATION, group=group)
         found = read_listing(listing.output.receipt)
         if name in found["failed"]:
@@ -98,6 +108,11 @@ def staged(name):
         return [] if listed["published"] and os.path.exists(receipt) else receipt
 
     return wanted
+
+
+def audits(wildcards):
+    say_what_would_be("audit")
+    return [f"results/{name}/audit/{INVOCATION}.json" for name in DATASETS]
 
 
 def audit_options(wildcards):

@@ -16,7 +16,8 @@ def take_control():
     try:
         controller.take(Path("results/.workflow").absolute(), logger.warning)
     except PenstockError as error:
-        raise WorkflowError(str(error)) from None
+        logger.error(f"penstock: {error}")
+        sys.exit(1)
 
 
 onstart:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import signal
 from typing import TYPE_CHECKING
 
 from penstock.cli import above, exits
@@ -35,6 +36,8 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
         _lock_steps(steps, say)
     finally:
         os.close(steps)
+    # From now on Snakemake stops what it has started (until now: cli.workflow).
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     names = [*os.environ.get(ABOVE, "").split(), above.name(os.getpid())]
     os.environ[ABOVE] = " ".join(dict.fromkeys(names))
     os.environ[WORKFLOW] = str(folder)
@@ -42,21 +45,41 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
     os.pwrite(controller, " ".join(names).encode(), 0)
 
 
+def refuse_second(folder: Path) -> None:
+    """Raises LockedError when a controller is at work in the working directory. `take` has the last word."""
+    try:
+        controller = os.open(folder / "controller", os.O_RDWR | os.O_CLOEXEC)
+    except OSError:
+        return  # none was ever there, or another account's folder, which is refused by what it cannot write
+    try:
+        fcntl.flock(controller, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        _refuse_living(controller)
+    finally:
+        os.close(controller)
+
+
 def _lock(controller: int, say: Callable[[str], None]) -> None:
     try:
         fcntl.flock(controller, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        names = os.pread(controller, 4096, 0).decode("ascii", "replace").split()
-        if all(above.alive(name) for name in names):
-            exits.leave(exits.Left("snakemake", LockedError.exit_code))
-            who = f"process {names[-1].partition('.')[0]}" if names else "another process"
-            raise LockedError(
-                f"a Snakemake is at work in this working directory already: {who}",
-                where=os.getcwd(),
-                hint="wait for it, stop it, or work in another directory",
-            ) from None
+        _refuse_living(controller)
         say("waiting for the remains of a killed run to end")
         fcntl.flock(controller, fcntl.LOCK_EX)
+
+
+def _refuse_living(controller: int) -> None:
+    """Raises LockedError unless the controller that holds the lock was killed."""
+    names = os.pread(controller, 4096, 0).decode("ascii", "replace").split()
+    if all(above.alive(name) for name in names):
+        who = f"process {names[-1].partition('.')[0]}" if names else "another process"
+        error = LockedError(
+            f"a Snakemake is at work in this working directory already: {who}",
+            where=os.getcwd(),
+            hint="wait for it, stop it, or work in another directory",
+        )
+        exits.leave(exits.Left("snakemake", error.exit_code, why=str(error).partition("\n")[0]))
+        raise error
 
 
 def _lock_steps(steps: int, say: Callable[[str], None]) -> None:

@@ -35,6 +35,10 @@ class Failure(NamedTuple):
         return self.text.partition("\n")[0]
 
 
+EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
+"""What the example of config.yaml reads from and writes to: there only while, or after, `make run`."""
+
+
 def failure(error: BaseException, session: Session) -> Failure:
     """By the table. Writes what is told to the log, the traceback of a bug beside it."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
@@ -54,7 +58,8 @@ def failure(error: BaseException, session: Session) -> Failure:
     log = logging.getLogger("penstock")
     if isinstance(error, PenstockError):
         log.error("%s", error)
-        return Failure(128 + session.stop.signal_number if stopped else error.exit_code, str(error))
+        code = 128 + session.stop.signal_number if stopped else error.exit_code
+        return Failure(code, f"{error}{_of_the_example(error)}")
     if stopped:
         log.warning("while stopping", exc_info=error)
         return Failure(128 + session.stop.signal_number, "")
@@ -62,6 +67,13 @@ def failure(error: BaseException, session: Session) -> Failure:
     line = " ".join(str(error).split()) or "no message"
     text = f"unexpected {type(error).__name__}: {line}"
     return Failure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}")
+
+
+def _of_the_example(error: PenstockError) -> str:
+    text = f"{error.what} {error.where} {error.why}"
+    if error.exit_code in (1, 3) and any(place in text for place in EXAMPLE):
+        return "\n  of the example in config.yaml: `make run` starts its server and stages it"
+    return ""
 
 
 def _traceback(error: BaseException, session: Session) -> str:

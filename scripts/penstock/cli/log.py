@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import threading
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.text import printable_lines
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.core.events import Event, Sink
 
+LOG = "PENSTOCK_LOG"
+"""Names a log that the steps of a `penstock run --log` write to, beside their own."""
 LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
 """Of the events that people look for afterwards."""
 
@@ -29,29 +31,35 @@ class _Printable(logging.Formatter):
         return printable_lines(super().format(record))
 
 
-def open_log(path: Path | None) -> logging.Handler:
-    """Where the package's log goes from now on; nowhere without a path. Raises ConfigError."""
+def open_log(path: Path | None) -> list[logging.Handler]:
+    """Where the package's log goes from now on: to this file, and to that of the `penstock run` above.
+    Raises ConfigError."""
     log = logging.getLogger("penstock")
     log.propagate = False
-    if path is None:
-        handler: logging.Handler = logging.NullHandler()
-    else:
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
-        except OSError as error:
-            raise ConfigError(
-                "the log cannot be written", where=str(path), why=error.strerror or ""
-            ) from None
-        handler.setFormatter(_Printable("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
+    above = os.environ.get(LOG)
+    files = [file for file in (path, Path(above) if above else None) if file is not None]
+    handlers = [_handler(file) for file in dict.fromkeys(files)] or [logging.NullHandler()]
+    if files:
         log.setLevel(logging.INFO)
-    log.addHandler(handler)
+    for handler in handlers:
+        log.addHandler(handler)
+    return handlers
+
+
+def _handler(path: Path) -> logging.Handler:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handler = logging.FileHandler(path, encoding="utf-8", errors="backslashreplace")
+    except OSError as error:
+        raise ConfigError("the log cannot be written", where=str(path), why=error.strerror or "") from None
+    handler.setFormatter(_Printable("%(asctime)sZ %(levelname)s %(message)s", "%Y-%m-%dT%H:%M:%S"))
     return handler
 
 
-def close_log(handler: logging.Handler) -> None:
-    logging.getLogger("penstock").removeHandler(handler)
-    handler.close()
+def close_log(handlers: list[logging.Handler]) -> None:
+    for handler in handlers:
+        logging.getLogger("penstock").removeHandler(handler)
+        handler.close()
 
 
 def logged(sink: Sink) -> Sink:

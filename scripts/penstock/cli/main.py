@@ -26,6 +26,7 @@ def program() -> NoReturn:
     At once, not by the interpreter's own end, which takes modules and Arrow's libraries down one by one,
     50 to 90 ms for nothing: what a command opened it has closed, and its output is flushed.
     """
+    output.open_streams()
     code = main()
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.flush()

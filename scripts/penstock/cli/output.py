@@ -27,6 +27,21 @@ def called_as(program: str) -> None:
     _called[0] = program
 
 
+def open_streams() -> None:
+    """Standard streams that were closed before this program began (`>&-`): what is written to standard
+    output then fails, as it should, and no file that is opened later gets the number of one."""
+    modes = ((0, "stdin", os.O_RDONLY, "r"), (1, "stdout", os.O_RDONLY, "w"), (2, "stderr", os.O_WRONLY, "w"))
+    for number, name, flags, mode in modes:
+        if getattr(sys, name) is not None:
+            continue
+        null = os.open(os.devnull, flags)
+        if null != number:
+            os.dup2(null, number)
+            os.close(null)
+        opened = open(number, mode, encoding="utf-8", errors="backslashreplace", closefd=False)  # noqa: SIM115
+        setattr(sys, name, opened)
+
+
 def say(text: str) -> None:
     """A message on standard error, as this program's. Where nobody listens it is lost."""
     text = _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
@@ -53,8 +68,6 @@ def show_path(path: str | os.PathLike[str]) -> None:
 
 def flushed(code: int) -> int:
     """Write out what waits; the exit status is `code`, or 1 where that fails."""
-    if sys.stdout is None:  # closed before this program began (`>&-`): what was shown went nowhere
-        return code
     try:
         sys.stdout.flush()
     except OSError as error:

@@ -68,7 +68,7 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
     )  # fmt: skip
     parser.add_argument(
         "--receipt", type=Path, metavar="FILE", default=default(None),
-        help="write the result as JSON, durably, when the command succeeds",
+        help="write the result as JSON, durably; with findings, and of `run`, also when it fails",
     )  # fmt: skip
     parser.add_argument(
         "--log", type=Path, metavar="FILE", default=default(None),
@@ -94,8 +94,12 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             help="stage what a release holds already as a new one; the old one stays as it is",
         )  # fmt: skip
     if command.name == "run":
-        parser.add_argument("--cores", type=int, metavar="N", help="steps at once (default: the profile's)")
-        parser.add_argument("--dry-run", action="store_true", help="show what would run")
+        parser.add_argument(
+            "--cores", type=_cores, metavar="N", help="steps at once (default: the profile's)"
+        )
+        parser.add_argument(
+            "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
+        )
     elif command.name == "submit":
         parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
     elif command.name == "report":
@@ -156,6 +160,12 @@ def _reason(text: str) -> str:
     if not text.strip():
         raise argparse.ArgumentTypeError("it takes a reason, for those who ask later")
     return text
+
+
+def _cores(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,5}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps at once: 1 or more")
+    return int(text)
 
 
 def _run(text: str) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -14,7 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import above, exits, output, receipts
+from penstock.cli import above, controller, exits, output, receipts
+from penstock.cli.log import LOG
 from penstock.cli.session import ABOVE, PROGRESS
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, FindingsError, PreflightError
@@ -35,7 +37,10 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     that failed, 130 or 143 after a signal, 4 where an audit's findings stand against what is published."""
     config = session.config()
     names = session.names(config, parsed.dataset)
+    if parsed.dry_run:
+        return _preview(config, names, parsed, session)
     invocation = f"{time.time_ns():020d}"
+    controller.refuse_second(STATE)
     folder = _exits_folder()
     try:
         status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
@@ -43,9 +48,12 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     code = _exit_status(status, left, session)
-    if not parsed.dry_run:
-        findings = _summaries(config, names, invocation, left, session)
-        code = code or (FindingsError.exit_code if findings else 0)
+    found = receipts.listings(RESULTS, invocation)["listed"]
+    results = {name: _judged(_result(name, found.get(name), left, session), config) for name in names}
+    _summaries(results, parsed)
+    if any(result["status"] == "FINDINGS" for result in results.values()):
+        code = code or FindingsError.exit_code
+    session.receipt({"exit": code, "invocation": invocation, "datasets": results})
     return code
 
 
@@ -61,6 +69,20 @@ def _exits_folder() -> Path:
             why=str(error.strerror),
             hint="run it in a working directory of your own, with `--config` for the configuration",
         ) from None
+
+
+def _preview(config: Config, names: list[str], parsed: argparse.Namespace, session: Session) -> int:
+    from penstock.steps import preview
+    from penstock.views import outcome
+
+    home()
+    result = preview.run(config, names)
+    if parsed.progress == "json":
+        output.show_json(result)
+    else:
+        output.show(outcome.preview(result))
+    session.receipt(result)
+    return 0
 
 
 def home() -> Path:
@@ -86,8 +108,6 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     words += ["--configfile", str(parsed.config.absolute())]
     if parsed.cores is not None:
         words += ["--cores", str(parsed.cores)]
-    if parsed.dry_run:
-        words += ["--dry-run"]
     settings = []
     if parsed.dataset:
         # JSON, so that a dataset called `1e5` stays a name.
@@ -110,8 +130,16 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         PROGRESS: session.parsed.progress,
         **_cache(),
     }
-    # A group of its own: Ctrl-C reaches this process alone, which passes it on once.
-    with subprocess.Popen(command, env=surroundings, process_group=0) as process:
+    if session.parsed.log is not None:
+        surroundings[LOG] = str(session.parsed.log.absolute())
+    # A group of its own: Ctrl-C reaches this process alone, which passes it on once. Blocked until the
+    # child listens to it (cli.workflow): an interpreter that is starting answers it with a traceback.
+    masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
+    try:
+        process = subprocess.Popen(command, env=surroundings, process_group=0)
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, masked)
+    with process:
         try:
             with _told_of_stop(process, session):
                 return process.wait()
@@ -164,24 +192,27 @@ def _exit_status(status: int, left: list[exits.Left], session: Session) -> int:
     return left[0].exit if left else 1
 
 
-def _summaries(
-    config: Config, names: list[str], invocation: str, left: list[exits.Left], session: Session
-) -> bool:
-    """Show them; tells whether findings stand against a release that was told of as published."""
+def _judged(result: dict[str, Any], config: Config) -> dict[str, Any]:
+    """With the last audit's findings, which may be newer than the release's report."""
     from penstock.steps.reporting import verdict_of
+
+    if result["status"] == "FAILED":
+        return result
+    layout = DatasetLayout(config.target.root, str(result["dataset"]), config.target.state_root)
+    return {**result, **verdict_of(layout, str(result["release"]))}
+
+
+def _summaries(results: Mapping[str, Mapping[str, Any]], parsed: argparse.Namespace) -> None:
+    """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
     from penstock.views import summary
 
-    found = receipts.listings(RESULTS, invocation)["listed"]
-    findings = False
-    for name in names:
-        result = _result(name, found.get(name), left, session)
-        if result["status"] != "FAILED":
-            # Its report may be older than the last audit.
-            layout = DatasetLayout(config.target.root, name, config.target.state_root)
-            result |= verdict_of(layout, str(result["release"]))
-            findings = findings or result["status"] == "FINDINGS"
-        output.show(summary.render(result))
-    return findings
+    for result in results.values():
+        text = summary.render(result)
+        logging.getLogger("penstock").info("%s", text.rstrip("\n"))
+        if parsed.progress == "json":
+            output.show_json(result)
+        else:
+            output.show(text)
 
 
 def _result(

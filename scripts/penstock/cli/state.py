@@ -24,8 +24,7 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
     names = session.names(config, parsed.dataset)
     with session.context(config) as context:
         found = [step.run(context, name) for name in names]
-    if len(found) == 1:
-        session.receipt(found[0])
+    session.receipt(found[0] if len(found) == 1 else {"datasets": {one["dataset"]: one for one in found}})
     if parsed.progress == "json":
         for one in found:
             output.show_json(one)
@@ -72,7 +71,10 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.steps.gate import published
 
     config = session.config()
-    output.show_path(published(_layout(config, session.only(config, parsed.dataset))).data)
+    name = session.only(config, parsed.dataset)
+    found = published(_layout(config, name))
+    output.show_path(found.data)
+    session.receipt({"dataset": name, "release": found.release, "path": str(found.data)})
     return 0
 
 
@@ -84,6 +86,7 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
     name = session.only(config, parsed.dataset)
     found = passed(_layout(config, name), within=parsed.audited_within)
     output.show(f"{name}: {found.release} is published, in {found.data}")
+    session.receipt({"dataset": name, "release": found.release, "path": str(found.data)})
     return 0
 
 
@@ -94,15 +97,17 @@ def cancel(parsed: argparse.Namespace, session: Session) -> int:
 
     config = session.config()
     names = session.names(config, parsed.dataset)
+    ended: dict[str, list[str]] = {}
     with session.context(config) as context:
         for name in names:
-            ended = cancelling.run(context, name)
-            output.show(f"{name}: {'; '.join(ended) or 'nothing runs'}")
+            ended[name] = cancelling.run(context, name)
+            output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
         if job := submitting.queued(context.cluster, parsed.config):
             if not parsed.dataset:
                 context.cluster.cancel(job)
             told = f"scancel {job} ends it, for all its datasets" if parsed.dataset else "ended"
             output.show(f"the submitted controller, job {job}, had not begun: {told}")
+    session.receipt({"datasets": ended})
     return 0
 
 

@@ -39,6 +39,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     html = getattr(parsed, "html", None)
     options = {} if html is None else {"html": html}
     code = 0
+    results = []
     with session.context(config) as context:
         context.run = getattr(parsed, "run", None) or ""
         context.new_release = getattr(parsed, "new_release", False)
@@ -62,9 +63,23 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 code = code or error.exit_code
                 continue
             session.receipt(result)
-            if parsed.progress == "json" and parsed.receipt is None:
-                output.show_json(result)
+            if parsed.receipt is None:
+                results.append(result)
+    # After the display has closed: these are the results.
+    for result in results:
+        _show(parsed, result)
     return code
+
+
+def _show(parsed: argparse.Namespace, result: dict[str, Any]) -> None:
+    """What people ask for by the command; a step that moves data has its line on standard error."""
+    from penstock.views import outcome
+
+    texts = {"preflight": outcome.preflight, "list": outcome.listing, "plan": outcome.plan}
+    if parsed.progress == "json":
+        output.show_json(result)
+    elif parsed.command in texts:
+        output.show(texts[parsed.command](result))
 
 
 def one(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:

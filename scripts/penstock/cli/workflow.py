@@ -4,6 +4,9 @@ started in half the time.
 Snakemake reads its own files through smart_open, which loads the library of every cloud that it can
 find, and requests; penstock's sources bring some of them along, and no file of its workflow lies afar.
 They are hidden while smart_open is loaded, and there again afterwards.
+
+Until the workflow begins (`controller.take`) nothing runs that would have to be stopped: SIGINT ends the
+process at once, without the traceback of whatever was being imported.
 """
 
 from __future__ import annotations
@@ -11,6 +14,8 @@ from __future__ import annotations
 import atexit
 import gc
 import importlib
+import os
+import signal
 import sys
 import threading
 
@@ -19,6 +24,9 @@ REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
 
 def main() -> None:
     """Does not return: Snakemake ends the process."""
+    signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
+    # `penstock run` starts this process with the signal blocked: one that came meanwhile comes now.
+    signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})
     # What is loaded now stays to the end: looking through it for garbage is in vain.
     gc.disable()
     _smart_open()

@@ -1,0 +1,95 @@
+"""What preflight, list, plan and a dry run found, as text. Guarantee: every name is escaped."""
+
+from __future__ import annotations
+
+import textwrap
+from itertools import chain, repeat
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.text import printable
+from penstock.views import units
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+WIDTH = 14
+COLUMNS = 80
+"""A line has no more, but for a long path or URL."""
+
+
+def preflight(result: Mapping[str, Any]) -> str:
+    """A line for each thing that was tried, with what it showed."""
+    rows = [_parted(text) for text in result.get("checked") or ()]
+    rows += [("Warning", text) for text in result.get("warnings") or ()]
+    return _block(result, rows)
+
+
+def listing(result: Mapping[str, Any]) -> str:
+    """How much there is, what was left out, and the release that it makes."""
+    ignored = {why: count for why, count in (result.get("ignored") or {}).items() if count}
+    left_out = ", ".join(f"{units.count(count)} {why}" for why, count in ignored.items())
+    amount = f"{units.counted(result['files'], 'file')}, {units.size(result['bytes'])}"
+    rows = [
+        ("Scanned", units.counted(result["scanned"], "object")),
+        ("Left out", left_out),
+        ("To stage", "" if result["published"] else amount),
+        ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
+        ("Current", str(result.get("current") or "none")),
+    ]
+    return _block(result, rows)
+
+
+def plan(result: Mapping[str, Any]) -> str:
+    """What is copied and what is linked; how many shards, how much room and time, and why."""
+    files, size = result["files"] - result["unchanged"], result["bytes"] - result["unchanged_bytes"]
+    unchanged = f"{units.counted(result['unchanged'], 'file')}, {units.size(result['unchanged_bytes'])}"
+    rows = [
+        ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
+        ("To copy", f"{units.counted(files, 'file')}, {units.size(size)}"),
+        ("To link", f"{unchanged}, of {result['base']}" if result["unchanged"] else ""),
+        ("Giants", units.count(result["giants"]) if result["giants"] else ""),
+        ("Shards", units.count(result["shards"]) if result["shards"] else ""),
+        *(("", text) for text in result["why"]),
+    ]
+    return _block(result, rows)
+
+
+def preview(result: Mapping[str, Any], step: str = "run") -> str:
+    """Of `steps.preview`: a block a dataset, and what a dry run does not do."""
+    datasets = result["datasets"]
+    verb = "read back" if step == "audit" else "staged"
+    lines = [f"Dry run: {units.counted(len(datasets), 'dataset')} would be {verb}. No source was listed, "]
+    lines[0] += "nothing was changed."
+    return "\n".join(lines) + "\n" + "".join(_would(found) for found in datasets.values())
+
+
+def _would(found: Mapping[str, Any]) -> str:
+    amount = ""
+    if found.get("current") and "files" in found:
+        amount = f": {units.counted(found['files'], 'file')}, {units.size(found.get('bytes', 0))}"
+    rows = [
+        *(("Source", url) for url in found["sources"]),
+        ("Target", f"{found['target']} ({found['backend']} elements)"),
+        ("Current", f"{found['current']}{amount}" if found.get("current") else "none"),
+        ("State", str(found.get("state", ""))),
+        ("Locked", str(found.get("lock", ""))),
+        ("Would", str(found.get("would", ""))),
+        ("Problem", " ".join(str(found.get("problem", "")).split())),
+    ]
+    return _block(found, rows)
+
+
+def _parted(text: str) -> tuple[str, str]:
+    title, colon, value = str(text).partition(": ")
+    return (title.capitalize(), value) if colon else ("", title)
+
+
+def _block(result: Mapping[str, Any], rows: Sequence[tuple[str, str]]) -> str:
+    lines = [str(result.get("dataset", ""))]
+    for title, text in rows:
+        wrapped = textwrap.wrap(
+            printable(text), COLUMNS - WIDTH - 2, break_long_words=False, break_on_hyphens=False
+        )
+        titles = chain([title], repeat(""))
+        lines += [f"  {name:<{WIDTH}}{part}" for name, part in zip(titles, wrapped, strict=False)]
+    return "\n".join(lines) + "\n"
