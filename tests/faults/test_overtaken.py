@@ -6,6 +6,7 @@ says which run overtook it, or with 0 where it had come to its end before.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 from typing import TYPE_CHECKING
@@ -17,7 +18,8 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content
 
 from penstock.core.layout import DatasetLayout
-from penstock.steps import claims, pointer
+from penstock.errors import PenstockError
+from penstock.steps import claims, pointer, runbook
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -51,8 +53,12 @@ class Place:
         standing = claims.highest(self.layout)
         return standing is not None and any(self.layout.run(standing.run).folder.glob(pattern))
 
-    def staged(self, pattern: str) -> bool:
-        return any(self.layout.releases.glob(f".*.staging/{pattern}"))
+    def staged(self, name: str) -> bool:
+        """Whether this is in the staging of the run that was listed last."""
+        with contextlib.suppress(PenstockError):
+            info, _ = runbook.open_run(self.layout)
+            return (self.layout.staging(info.release) / name).exists()
+        return False
 
     def current(self) -> str:
         return os.readlink(self.layout.current)
@@ -95,13 +101,13 @@ def overtaken(
     place: Place,
     reached: Callable[[Node], bool],
     *,
-    freeze_after: str = "",
+    pause_after: str = "",
     listing: bool = False,
     heartbeat: float | None = HEARTBEAT,
 ) -> None:
     """Run A until it stands still, B to its end, wake A; and what must be true."""
     place.change()
-    with node("nodea", place.config, heartbeat=heartbeat, freeze_after=freeze_after) as a:
+    with node("nodea", place.config, heartbeat=heartbeat, pause_after=pause_after) as a:
         until(lambda: reached(a) or a.ended(), "the moment")
         assert not a.ended(), f"the moment was missed: {a.said()}"
         a.freeze()
@@ -145,7 +151,7 @@ def test_frozen_within_a_step(place: Place, step: str, moment: str, when: Callab
 
 @pytest.mark.parametrize("step", BETWEEN)
 def test_frozen_between_two_steps(place: Place, step: str) -> None:
-    overtaken(place, Node.frozen, freeze_after=step)
+    overtaken(place, lambda a: a.paused.exists(), pause_after=step)
 
 
 def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:

@@ -38,7 +38,7 @@ def lock(
     layout: DatasetLayout, ended: Callable[[str, str], bool | None] = unknown, **over: object
 ) -> DatasetLock:
     options = {"run": "0123", "command": "publish", "patience": 0.4, "heartbeat": 0.1}
-    return DatasetLock(layout, holder_ended=ended, **{**options, **over})  # type: ignore[arg-type]
+    return DatasetLock(layout.lock, layout.dataset, holder_ended=ended, **{**options, **over})  # type: ignore[arg-type]
 
 
 def plant(layout: DatasetLayout, holder: holders.Holder) -> None:

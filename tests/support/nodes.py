@@ -17,11 +17,12 @@ if TYPE_CHECKING:
 
 STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
 
-# All steps as a workflow takes them: what list met is named to those after it. `freeze` stops the process
-# itself when that step has ended, so that it holds nothing.
+# All steps as a workflow takes them: what list met is named to those after it. When the step `pause` has
+# ended it waits, holding nothing, for as long as the file that it makes then is there. (It is its
+# namespace's first process, which cannot stop itself.)
 RUN = f"""
-import json, os, pathlib, signal, socket, sys
-name, config, freeze, receipt = sys.argv[1:]
+import json, pathlib, socket, sys, time
+name, config, pause, receipt, paused = sys.argv[1:]
 socket.sethostname(name)
 from penstock.cli.main import main
 run = []
@@ -30,8 +31,10 @@ for step in {STEPS!r}:
     if code:
         sys.exit(code)
     run = run or ["--run", json.loads(pathlib.Path(receipt).read_bytes())["run"]]
-    if step == freeze:
-        os.kill(os.getpid(), signal.SIGSTOP)
+    if step == pause:
+        pathlib.Path(paused).touch()
+        while pathlib.Path(paused).exists():
+            time.sleep(0.01)
 """
 
 
@@ -40,6 +43,7 @@ class Node:
 
     def __init__(self, process: subprocess.Popen[bytes], log: Path) -> None:
         self.process, self._log = process, log
+        self.paused = log.with_suffix(".paused")
 
     def said(self) -> str:
         return self._log.read_text(errors="replace")
@@ -75,6 +79,7 @@ class Node:
         return self.process.poll() is not None
 
     def wake(self) -> None:
+        self.paused.unlink(missing_ok=True)
         for pid in reversed(self.pids()):
             with contextlib.suppress(ProcessLookupError):
                 os.kill(pid, signal.SIGCONT)
@@ -93,12 +98,13 @@ def _state(pid: int) -> str:
 
 
 @contextlib.contextmanager
-def node(name: str, config: Path, *, heartbeat: float | None, freeze_after: str = "") -> Iterator[Node]:
+def node(name: str, config: Path, *, heartbeat: float | None, pause_after: str = "") -> Iterator[Node]:
     """The whole way of dataset `data` on a node of this name; whatever is left of it is killed at the end.
     Needs root."""
     folder = config.parent
     log = folder / f"{name}-{len(list(folder.glob('*.log')))}.log"
-    words = [sys.executable, "-c", RUN, name, str(config), freeze_after, str(log.with_suffix(".json"))]
+    words = [sys.executable, "-c", RUN, name, str(config), pause_after]
+    words += [str(log.with_suffix(".json")), str(log.with_suffix(".paused"))]
     beat = {} if heartbeat is None else {"PENSTOCK_TEST_HEARTBEAT": str(heartbeat)}
     with log.open("wb") as output:
         process = subprocess.Popen(

@@ -103,11 +103,11 @@ def lock_of(
     from penstock.storage.locking import DatasetLock
 
     return DatasetLock(
-        layout,
+        layout.state / name,
+        layout.dataset,
         run=run,
         command=command,
         holder_ended=lambda job, cluster: living.scheduler(context, job, cluster),
         pause=context.stop.wait,
         tell=lambda text: context.emit("warning", layout.dataset, command, text=text),
-        name=name,
     )

@@ -22,7 +22,7 @@ from penstock.steps.evidence import beyond
 from penstock.steps.filtering import Filter
 from penstock.steps.gathering import apart, open_sources, ordered
 from penstock.steps.live_arrays import live_arrays
-from penstock.storage import permissions, target
+from penstock.storage import locking, permissions, target
 from penstock.storage.facts import facts
 from penstock.views import units
 
@@ -184,6 +184,10 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
             "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
             "squash root; stage by an account of its own"
         )
+    for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
+        if folder.is_dir():
+            locking.try_out(folder, layout.dataset)
+            break
     room = f"{units.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
 

@@ -27,12 +27,13 @@ from __future__ import annotations
 import contextlib
 import os
 import re
+import secrets
 import stat
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.errors import LockedError
+from penstock.errors import LockedError, PenstockError, PreflightError
 from penstock.storage import holder as holders
 from penstock.storage.durable import NO_LINKS
 from penstock.storage.failures import storage_error
@@ -43,11 +44,10 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.core.layout import DatasetLayout
     from penstock.storage.holder import Holder
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-_LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}")
+_LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
 """What takers that were killed leave behind."""
 
 
@@ -71,14 +71,15 @@ class DatasetLock:
 
     `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it
     cannot say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to
-    give up. `tell(text)` hears whom this process waits for and whom it took over from. `name` is the lock
+    give up. `tell(text)` hears whom this process waits for and whom it took over from. `path` is the lock
     file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant; for one
     thread.
     """
 
     def __init__(
         self,
-        layout: DatasetLayout,
+        path: Path,
+        dataset: str,
         *,
         run: str,
         command: str,
@@ -87,10 +88,9 @@ class DatasetLock:
         tell: Callable[[str], None] = _nobody,
         patience: float = PATIENCE,
         heartbeat: float = HEARTBEAT,
-        name: str = "lock",
     ) -> None:
-        self._path = layout.state / name
-        self._dataset = layout.dataset
+        self._path = path
+        self._dataset = dataset
         self._run, self._command = run, command
         self._holder_ended = holder_ended
         self._pause = pause
@@ -157,6 +157,16 @@ class DatasetLock:
             why=other.describe() if other else "it is gone",
             hint="nothing more was changed; the same command goes on when the other run has ended",
         )
+
+    def beats(self) -> bool:
+        """Whether others can see a heartbeat of this lock here."""
+        try:
+            os.utime(self._fd, ns=(10**18, 10**18))
+            seen = self._look()
+            os.utime(self._fd)
+        except OSError as error:
+            raise storage_error(error, "cannot touch the dataset's lock", str(self._path)) from None
+        return seen is not None and seen.mtime_ns == 10**18
 
     def _create(self, me: Holder) -> bool:
         """False: another one is there. The lock appears with all its content or not at all; without
@@ -326,6 +336,25 @@ class DatasetLock:
             # A missed beat is no harm: others wait for twelve of them; a lost lock shows in assert_held.
             with contextlib.suppress(OSError):
                 os.utime(self._fd)
+
+
+def try_out(folder: Path, dataset: str) -> None:
+    """Take a lock of a name of its own in `folder`, beat, look, and give it back. Raises PreflightError where
+    the file system cannot hold a lock; nothing stays."""
+    path = folder / f".try-{secrets.token_hex(8)}"
+    lock = DatasetLock(path, dataset, run="", command="preflight", holder_ended=lambda *_: None)
+    try:
+        with lock:
+            lock.assert_held()
+            if not lock.beats():
+                raise LockedError("a heartbeat cannot be seen", why="the file's time stays as it is")
+    except PenstockError as error:
+        raise PreflightError(
+            "this file system cannot hold the dataset's lock",
+            where=str(folder),
+            why=error.why or error.what,
+            hint="choose a `target.root` on another file system, or `target.state_root` for the state alone",
+        ) from None
 
 
 def _write(fd: int, content: bytes) -> None:

@@ -64,8 +64,7 @@ class Place:
             self._root = os.open(data, FOLDER)
         except OSError as error:
             raise storage_error(error, "cannot open the staging folder", str(data)) from None
-        seen = os.fstat(self._root)
-        self._identity = (seen.st_dev, seen.st_ino)
+        self._identity = _identity(self._root, data)
         self._folders = Folders(self._root, folders_kept())
         self._bases: dict[Path, tuple[int, Folders]] = {}
         """Published releases that were linked from."""
@@ -195,7 +194,7 @@ class Place:
             raise self._fenced(str(self._data), "the staging folder is gone") from None
         except OSError as error:
             raise storage_error(error, "cannot look at the staging folder", str(self._data)) from None
-        if (seen.st_dev, seen.st_ino) != self._identity:
+        if self._identity not in (None, (seen.st_dev, seen.st_ino)):
             raise self._fenced(str(self._data), "the staging folder is another one")
         self._looked = time.monotonic()
 
@@ -204,6 +203,14 @@ class Place:
 
     def _new_prefix(self) -> None:
         self._prefix, self._count = f".p.{secrets.token_hex(4)}", 0
+
+
+def _identity(fd: int, path: Path) -> tuple[int, int] | None:
+    """What tells this folder from another one of its name; None where inode numbers change from one look to
+    the next (FUSE without `use_ino`): there only a folder that is gone can be noticed."""
+    held, named = os.fstat(fd), os.stat(path)
+    same = (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
+    return (held.st_dev, held.st_ino) if same else None
 
 
 def split(path: str) -> tuple[str, str]:
