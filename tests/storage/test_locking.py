@@ -122,7 +122,7 @@ def test_the_scheduler_shortens_the_wait_and_never_replaces_the_heartbeat(layout
         layout, lambda *_: True, patience=120.0, heartbeat=0.05, pause=waiting(waited), tell=told.append
     ):
         pass
-    assert 0.1 < sum(waited) < 0.3
+    assert 0 < sum(waited) < 0.3, "three heartbeats, not the patience"
     assert [text.split(":")[0] for text in told] == [
         f"{word} {AWAY.describe().split(':')[0]}" for word in ("waiting for", "took over the lock of")
     ]

@@ -78,7 +78,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
                 claims.check(layout, hold.run)
         except InterruptedRunError:
             raise
-        except PenstockError as error:
+        except (PenstockError, OSError) as error:
             raise _overtaken(hold) or error from None
         finally:
             context.hold = before

@@ -28,7 +28,12 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayou
     was listed yet, and for another account than the one that stages the dataset."""
     target.check_owner(layout)
     if wanted:
-        return read_run(layout.run(wanted)), layout.run(wanted)
+        try:
+            return read_run(layout.run(wanted)), layout.run(wanted)
+        except FailedError:
+            # Whoever overtook a run removes its state in the end.
+            claims.check(layout, wanted)
+            raise
     standing = claims.highest(layout)
     if standing is None:
         raise PreflightError(
