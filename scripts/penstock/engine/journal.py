@@ -37,6 +37,7 @@ from zlib import crc32
 
 from penstock.core.documents import refuse_newer
 from penstock.core.model import Copied, Pin
+from penstock.engine.copied import CopiedRows
 from penstock.engine.part import PartLine
 from penstock.errors import FailedError
 from penstock.storage import durable
@@ -160,7 +161,7 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 
 def replay(
     folder: Path, shard_digest: str, told: list[str] | None = None, unfinished: Unfinished | None = None
-) -> dict[int, Copied]:
+) -> CopiedRows:
     """Row to what became of it, over all attempts, without the rows that were invalidated since.
     `unfinished` is filled with what is known of rows that have no record.
 
@@ -169,15 +170,15 @@ def replay(
     a sentence for each journal that ends at a hole. Raises FailedError for another shard's journal, and for a
     damaged one that takes records back.
     """
-    copied: dict[int, Copied] = {}
+    copied = CopiedRows()
     doubtful: set[int] = set()
     for one in _records(folder, shard_digest, told, unfinished):
         known = copied.get(one.row)
         if known is not None and _became(known) != _became(one):
             doubtful.add(one.row)
-        copied[one.row] = one
+        copied.add(one)
     for row in doubtful:
-        copied.pop(row, None)
+        copied.drop(row)
     if unfinished is not None:
         for row in unfinished.parts.keys() & copied.keys():
             del unfinished.parts[row]

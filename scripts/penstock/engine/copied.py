@@ -1,0 +1,93 @@
+"""Which rows of a shard are copied and what became of them, for as many rows as a shard has.
+
+A `Copied` for each of 500,000 rows, with strings of its own, is 430 bytes a row; here a row is 16 bytes of
+digest, the text of its proof and 15 bytes more. What is rare (another version than the planned one, a digest
+of parts, an object that is gone) is kept as it is.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterator, Mapping
+
+from penstock.core.model import Copied
+
+_PLAIN = "xxh3_128:"
+_DIGEST = 16
+_LENGTH = len(_PLAIN) + 2 * _DIGEST
+_ABSENT, _PACKED, _ODD = 0, 1, 2
+_new = tuple.__new__
+
+
+class CopiedRows(Mapping[int, Copied]):
+    """Row to `Copied`. Rows are numbers from 0 on, as dense as those of a shard."""
+
+    def __init__(self) -> None:
+        self._kinds = bytearray()
+        self._digests = bytearray()
+        self._alike = array("I")
+        """Of each row the number, in `_told`, of all that many rows have in common."""
+        self._starts, self._lengths = array("Q"), array("H")
+        self._proofs = bytearray()
+        self._told: list[tuple[str, tuple[object, ...]]] = []
+        self._numbers: dict[tuple[object, ...], int] = {}
+        self._odd: dict[int, Copied] = {}
+        self._count = 0
+
+    def add(self, one: Copied) -> None:
+        """What is known of the row from now on."""
+        row = one.row
+        if row >= len(self._kinds):
+            # By halves again: rows come in any order.
+            more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
+            self._kinds += bytes(more)
+            self._digests += bytes(more * _DIGEST)
+            for column in (self._alike, self._starts, self._lengths):
+                column.frombytes(bytes(more * column.itemsize))
+        self._count += self._kinds[row] == _ABSENT
+        digest, proof = one.digest, one.proof.encode()
+        plain = len(digest) == _LENGTH and digest.startswith(_PLAIN)
+        if not plain or one.pin is not None or len(proof) > 0xFFFF:
+            self._kinds[row] = _ODD
+            self._odd[row] = one
+            return
+        if self._kinds[row] == _ODD:
+            del self._odd[row]
+        alike = (one.grade, *one[4:])
+        number = self._numbers.get(alike)
+        if number is None:
+            number = self._numbers[alike] = len(self._told)
+            self._told.append((one.grade, one[4:]))
+        self._kinds[row] = _PACKED
+        self._digests[row * _DIGEST : (row + 1) * _DIGEST] = bytes.fromhex(digest[len(_PLAIN) :])
+        self._alike[row] = number
+        self._starts[row], self._lengths[row] = len(self._proofs), len(proof)
+        self._proofs += proof
+
+    def drop(self, row: int) -> None:
+        """Nothing is known of the row any more."""
+        if row in self:
+            self._odd.pop(row, None)
+            self._kinds[row] = _ABSENT
+            self._count -= 1
+
+    def __getitem__(self, row: int) -> Copied:
+        kind = self._kinds[row] if 0 <= row < len(self._kinds) else _ABSENT
+        if kind == _ABSENT:
+            raise KeyError(row)
+        if kind == _ODD:
+            return self._odd[row]
+        digest = _PLAIN + self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
+        start = self._starts[row]
+        proof = self._proofs[start : start + self._lengths[row]].decode()
+        grade, rest = self._told[self._alike[row]]
+        return _new(Copied, (row, digest, grade, proof, *rest))
+
+    def __contains__(self, row: object) -> bool:
+        return isinstance(row, int) and 0 <= row < len(self._kinds) and self._kinds[row] != _ABSENT
+
+    def __iter__(self) -> Iterator[int]:
+        return (row for row, kind in enumerate(self._kinds) if kind != _ABSENT)
+
+    def __len__(self) -> int:
+        return self._count
