@@ -21,7 +21,7 @@ from penstock.errors import LockedError
 from penstock.steps import cancelling, claims, living, runbook
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.arrays import still_alive
-from penstock.storage import heart, publishing
+from penstock.storage import clearing, heart, publishing
 from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
@@ -227,6 +227,15 @@ def test_every_step_of_a_run_that_was_overtaken_ends_with_7(context: Context, st
     assert caught.value.exit_code == 7
     assert not layout.current.exists()
     assert not layout.history.exists()
+
+
+def test_a_run_whose_state_is_removed_by_whoever_overtook_it_says_so(context: Context) -> None:
+    layout = context.layout("data")
+    context.run = go(context, upto="plan")["run"]
+    overtake(layout)
+    clearing.remove_tree(layout.run(context.run).folder)
+    with pytest.raises(LockedError, match=f"overtaken by run {'f' * 16}"):
+        go(context, upto="copy", after="plan")
 
 
 @pytest.mark.parametrize(("rename", "shown"), [(1, False), (2, True)])
