@@ -103,8 +103,8 @@ def test_memory_is_what_slurm_granted_at_most() -> None:
 class Runner:
     """Tells a tuner of a machine whose rate grows with streams up to `useful`."""
 
-    def __init__(self, tuner: Tuner, useful: int, load: float, wanted: float | None = None) -> None:
-        self.tuner, self.useful, self.load, self.wanted = tuner, useful, load, wanted
+    def __init__(self, tuner: Tuner, useful: int, load: float) -> None:
+        self.tuner, self.useful, self.load = tuner, useful, load
         self.now = self.work = 0.0
         self.cpu = BOOT
 
@@ -114,8 +114,7 @@ class Runner:
             self.work += 0.5 * min(self.tuner.streams, self.useful) * 1e6
             self.cpu += 0.5 * self.load
             if self.tuner.due(self.now):
-                wanted = None if self.wanted is None else self.wanted * self.now
-                self.tuner.step(self.now, self.work, self.cpu, wanted)
+                self.tuner.step(self.now, self.work, self.cpu)
         return self.tuner.streams
 
 
@@ -132,13 +131,15 @@ def test_streams_stay_while_the_cpus_are_busy() -> None:
     assert Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=64, load=1.9).windows(20) == 8
 
 
-def test_large_objects_streams_climb_while_they_wait_though_others_keep_the_cpus_busy() -> None:
-    def run(wanted: float) -> int:
-        runner = Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=32, load=1.9, wanted=wanted)
-        return max(runner.windows(1) for _ in range(3))
+def test_large_objects_streams_climb_however_busy_the_cpus_are_until_that_does_not_help() -> None:
+    def run(useful: int) -> tuple[int, int]:
+        runner = Runner(Tuner(16, 2, 64, cpus=2, now=0, busy=BOOT), useful=useful, load=1.9)
+        runner.tuner.probing = True
+        return max(runner.windows(1) for _ in range(4)), runner.windows(30)
 
-    assert run(wanted=0.4) == 64
-    assert run(wanted=1.0) == 8
+    assert run(useful=64) == (64, 64)
+    # Tried once, and not again while the CPUs are busy.
+    assert run(useful=8) == (32, 16)
 
 
 def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:

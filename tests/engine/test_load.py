@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.engine.load import busy_seconds, wanted_seconds
+from penstock.engine.load import busy_seconds
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -77,10 +77,3 @@ def test_what_the_kernel_may_tell(tmp_path: Path, one_cpu: int, text: str | None
         (tmp_path / "stat").write_text(text.format(here=one_cpu))
     assert busy_seconds(1, [], str(tmp_path)) == pytest.approx(expected)
     assert busy_seconds(3, [], str(tmp_path)) == pytest.approx(3 * expected)
-
-
-def test_threads_that_stand_in_line_want_the_cpu_too(tmp_path: Path) -> None:
-    for thread, text in ((7, "1000000000 500000000 3"), (8, "250000000 0 1")):
-        (tmp_path / "7" / "task" / str(thread)).mkdir(parents=True)
-        (tmp_path / "7" / "task" / str(thread) / "schedstat").write_text(f"{text}\n")
-    assert wanted_seconds([7, 9], str(tmp_path)) == pytest.approx(1.75)

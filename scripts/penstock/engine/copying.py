@@ -91,10 +91,11 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
             return
         local = outcome.durability != "fsync" and _local(task, seen.kind)
         units = multipart.units(rows, total)
-        run.pool.large = units > rows
-        each = sizing.EACH_LARGE if run.pool.large else sizing.EACH
+        large = units > rows
+        each = sizing.EACH_LARGE if large else sizing.EACH
         ahead = _ahead(task, rows, total)
         run.start(setup, rows=units, total=total, local=local, each=each, ahead=ahead)
+        run.tuner.probing = large
         book = journal.Journal(
             task.journals,
             shard_digest=task.shard.digest,

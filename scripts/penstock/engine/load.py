@@ -38,25 +38,6 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     return ticks / _TICK / max(1, len(here)) * cpus
 
 
-def wanted_seconds(workers: Iterable[int], proc: str = "/proc") -> float:
-    """Seconds of CPU that the threads of these processes used or stood in line for so far: those that
-    others take from them count too."""
-    return sum(map(_wanted, (f"{proc}/{worker}" for worker in workers)))
-
-
-def _wanted(process: str) -> float:
-    total = 0
-    try:
-        for thread in os.listdir(f"{process}/task"):
-            with open(f"{process}/task/{thread}/schedstat", "rb") as stream:
-                used, waited, _ = stream.read().split()
-            total += int(used) + int(waited)
-    except (OSError, ValueError):
-        # It just ended, or the kernel keeps no such account.
-        return _spent(f"{process}/stat")
-    return total / 1e9
-
-
 def _spent(stat: str) -> float:
     try:
         with open(stat, "rb") as stream:

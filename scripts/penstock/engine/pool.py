@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import wire
 from penstock.core.helper import start
-from penstock.engine.load import busy_seconds, wanted_seconds
+from penstock.engine.load import busy_seconds
 from penstock.engine.shared import SLOTS, Shared
 from penstock.engine.sizing import asked_ahead
 from penstock.errors import FailedError
@@ -67,8 +67,6 @@ class Pool:
         self.fatal: PenstockError | None = None
         self.streams = workers
         self.ahead = False
-        self.large = False
-        """Most of the bytes are large objects', copied in parts."""
         self._setup: dict[str, Any] = {}
         self._again: deque[Job] = deque()
         for _ in range(workers):
@@ -178,14 +176,11 @@ class Pool:
             self.begun = self.shared.total() > 0
         if not self.begun:
             # Workers are still starting: nothing can be said about how busy they will be.
-            tuner.restart(now, 0, self.busy(tuner.cpus), self._wanted())
+            tuner.restart(now, 0, self.busy(tuner.cpus))
             return False
         if not tuner.due(now):
             return False
-        return tuner.step(now, self.shared.total(), self.busy(tuner.cpus), self._wanted())
-
-    def _wanted(self) -> float | None:
-        return wanted_seconds(member.process.pid for member in self.alive) if self.large else None
+        return tuner.step(now, self.shared.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
         """See `load.busy_seconds`."""

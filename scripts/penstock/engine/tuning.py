@@ -5,16 +5,14 @@ the store asked for less (503, SlowDown)   half, at once, no more than once a se
 CPUs busy                                  stays: more streams would only wait for each other
 CPUs idle, last climb helped               double, up to the most
 CPUs idle, last climb did not help         back to what it was, and hold for 10 s
-others keep the CPUs busy, and large       as with idle CPUs: their streams wait for the store, not for
-objects' streams need few of them          one another
+parts of large objects                     double however busy the CPUs are, until a climb did not help:
+                                           whether the store limits each connection shows in nothing else
 """
 
 from __future__ import annotations
 
 WINDOW = 0.4
 BUSY = 0.75
-WAITING = 0.4
-"""Share of the CPUs below which streams of large objects mostly wait."""
 BETTER = 1.1
 HOLD = 10.0
 CALM = 5.0
@@ -27,9 +25,11 @@ class Tuner:
         """`busy`: the seconds that the CPUs were busy so far, as `step` is told them."""
         self.streams = max(least, min(first, most))
         self.peak = self.streams
+        self.probing = False
+        """Parts of large objects are copied, and each climb has helped so far."""
         self.words: list[str] = []
         self._least, self._most, self.cpus = least, most, cpus
-        self._since, self._work, self._busy, self._wanted = now, 0.0, busy, 0.0
+        self._since, self._work, self._busy = now, 0.0, busy
         self._before: tuple[int, float] | None = None
         self._hold = now
         self._pressed = now - CALM
@@ -43,39 +43,39 @@ class Tuner:
         if now - self._pressed < 1.0:
             return False
         self._pressed = now
+        self.probing = False
         return self._set(max(self._least, self.streams // 2), "the store asked for less")
 
     def due(self, now: float) -> bool:
         """Whether `step` would look: so that the totals are gathered only then."""
         return now - self._since >= WINDOW
 
-    def restart(self, now: float, work: float, busy: float, wanted: float | None = None) -> None:
+    def restart(self, now: float, work: float, busy: float) -> None:
         """Begin the first window here."""
-        self._since, self._work, self._busy, self._wanted = now, work, busy, wanted or 0.0
+        self._since, self._work, self._busy = now, work, busy
 
-    def step(self, now: float, work: float, busy: float, wanted: float | None = None) -> bool:
-        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`); `wanted`:
-        those that the workers used or stood in line for, where large objects are copied in parts. True when
-        the number changed."""
+    def step(self, now: float, work: float, busy: float) -> bool:
+        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`).
+        True when the number changed."""
         span = now - self._since
         if span < WINDOW:
             return False
         rate, load = (work - self._work) / span, (busy - self._busy) / span / self.cpus
-        waiting = wanted is not None and (wanted - self._wanted) / span / self.cpus < WAITING
-        self.restart(now, work, busy, wanted)
+        self.restart(now, work, busy)
         before, self._before = self._before, None
         if rate <= 0 or now < self._hold:
             return False
         if before and rate < before[1] * BETTER:
             self._hold = now + HOLD
+            self.probing = False
             return self._set(before[0], "more did not help")
-        if (load >= BUSY and not waiting) or self.streams >= self._most:
+        if (load >= BUSY and not self.probing) or self.streams >= self._most:
             return False
         self._before = (self.streams, rate)
         more = self.streams * 2 if not self._pressures else self.streams + max(1, self.streams // 4)
         if self._pressures:
             self._hold = now + CALM
-        return self._set(min(self._most, more), "CPUs were idle")
+        return self._set(min(self._most, more), "CPUs were idle" if load < BUSY else "each may be limited")
 
     def _set(self, streams: int, why: str) -> bool:
         if streams == self.streams:
