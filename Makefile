@@ -37,6 +37,7 @@ $(VENV)/.run: envs/requirements.lock pyproject.toml | $(VENV)/bin/python
 	@$(PIP) install --require-hashes -r $(VENV)/setuptools.lock
 	@$(PIP) install --require-hashes --use-pep517 --no-build-isolation -r envs/requirements.lock
 	@$(PIP) install --no-deps --no-build-isolation -e .
+	@$(BIN)/python -m compileall -q scripts/penstock
 	@touch $@
 
 $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run

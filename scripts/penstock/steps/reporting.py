@@ -145,7 +145,10 @@ def _amounts(
             "files": sum(e["files"] - e["done_files"] for e in copies),
             "bytes": sum(e["bytes"] - e["done_bytes"] for e in copies),
         }
-        amounts |= {"resumed": resumed, "bytes_in": read, "bytes_out": read}
+        amounts["resumed"] = resumed
+        earlier = _earlier(done.get("copy"), copies)
+        if not earlier or not linked + taken:  # else nobody knows which of the bytes moved when
+            amounts |= {"bytes_in": max(0, read - earlier), "bytes_out": max(0, read - earlier)}
         amounts["durability"] = next((e["durability"] for e in copies if e["durability"]), "")
     if verified:
         whole = len(verified) == len(plan.shards)
@@ -155,6 +158,13 @@ def _amounts(
             "seconds": _wall(done.get("verify"), verified),
         }
     return amounts
+
+
+def _earlier(receipt: Mapping[str, Any] | None, copies: Iterable[Mapping[str, Any]]) -> int:
+    """Bytes that were copied before the command began whose wall time the step's receipt has: by elements
+    that had ended, and by earlier attempts of the others."""
+    began = float(receipt["ended"]) - float(receipt["seconds"]) if receipt and receipt.get("ended") else 0.0
+    return sum(e["bytes"] - (e["done_bytes"] if e["ended"] >= began else 0) for e in copies)
 
 
 def _wall(receipt: Mapping[str, Any] | None, elements: Iterable[Mapping[str, Any]]) -> float:

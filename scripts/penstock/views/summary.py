@@ -79,7 +79,7 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Retries", units.count(result["retries"]) if result.get("retries") else ""),
         ("Speed in", _speed(result.get("bytes_in"), result.get("copied"))),
         ("Speed out", _speed(result.get("bytes_out"), result.get("copied"))),
-        ("Total time", units.duration(result["seconds"]) if result.get("seconds") is not None else ""),
+        ("Total time", _total(result)),
     ]
     return [(title, value) for title, value in rows if value]
 
@@ -92,6 +92,14 @@ def moving(amended: Mapping[str, Any] | None) -> str:
     changed = units.counted(amended["changed"], "file")
     span = f"{amended['from']} to {amended['until']}"
     return f"{changed} newer than listed, {units.count(amended['gone'])} gone; no one moment: {span}"
+
+
+def _total(result: Mapping[str, Any]) -> str:
+    """The steps' own time; of a step that was resumed, the last command's."""
+    if result.get("seconds") is None:
+        return ""
+    resumed = " since the run was resumed" if (result.get("resumed") or {}).get("files") else ""
+    return units.duration(result["seconds"]) + resumed
 
 
 def _speed(count: object, copied: object) -> str:

@@ -107,7 +107,9 @@ class Task:
 
     def share(self) -> float | None:
         """0 to 1, or None when the totals are not known."""
-        done, total = (self.bytes, self.total_bytes) if self.total_bytes else (self.files, self.total_files)
+        # Publish tells of files alone, and knows the bytes: its bar stayed at nothing.
+        by_bytes = self.total_bytes and (self.bytes or self.step in MOVES_BYTES or not self.total_files)
+        done, total = (self.bytes, self.total_bytes) if by_bytes else (self.files, self.total_files)
         return min(done / total, 1.0) if total else None
 
     def amount(self) -> str:
@@ -117,7 +119,7 @@ class Task:
             parts.append(f"{units.count(self.files)} of {units.counted(self.total_files, 'file')}")
         elif self.files:
             parts.append(units.counted(self.files, "file"))
-        if self.total_bytes:
+        if self.total_bytes and (self.bytes or self.step in MOVES_BYTES):
             parts.append(units.size_of(self.bytes, self.total_bytes))
         elif self.bytes:
             parts.append(units.size(self.bytes))
