@@ -88,7 +88,7 @@ def test_a_release_without_its_seal_is_told(context: Context) -> None:
     os.unlink(release / "release.json")
     with pytest.raises(FailedError, match="without a seal") as told:
         go(context)
-    assert "move the release away" in str(told.value)
+    assert "penstock run --new-release data" in str(told.value)
     release.rename(layout.folder / "away")
     assert go(context)["published"]
 
