@@ -68,7 +68,7 @@ def test_three_datasets_at_once_by_one_array_each(place: Place) -> None:
 
 def test_a_killed_controller_meets_its_array_again(place: Place) -> None:
     place.fill("a", 240)
-    place.configure(["a"], plan={"shard_files": 60}, engine={"limit": "500KiB/s"})
+    place.configure(["a"], plan={"shard_files": 60}, engine={"limit": "250KiB/s"})
     first = place.snakemake()
     place.until(lambda: place.fetched("a"), "bytes on their way", first)
     place.kill(first)
@@ -78,7 +78,6 @@ def test_a_killed_controller_meets_its_array_again(place: Place) -> None:
     second = place.snakemake()
     said = place.ends(second)
     assert f"array {before[0]} lives: no probe is sent to a node" in said
-    assert f"array {before[0]} lives and is met again" in said
     assert place.submissions("a", "copy") == [before]
     place.published("a")
     sizes = {f"a/{p.relative_to(place.source / 'a')}": p.stat().st_size for p in _files(place.source / "a")}
