@@ -377,3 +377,12 @@ def test_how_large_parts_are() -> None:
     assert part_bytes(LEAST) == part_bytes(4096 * mib) == 16 * mib
     assert part_bytes(4096 * mib + 1) == 32 * mib
     assert part_bytes(64 << 30) == 64 * mib
+
+
+def test_how_many_streams_parts_can_use(tmp_path: Path) -> None:
+    with Hostile({"big": b"x"}) as server:
+        multipart = Multipart(of(server, tmp_path).task(), Outcome())
+    gib = 1 << 30
+    assert multipart.units(1, 2 * gib) == multipart.units(8, 4 * gib) == 32
+    assert multipart.units(1, 64 * gib) == 128
+    assert multipart.units(9, 9 << 20) == 9

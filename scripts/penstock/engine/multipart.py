@@ -40,6 +40,11 @@ if TYPE_CHECKING:
     from penstock.engine.task import CopyTask, Outcome
 
 
+UNDER_WAY = 512 << 20
+"""Bytes of parts that may be on their way, or an eighth of all if that is more: what is on its way when an
+attempt is killed is fetched again."""
+
+
 class Row:
     """One row: its temporary file, and which parts of it are done, on their way, or to come."""
 
@@ -93,7 +98,8 @@ class Multipart:
         mean = total // rows if rows else 0
         if mean < self._task.large_bytes or not (self._wanted and any(map(has_tokens, self._urls))):
             return rows
-        return max(rows, total // (self._task.part_bytes or part_bytes(mean)))
+        part = self._task.part_bytes or part_bytes(mean)
+        return max(rows, min(total, max(UNDER_WAY, total // 8)) // part)
 
     def goes_in_parts(self, entry: Entry) -> bool:
         """Only what is pinned by a strong token: bytes of two versions never become one file. What may be
