@@ -55,6 +55,22 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
     assert digests(place.published()) == digests(place.source)
 
 
+def test_a_current_that_was_set_by_hand_stays_and_is_said(place: Place) -> None:
+    """A, B, `current` back to A by hand: the source still holds B."""
+    assert place.penstock("run").returncode == 0
+    first = place.published()
+    (place.source / "a.txt").write_bytes(b"changed")
+    assert place.penstock("run").returncode == 0
+    current = place.target / "d" / "current"
+    current.unlink()
+    current.symlink_to(f"releases/{first.parent.name}")
+    done = place.penstock("run")
+    assert done.returncode == 0, done.stderr
+    assert place.published() == first
+    for said in (done.stdout, done.stderr):
+        assert f"`current` was set to {first.parent.name} since" in said
+
+
 def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
     """Its hint is a command, and the command works (U14)."""
     assert place.penstock("run").returncode == 0

@@ -239,12 +239,15 @@ def _unchanged(reported: Mapping[str, Any], listed: Mapping[str, Any]) -> dict[s
     if it had been done now."""
     kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
     nothing = {"files": 0, "bytes": 0}
+    why = f"everything is published already, in {listed['release']}; nothing was copied"
+    if listed.get("current") != listed["release"]:
+        why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"
     return {
         **{key: reported[key] for key in kept if key in reported},
         "scanned": {"files": listed["scanned"]},
         "unchanged": {"files": listed["files"], "bytes": listed["bytes"]},
         "copied": nothing,
-        "why": f"everything is published already, in {listed['release']}; nothing was copied",
+        "why": why,
     }
 
 
