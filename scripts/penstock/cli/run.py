@@ -196,7 +196,7 @@ def _judged(result: dict[str, Any], config: Config) -> dict[str, Any]:
     """With the last audit's findings, which may be newer than the release's report."""
     from penstock.steps.reporting import verdict_of
 
-    if result["status"] == "FAILED":
+    if result["status"] == "FAILED" or "release" not in result:  # also one that was stopped
         return result
     layout = DatasetLayout(config.target.root, str(result["dataset"]), config.target.state_root)
     return {**result, **verdict_of(layout, str(result["release"]))}
