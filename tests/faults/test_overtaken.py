@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import json
 import os
+import time
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pytest
@@ -27,6 +29,10 @@ if TYPE_CHECKING:
 
 HEARTBEAT = 0.05
 FILES = {f"d{i % 3}/{i:02d}": bytes([i]) * (100 * i) for i in range(24)}
+
+
+class MissedError(Exception):
+    """The first run had ended before it could be frozen."""
 
 
 class Place:
@@ -108,9 +114,13 @@ def overtaken(
     """Run A until it stands still, B to its end, wake A; and what must be true."""
     place.change()
     with node("nodea", place.config, heartbeat=heartbeat, pause_after=pause_after) as a:
-        until(lambda: reached(a) or a.ended(), "the moment")
-        assert not a.ended(), f"the moment was missed: {a.said()}"
-        a.freeze()
+        while not (there := reached(a)) and not a.ended():
+            time.sleep(0.0005)
+        if there:
+            a.freeze()
+        if a.ended():
+            assert a.end() == 0, a.said()
+            raise MissedError
         held = place.layout.lock.exists()
         place.change()
         with node("nodeb", place.config, heartbeat=heartbeat) as b:
@@ -138,7 +148,8 @@ def overtaken(
         last = pointer.last_move(place.layout)
         assert last is not None
         assert (last["run"], f"releases/{last['release']}") == (standing.run, published)
-        assert code == 7, f"the moment was missed: {a.said()}"
+        if code == 0:
+            raise MissedError
     assert content(place.layout.current / "data") == content(place.source)
     assert not [name for name in os.listdir(place.layout.folder) if name.startswith(".current")]
 
@@ -146,7 +157,13 @@ def overtaken(
 @pytest.mark.parametrize(("step", "moment", "when"), WITHIN, ids=[f"{s} {m}" for s, m, _ in WITHIN])
 def test_frozen_within_a_step(place: Place, step: str, moment: str, when: Callable[..., bool]) -> None:
     number = claims.number(place.layout)
-    overtaken(place, lambda a: when(place, number, a), listing=step == "list")
+    for _ in range(9):
+        # Some moments last a millisecond: a run that was faster has published, and the next one is tried.
+        with contextlib.suppress(MissedError):
+            overtaken(place, partial(when, place, number), listing=step == "list")
+            return
+        number = claims.number(place.layout)
+    pytest.fail("the moment was missed every time")
 
 
 @pytest.mark.parametrize("step", BETWEEN)
