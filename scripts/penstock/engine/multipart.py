@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from penstock.engine.task import CopyTask, Outcome
 
 
-UNDER_WAY = 512 << 20
+UNDER_WAY = 384 << 20
 """Bytes of parts that may be on their way, or an eighth of all if that is more: what is on its way when an
 attempt is killed is fetched again."""
 
