@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -36,7 +37,7 @@ def test_folders_and_their_modes(folder: Path, mask: int) -> None:
 
 
 def test_the_state_elsewhere(folder: Path) -> None:
-    (folder / "state").mkdir()
+    (folder / "state").mkdir(mode=0o755)
     layout = DatasetLayout(folder / "root", "set", folder / "state")
     target.prepare(layout)
     assert mode(folder / "state/set/.penstock") == 0o700
@@ -46,7 +47,7 @@ def test_the_state_elsewhere(folder: Path) -> None:
 def test_an_inherited_group_stays(folder: Path) -> None:
     need_root()
     os.chown(folder, 0, 4242)
-    folder.chmod(0o2775)
+    folder.chmod(0o3775)
     layout = DatasetLayout(folder, "set")
     target.prepare(layout)
     data = target.open_staging(layout, "r", 0o2550, None)
@@ -77,7 +78,7 @@ def test_another_accounts_dataset(layout: DatasetLayout) -> None:
 
 
 def test_the_root_may_be_a_link(folder: Path) -> None:
-    (folder / "real").mkdir()
+    (folder / "real").mkdir(mode=0o755)
     (folder / "root").symlink_to("real")
     target.prepare(DatasetLayout(folder / "root", "set"))
     assert (folder / "real/set/releases").is_dir()
@@ -91,3 +92,23 @@ def test_folders_that_hold_nothing_go_and_others_stay(tmp_path: Path) -> None:
     (tmp_path / "e/kept").write_text("x")
     remove_empty(tmp_path, ["a/b/c/gone", "a/b/d/gone", "e/f/gone", "never/was", "top"])
     assert sorted(path.name for path in tmp_path.rglob("*")) == ["e", "kept"]
+
+
+@pytest.mark.parametrize(
+    ("mode", "used"), [(0o755, True), (0o1777, True), (0o3775, True), (0o2775, False), (0o777, False)]
+)
+def test_a_root_in_which_others_may_rename_is_refused(layout: DatasetLayout, mode: int, used: bool) -> None:
+    """Between two calls of a step the dataset's folder could become a link to anywhere (R11)."""
+    target.prepare(layout)
+    os.chown(layout.root, -1, 54321)
+    layout.root.chmod(mode)
+    refused = pytest.raises(PreflightError, match=r"(?s)open to others.*may rename.*chmod \+t")
+    with contextlib.nullcontext() if used else refused:
+        target.check_owner(layout)
+
+
+def test_a_root_of_the_owners_own_group_is_used(layout: DatasetLayout) -> None:
+    """As umask 002 makes it where each account has a group of its own."""
+    target.prepare(layout)
+    layout.root.chmod(0o775)
+    target.check_owner(layout)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import grp
 import json
 import os
 import pwd
@@ -80,7 +81,10 @@ def check_root(root: Path) -> None:
 
 def check_owner(layout: DatasetLayout) -> None:
     """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
-    account, or could be changed by everybody."""
+    account, could be changed by everybody, or could be replaced by others while a step is at work."""
+    for root in (layout.root, layout.state_root):
+        if root is not None:
+            _check_names_stay(root)
     for path in (layout.folder, layout.releases, layout.state.parent, layout.state):
         try:
             seen = os.lstat(path)
@@ -93,6 +97,41 @@ def check_owner(layout: DatasetLayout) -> None:
         _check_own(path, seen)
     if layout.state_root is not None:
         _check_root_of_state(layout)
+
+
+def _check_names_stay(root: Path) -> None:
+    """Raises PreflightError where others than the root's owner may rename what lies in it: a dataset's folder
+    could become a link to anywhere between two calls of a step.
+
+    | may write in the root          | sticky | answer                                    |
+    |--------------------------------|--------|-------------------------------------------|
+    | its owner alone                |        | used                                      |
+    | a group, everybody             | yes    | used: names belong to those who made them |
+    | the owner's own group          | no     | used: umask 002 gives it to each folder   |
+    | another group, everybody       | no     | PreflightError                            |
+    """
+    try:
+        seen = os.stat(root)
+    except OSError:
+        return
+    others = seen.st_mode & stat.S_IWOTH
+    group = seen.st_mode & stat.S_IWGRP and not _is_own_group(seen)
+    if (others or group) and not seen.st_mode & stat.S_ISVTX:
+        raise PreflightError(
+            "the target's root is open to others",
+            where=str(root),
+            why=f"{'everybody' if others else 'its group'} may rename the datasets' folders in it "
+            f"(mode {stat.S_IMODE(seen.st_mode):04o})",
+            hint=f"`chmod +t {root}` keeps each name with who made it; or take the write permission away",
+        )
+
+
+def _is_own_group(seen: os.stat_result) -> bool:
+    """Whether the group is that of the owner alone, by the custom that it carries the owner's name."""
+    try:
+        return grp.getgrgid(seen.st_gid).gr_name == pwd.getpwuid(seen.st_uid).pw_name
+    except KeyError:
+        return False
 
 
 def owns(layout: DatasetLayout) -> bool:
