@@ -22,6 +22,7 @@ from penstock.engine import journal
 from penstock.engine.multipart import Multipart
 from penstock.engine.part import IN_PARTS, LEAST, Unfinished, part_bytes
 from penstock.engine.task import Outcome
+from penstock.errors import InterruptedRunError
 from penstock.sources.opening import pinned
 
 if TYPE_CHECKING:
@@ -387,3 +388,50 @@ def test_how_many_streams_parts_can_use(tmp_path: Path) -> None:
     assert multipart.units(8, 4 * gib) == 32
     assert multipart.units(1, 64 * gib) == 128
     assert multipart.units(9, 9 << 20) == 9
+
+
+def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
+    """A disk that is slower than the store: what is done and not recorded counts as on its way."""
+    size = 1 << 30
+    with Hostile({"big": b"x"}) as server:
+        run = of(server, tmp_path)
+        rewrite(run, [entry._replace(size=size, length=size) for entry in run.entries])
+        multipart = Multipart(run.task(), Outcome())
+    begin = multipart.open(0, run.entries[0])
+    assert multipart.take(begin, (begin.number, 1, b"a line", [], 0, 0, 0, 0)) == []
+    unrecorded = 440 << 20
+    multipart.waiting = lambda: unrecorded
+    # Whatever waits, something is on its way.
+    assert not multipart.full
+    assert multipart.next() is not None
+    assert multipart.full
+    unrecorded = 0
+    given = 1
+    while not multipart.full:
+        assert multipart.next() is not None
+        given += 1
+    assert given * (16 << 20) == 464 << 20
+
+
+def test_rows_that_wait_to_be_gone_on_with_hold_nobody_up(tmp_path: Path) -> None:
+    """An attempt that meets more begun rows than may be on their way at once."""
+    objects = {f"big{n}": DATA for n in range(4)}
+    with Hostile(objects) as server:
+        run = of(server, tmp_path)
+        limited = SMALLER | {"engine": {"limit": 4 << 20, "streams": 4}}
+
+        def stop() -> None:
+            if len(server.asked) > 16:
+                raise InterruptedRunError(15)
+
+        with pytest.raises(InterruptedRunError):
+            run.copy(stop=stop, **limited)
+        multipart = Multipart(run.task(**SMALLER), Outcome())
+        journal.replay(run.journals, run.shard.digest, unfinished=multipart.unfinished)
+        assert len(multipart.unfinished.parts) == len(objects)
+        multipart._most = PART
+        for row, entry in enumerate(run.entries):
+            multipart.open(row, entry)
+        assert not multipart.full
+        assert run.copy(**SMALLER).failures == []
+    assert read_tree(run.data) == objects

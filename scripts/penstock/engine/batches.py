@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core import wire
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Container, Iterable, Iterator, Sequence
+    from collections.abc import Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
     from penstock.engine.multipart import Multipart
@@ -91,17 +91,20 @@ class Ahead:
     than one.
     """
 
-    def __init__(self, jobs: Iterator[Job], view: int, first: Callable[[], Job | None] | None = None) -> None:
-        """`view`: how many batches are looked at; 1 gives them in order. `first` is asked each time before
-        a batch is taken: what it gives goes first."""
+    def __init__(self, jobs: Iterator[Job], view: int, first: Multipart | None = None) -> None:
+        """`view`: how many batches are looked at; 1 gives them in order. What rows in parts need goes
+        `first`."""
         self._jobs, self.view, self._first = jobs, view, first
         self._seen: list[Job] = []
 
     def take(self, taken: set[str]) -> Job | None:
         """The first batch that is in none of the folders `taken`, else the first; None when there is none
         now. `first` may have one again when what was taken is done."""
-        if self._first and (job := self._first()) is not None:
-            return job
+        if self._first:
+            if self._first.full:
+                return None
+            if (job := self._first.next()) is not None:
+                return job
         seen = self._seen
         seen += islice(self._jobs, self.view - len(seen))
         if not seen:

@@ -105,6 +105,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         )
         stack.callback(book.close)
         keeper = stack.enter_context(Keeper(book, barrier))
+        multipart.waiting = lambda: keeper.waiting
 
         follow = None
         if task.dataset.changed == "follow":
@@ -147,7 +148,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         try:
             keeper.add("".join(journal.amend_line(row, pin) for row, pin in joined.items()).encode())
             jobs = batches(shard(), settled, rows, outcome.workers, multipart)
-            run.go(jobs, take, idle, stop, view=VIEW, first=multipart.next, again=again)
+            run.go(jobs, take, idle, stop, view=VIEW, first=multipart, again=again)
         finally:
             # Also on the way out with an error: what was done is made durable and recorded.
             keeper.close()

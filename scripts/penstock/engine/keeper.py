@@ -42,6 +42,8 @@ class Keeper:
         self._pause = SOONEST
         self._held: list[bytes] = []
         self._large = 0
+        self.waiting = 0
+        """Bytes of large files' parts that are not recorded yet."""
         self._ending = False
         self._error: PenstockError | None = None
         self._change = Condition()
@@ -53,6 +55,7 @@ class Keeper:
         with self._change:
             self._held.append(lines)
             self._large += large
+            self.waiting += large
             if self._large >= SOON:
                 self._change.notify()
 
@@ -86,7 +89,7 @@ class Keeper:
                 self._change.wait_for(lambda: self._ending or self._large >= SOON, self._pause)
                 ending = self._ending
                 lines, self._held = self._held, []
-                self._large = 0
+                large, self._large = self._large, 0
             if lines:
                 began = time.monotonic()
                 try:
@@ -97,6 +100,8 @@ class Keeper:
                     self._error = storage_error(error, "cannot write the journal", str(self._journal.path))
 
                 self._pause = next_pause(time.monotonic() - began)
+                with self._change:
+                    self.waiting -= large
 
     def _keep(self, lines: bytes) -> None:
         if self._barrier is not None:

@@ -34,7 +34,7 @@ from penstock.sources.opening import has_tokens, pinned
 from penstock.storage.giants import shared_stands
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
     from penstock.engine.task import CopyTask, Outcome
@@ -43,6 +43,8 @@ if TYPE_CHECKING:
 UNDER_WAY = 384 << 20
 """Bytes of parts that may be on their way, or an eighth of all if that is more: what is on its way when an
 attempt is killed is fetched again."""
+UNRECORDED = 64 << 20
+"""The same of what is done and not recorded yet, beyond what is not on its way."""
 
 
 class Row:
@@ -92,6 +94,13 @@ class Multipart:
         self._jobs: dict[int, tuple[Row, int, int]] = {}
         """Job to its row, its work and its part."""
         self._resumed: dict[tuple[int, str], int] = {}
+        self.waiting: Callable[[], int] = int
+        """Bytes of parts that are done and not recorded yet."""
+        self._handed: dict[int, int] = {}
+        """Bytes of the parts that `next` gave and that did not come back: only these are known to be on
+        their way, others may wait to be given."""
+        self._fetching = 0
+        self._most = max(UNDER_WAY, task.shard.bytes // 8) + UNRECORDED
 
     def units(self, rows: int, total: int) -> int:
         """How many streams could be busy with so many rows of so many bytes."""
@@ -161,6 +170,12 @@ class Multipart:
                 found = lines
         return found
 
+    @property
+    def full(self) -> bool:
+        """Whether so much is on its way, or done and not recorded, that nothing more is begun. Then
+        something is on its way: the question is asked again when it comes."""
+        return self._fetching > 0 and self._fetching + self.waiting() > self._most and not self._ready
+
     def next(self) -> Job | None:
         """What an open row needs, if that can be done now."""
         if self._ready:
@@ -171,7 +186,10 @@ class Multipart:
             if number is not None:
                 # In turn: streams that write to one file wait for one another in the kernel.
                 self._open.append(one)
-                return self._job(one, FETCH, number)
+                job = self._job(one, FETCH, number)
+                self._handed[job.number] = job.bytes
+                self._fetching += job.bytes
+                return job
         return None
 
     def _job(self, one: Row, work: int, part: int = 0) -> Job:
@@ -194,6 +212,7 @@ class Multipart:
         if found is None:
             return None
         one, work, number = found
+        self._fetching -= self._handed.pop(job.number, 0)
         _, done, lines, failures, size, retries, *_more = answer
         self._outcome.retries += retries
         one.under_way -= 1

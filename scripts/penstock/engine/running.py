@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from penstock.config.model import EngineConfig
     from penstock.core.runs import ShardInfo
     from penstock.engine.batches import Job
+    from penstock.engine.multipart import Multipart
     from penstock.engine.task import Outcome, Report, StopCheck
 
 
@@ -95,7 +96,7 @@ class Run:
         stop: StopCheck,
         *,
         view: int = 1,
-        first: Callable[[], Job | None] | None = None,
+        first: Multipart | None = None,
         again: Callable[[], Iterator[Job] | None] | None = None,
     ) -> None:
         """All jobs, to the end, then those that `again` gives, until it gives none. On any error what the
