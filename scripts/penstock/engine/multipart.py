@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 UNDER_WAY = 384 << 20
 """Bytes of parts that may be on their way, or an eighth of all if that is more: what is on its way when an
 attempt is killed is fetched again."""
-UNRECORDED = 64 << 20
+UNRECORDED = 128 << 20
 """The same of what is done and not recorded yet, beyond what is not on its way."""
 
 
