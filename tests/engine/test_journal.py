@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from penstock.core.model import Pin, Reuse
 from penstock.engine import journal
-from penstock.engine.part import PartLine, Unfinished
+from penstock.engine.part import IN_PARTS, PartLine, Unfinished
 from penstock.errors import FailedError, NewerFormatError, PenstockError
 
 if TYPE_CHECKING:
@@ -20,8 +20,8 @@ if TYPE_CHECKING:
 SHARD = "sha256:" + "a" * 64
 
 
-def opened(folder: Path, attempt: str = "a1", shard: str = SHARD) -> journal.Journal:
-    return journal.Journal(folder, shard_digest=shard, run="r", attempt=attempt, host="h1")
+def opened(folder: Path, attempt: str = "a1", shard: str = SHARD, host: str = "h1") -> journal.Journal:
+    return journal.Journal(folder, shard_digest=shard, run="r", attempt=attempt, host=host)
 
 
 def written(folder: Path, rows: range, attempt: str = "a1", digest: str = "0" * 32) -> Path:
@@ -289,6 +289,40 @@ def test_parts_count_until_their_row_is_recorded(tmp_path: Path) -> None:
     assert [one.number for one in unfinished.parts.pop(1)] == [-1, 0, 1]
     assert not unfinished.parts
     assert not unfinished.taken_back
+
+
+@pytest.mark.parametrize("names", [("a1", "a2"), ("a2", "a1")])
+def test_who_wrote_a_file_is_known_only_where_one_host_wrote_all_its_parts(
+    tmp_path: Path, names: tuple[str, str]
+) -> None:
+    """Else the node that wrote most of it, and reads it back, would count as another one."""
+    book = opened(tmp_path, names[0], host="h1")
+    book.append((part(1, -1) + part(1, 0) + part(2, 0) + part(3, -1)).encode())
+    book.close()
+    book = opened(tmp_path, names[1], host="h2")
+    whole = IN_PARTS + "1048576:" + "e" * 32
+    lines = [
+        part(1, 1),
+        *(journal.line([row, whole, "size", ""]) for row in (1, 2, 3)),
+        part(4, 0),
+        journal.line([4, whole, "size", ""]),
+        # What one stream has copied whole is its own, whoever began with parts.
+        part(5, 0),
+        journal.row_line(5, "f" * 32, "size", ""),
+    ]
+    lines[3:3] = [part(3, 0)]
+    book.append("".join(lines).encode())
+    book.close()
+    hosts = {row: one.host for row, one in journal.replay(tmp_path, SHARD).items()}
+    assert hosts == {1: "", 2: "", 3: "h2", 4: "h2", 5: "h2"}
+
+
+def test_who_wrote_a_file_is_not_known_where_two_hosts_recorded_it(tmp_path: Path) -> None:
+    for host in ("h1", "h2"):
+        book = opened(tmp_path, f"a-{host}", host=host)
+        book.append(journal.row_line(0, "f" * 32, "size", "").encode())
+        book.close()
+    assert journal.replay(tmp_path, SHARD)[0].host == ""
 
 
 def test_a_row_that_was_taken_back_is_named_as_such(tmp_path: Path) -> None:

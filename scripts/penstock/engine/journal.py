@@ -14,8 +14,8 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 | `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
 | `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
 |                                  | its others for nothing                                        |
-| `["part", row, ...]`             | a part of the row is in its temporary file (`part.PartLine`); |
-|                                  | it counts until the row's own line                            |
+| `["part", row, ...]`             | a part of the row is in its temporary file (`part.PartLine`), |
+|                                  | or that file was made, or removed; counts until the row's line|
 | `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count          |
 
 Attempts can overlap, so they may record one row of different versions. Which version lies in staging is
@@ -38,7 +38,7 @@ from zlib import crc32
 from penstock.core.documents import refuse_newer
 from penstock.core.model import Copied, Pin
 from penstock.engine.copied import CopiedRows
-from penstock.engine.part import PartLine
+from penstock.engine.part import IN_PARTS, PartLine
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
@@ -166,19 +166,27 @@ def replay(
     `unfinished` is filled with what is known of rows that have no record.
 
     A row that two attempts copied with different digests, or of different versions, counts as not copied:
-    what lies on the target is from one of them. A row whose object is gone has the digest `GONE`. `told` gets
+    what lies on the target is from one of them. Where they agree and ran on several hosts, which one wrote
+    what lies there is not known: neither of a file whose parts several wrote. A row whose object is gone has
+    the digest `GONE`. `told` gets
     a sentence for each journal that ends at a hole. Raises FailedError for another shard's journal, and for a
     damaged one that takes records back.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
-    for one in _records(folder, shard_digest, told, unfinished):
+    hosts: dict[int, set[str]] = {}
+    for one in _records(folder, shard_digest, told, unfinished, hosts):
         known = copied.get(one.row)
         if known is not None and _became(known) != _became(one):
             doubtful.add(one.row)
-        copied.add(one)
+        copied.add(one if known is None or known.host == one.host else one._replace(host=""))
     for row in doubtful:
         copied.drop(row)
+    for row, wrote in hosts.items():
+        # Only now: journals are in no order of time.
+        found = copied.get(row)
+        if found is not None and found.digest.startswith(IN_PARTS) and wrote != {found.host}:
+            copied.add(found._replace(host=""))
     if unfinished is not None:
         for row in unfinished.parts.keys() & copied.keys():
             del unfinished.parts[row]
@@ -206,10 +214,14 @@ def _became(copied: Copied) -> tuple[str, Pin | None]:
 
 
 def _records(
-    folder: Path, shard_digest: str, told: list[str] | None = None, unfinished: Unfinished | None = None
+    folder: Path,
+    shard_digest: str,
+    told: list[str] | None = None,
+    unfinished: Unfinished | None = None,
+    hosts: dict[int, set[str]] | None = None,
 ) -> Iterator[Copied]:
-    """What all attempts recorded and nobody took back; `unfinished` is told the rest. Of a giant that is
-    copied whole, only what was copied so."""
+    """What all attempts recorded and nobody took back; `unfinished` is told the rest, `hosts` on which hosts
+    parts of each row were written. Of a giant that is copied whole, only what was copied so."""
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}
     for path in files(folder):
@@ -223,8 +235,11 @@ def _records(
                 if unfinished is not None:
                     unfinished.taken_back.add(value["bad"])
             elif value[0] == PART:
+                part = PartLine(*value[1:])
+                if hosts is not None and part.number >= 0:
+                    hosts.setdefault(part.row, set()).add(host)
                 if unfinished is not None:
-                    unfinished.parts.setdefault(value[1], []).append(PartLine(*value[1:]))
+                    unfinished.parts.setdefault(part.row, []).append(part)
             elif isinstance(value[0], str):
                 kind, row = value[0], value[1]
                 if kind == AMEND:
