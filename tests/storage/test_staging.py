@@ -273,3 +273,27 @@ def test_failing_system_calls(folder: Path, inject: str, durability: str, expect
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.stdout.strip() == expected, done.stderr
+
+
+def test_a_name_that_another_attempt_gave_is_made_durable(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may have been killed between the name and its journal's line."""
+    with make_writer(folder, durability="fsync") as writer:
+        writer.begin_shared("deep/big", ".p.0", 8)
+        os.rename(folder / "deep/.p.0", folder / "deep/big")
+    synced: list[str] = []
+    really = os.fsync
+
+    def fsync(fd: int) -> None:
+        synced.append(os.readlink(f"/proc/self/fd/{fd}"))
+        really(fd)
+
+    monkeypatch.setattr(os, "fsync", fsync)
+    with make_writer(folder, durability="fsync") as writer:
+        assert not writer.finish_shared("deep/big", ".p.0", 9, 0)
+        writer.settle()
+        assert synced == []
+        assert writer.finish_shared("deep/big", ".p.0", 8, 0)
+        writer.settle()
+    assert str(folder / "deep") in synced

@@ -141,7 +141,7 @@ class Parts(Place):
             try:
                 fd = os.open(temporary, _RANGE, dir_fd=folder)
             except FileNotFoundError:
-                return _stands(folder, name, size)
+                return self._named(folder, parent, name, size)
             if os.fstat(fd).st_size != size:
                 return False
             if self._keep_mtime:
@@ -152,7 +152,7 @@ class Parts(Place):
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileNotFoundError:
             # Between the two calls.
-            return _stands(folder, name, size)
+            return self._named(folder, parent, name, size)
         except PermissionError:
             raise self._fenced(path, "the file cannot be written any more") from None
         except OSError as error:
@@ -161,6 +161,13 @@ class Parts(Place):
             if fd >= 0:
                 os.close(fd)
         return True
+
+    def _named(self, folder: int, parent: str, name: str, size: int) -> bool:
+        """Whether another attempt gave the file its name; it may have died before that was durable."""
+        stands = _stands(folder, name, size)
+        if stands and self._fsync:
+            self._touched.add(parent)
+        return stands
 
     def drop_shared(self, path: str, temporary: str) -> None:
         """Remove a temporary file that nothing of this attempt writes any more."""
