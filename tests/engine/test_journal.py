@@ -317,6 +317,24 @@ def test_who_wrote_a_file_is_known_only_where_one_host_wrote_all_its_parts(
     assert hosts == {1: "", 2: "", 3: "h2", 4: "h2", 5: "h2"}
 
 
+@pytest.mark.parametrize(
+    ("numbers", "answer"),
+    [([], False), ([-1], False), ([-1, 0], True), ([-1, 0, 1, -2], False), ([-1, 0, -2, None], True)],
+)
+def test_a_part_that_was_kept_is_progress(tmp_path: Path, numbers: list[int | None], *, answer: bool) -> None:
+    """A temporary file that was only made, or was given up, is done again by the next attempt."""
+    other = ".p.0000000000000002"
+    book = opened(tmp_path)
+    lines = [part(0, 0, other) if number is None else part(0, number) for number in numbers]
+    book.append("".join(lines).encode())
+    book.close()
+    assert journal.records_more(tmp_path, set()) is answer
+    torn = part(7, 3)[:-40] if answer else part(7, 3)[:25]
+    with book.path.open("ab") as stream:
+        stream.write(torn.encode())
+    assert journal.records_more(tmp_path, set()) is answer
+
+
 def test_who_wrote_a_file_is_not_known_where_two_hosts_recorded_it(tmp_path: Path) -> None:
     for host in ("h1", "h2"):
         book = opened(tmp_path, f"a-{host}", host=host)

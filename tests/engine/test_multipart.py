@@ -190,6 +190,52 @@ def test_a_server_that_gives_no_ranges_gives_the_whole(tmp_path: Path, mode: str
     assert run.reread().failures == []
 
 
+def test_parts_that_were_given_up_are_not_met_again_and_are_no_progress(tmp_path: Path) -> None:
+    """Else an object that one stream cannot fetch in its time would be submitted again without end."""
+    with Hostile({"big": DATA}, modes={"big": "falsecrc"}) as server:
+        run = of(server, tmp_path)
+
+        def stop() -> None:
+            if ranges(server)[""]:
+                raise InterruptedRunError(15)
+
+        with pytest.raises(InterruptedRunError):
+            run.copy(stop=stop, engine={"limit": 8 << 20}, **SMALLER)
+        assert not journal.records_more(run.journals, set())
+        multipart = Multipart(run.task(**SMALLER), Outcome())
+        journal.replay(run.journals, run.shard.digest, unfinished=multipart.unfinished)
+        assert len(multipart.unfinished.parts[0]) == COUNT + 2
+        assert multipart.resume(0, run.entries[0]) == 0
+
+
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize("then", ["failed", "gone"])
+def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first: bool, then: str) -> None:
+    """What may be tried again is told; what may not is fetched whole: never both."""
+    with Hostile({"big": DATA}) as server:
+        run = of(server, tmp_path)
+        multipart = Multipart(run.task(**SMALLER), Outcome())
+    begin = multipart.open(0, run.entries[0])
+    assert multipart.take(begin, (begin.number, 1, b"a line", [], 0, 0, 0, 0)) == []
+    jobs = [multipart.next(), multipart.next()]
+    failed = (0, "big", "why", 1)
+    told = []
+    for job, retry in zip(jobs, (first, not first), strict=True):
+        assert job is not None
+        failures = [(*failed, retry)] if retry or then == "failed" else []
+        told += multipart.take(job, (job.number, not failures, b"", failures, 0, 0, 0, 0)) or []
+    if first:
+        assert told == [(*failed, True)]
+        assert multipart.next() is None
+        return
+    assert told == []
+    drop = multipart.next()
+    assert drop is not None
+    # Who cannot remove the file is told so.
+    assert multipart.take(drop, (drop.number, 0, b"", [(*failed, False)], 0, 0, 0, 0)) == [(*failed, False)]
+    assert multipart.next() is None
+
+
 def test_a_part_that_breaks_off_is_fetched_again_alone(tmp_path: Path) -> None:
     with Hostile({"big": DATA}, modes={"big": "reset*3"}) as server:
         run = of(server, tmp_path)

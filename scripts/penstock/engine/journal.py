@@ -38,7 +38,7 @@ from zlib import crc32
 from penstock.core.documents import refuse_newer
 from penstock.core.model import Copied, Pin
 from penstock.engine.copied import CopiedRows
-from penstock.engine.part import IN_PARTS, PartLine
+from penstock.engine.part import DROPPED, IN_PARTS, PartLine
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
@@ -136,14 +136,24 @@ def names(folder: Path) -> set[str]:
 
 def records_more(folder: Path, before: set[str]) -> bool:
     """Whether a journal that was not among `before` records a row or a part: work that the next attempt
-    need not do again."""
+    need not do again. A temporary file that was only made, or that was given up, is none."""
     not_work = tuple(f'["{word}"'.encode() for word in (AMEND, WHOLE, VOID))
+    part = f'["{PART}"'.encode()
+    begun: set[bytes] = set()
+    dropped: set[bytes] = set()
     for name in names(folder) - before:
         with (folder / name).open("rb") as stream:
             stream.readline()
-            if any(text[9:10] == b"[" and not text[9:].startswith(not_work) for text in stream):
-                return True
-    return False
+            for text in stream:
+                if text[9:].startswith(part):
+                    _, _, temporary, _, number, *_rest = (*text.split(b",", 5), b"", b"", b"", b"-")[:6]
+                    if number.isdigit():
+                        begun.add(temporary)
+                    elif number == b"%d" % DROPPED:
+                        dropped.add(temporary)
+                elif text[9:10] == b"[" and not text[9:].startswith(not_work):
+                    return True
+    return not begun <= dropped
 
 
 @contextlib.contextmanager

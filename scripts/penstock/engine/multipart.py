@@ -20,7 +20,9 @@ from typing import TYPE_CHECKING, Any
 from penstock.engine.batches import Job
 from penstock.engine.part import (
     BEGIN,
+    BEGUN,
     DROP,
+    DROPPED,
     FETCH,
     FINISH,
     WHOLE,
@@ -141,7 +143,7 @@ class Multipart:
         """Bytes of a row that need not be fetched again; counted once."""
         place = row, entry.token
         if place not in self._resumed:
-            numbers = {line.number for line in self._met(row, entry)} - {-1}
+            numbers = {line.number for line in self._met(row, entry)} - {BEGUN}
             size = self._size(entry)
             self._resumed[place] = sum(min(size, entry.size - number * size) for number in numbers)
             self._outcome.resumed_bytes += self._resumed[place]
@@ -162,7 +164,10 @@ class Multipart:
                 files.setdefault(line.temporary, []).append(line)
         found: list[PartLine] = []
         for temporary, lines in files.items():
-            complete = len({line.number for line in lines} - {-1}) == -(-entry.size // size)
+            numbers = {line.number for line in lines}
+            complete = len(numbers - {BEGUN}) == -(-entry.size // size)
+            if DROPPED in numbers:
+                continue
             if len(lines) > len(found) and (
                 (complete and row not in self.unfinished.taken_back)
                 or shared_stands(self._task.data, entry.path, temporary, entry.size)
@@ -217,19 +222,19 @@ class Multipart:
         self._outcome.retries += retries
         one.under_way -= 1
         told: list[tuple[Any, ...]] = []
-        if failures:
-            if not failures[0][4]:
-                one.whole = True
-            elif not one.stopped:
-                told = failures
+        if work == DROP:
+            if done:
+                self._ready.append((one, WHOLE))
+            return list(failures)
+        if failures or (done and not lines):
+            # The first of them says what becomes of the row: it is told, or fetched whole; never both.
+            if not one.stopped:
+                one.whole = not (failures and failures[0][4])
+                told = [] if one.whole else failures
             one.stopped = True
-        elif done and work == DROP:
-            self._ready.append((one, WHOLE))
-        elif done and not lines:
-            one.whole = one.stopped = True
         elif done:
             self._done(one, work, number, lines, size)
-        if one.whole and not one.under_way and work != DROP:
+        if one.whole and not one.under_way:
             self._outcome.bytes -= one.bytes
             self._outcome.resumed_bytes -= one.resumed
             self._ready.append((one, DROP))

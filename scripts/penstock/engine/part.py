@@ -31,8 +31,12 @@ def part_bytes(size: int) -> int:
     return next((part for upto, part in _SIZES if size <= upto), _LARGEST)
 
 
+BEGUN, DROPPED = -1, -2
+"""In place of a part's number: the temporary file was made; it was given up, with all its parts."""
+
+
 class PartLine(NamedTuple):
-    """One part of a row, durable in the row's temporary file; or, as part -1, that this file was made."""
+    """One part of a row, durable in the row's temporary file; or what became of this file as a whole."""
 
     row: int
     temporary: str
@@ -40,6 +44,7 @@ class PartLine(NamedTuple):
     part_bytes: int
     """Bytes of each part but the last."""
     number: int
+    """From 0 on; BEGUN, DROPPED."""
     digest: str
     """xxh3_128 of the part's bytes, in 32 hex digits."""
     proof: str

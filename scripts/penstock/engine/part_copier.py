@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Claim
 from penstock.engine.checks import Sums, best, combine, compose, grade_of, judge_giant, listed, tree_digest
 from penstock.engine.journal import PART, line, row_line
-from penstock.engine.part import BEGIN, DROP, FETCH, IN_PARTS, TREE, PartLine
+from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_PARTS, TREE, PartLine
 from penstock.engine.part_sizes import as_assumed, part_sizes
 from penstock.errors import IntegrityError
 
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 class PartCopier:
     """Does what a `Part` asks for, and gives its line for the journal; "" where the row's temporary file is
-    not there any more, and of DROP."""
+    not there any more."""
 
     def __init__(self, copier: Copier) -> None:
         self._copier = copier
@@ -38,10 +38,10 @@ class PartCopier:
             return self._fetch(row, part)
         if part.work == BEGIN:
             writer.begin_shared(part.path, part.temporary, part.size)
-            return _line(row, part, -1, "", "", "")
+            return _line(row, part, BEGUN, "", "", "")
         if part.work == DROP:
             writer.drop_shared(part.path, part.temporary)
-            return ""
+            return _line(row, part, DROPPED, "", "", "")
         return self._finish(row, part)
 
     def _fetch(self, row: int, part: Part) -> str:
