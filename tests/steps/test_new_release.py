@@ -90,6 +90,19 @@ def test_the_same_command_goes_on_with_what_it_began(context: Context, source: P
     assert content(context.layout("data").current / "data") == content(source)
 
 
+def test_a_staging_brings_nothing_of_a_release_that_is_not_trusted(context: Context, source: Path) -> None:
+    """Another run had linked its files before somebody found that it is damaged."""
+    layout = context.layout("data")
+    release = layout.release(str(go(context)["release"]))
+    tree(source, {"new": b"file"})
+    assert go(context, upto="copy")["linked"] > 0
+    flip(release / "data" / "z")
+    (source / "new").unlink()
+    assert anew(context, upto="plan")["taken"] == 1, "only the giant, which that run fetched"
+    anew(context)
+    assert content(layout.current / "data") == content(source)
+
+
 def test_without_a_release_it_is_a_plain_run(context: Context) -> None:
     assert anew(context)["run"] == go(context)["run"]
     layout = context.layout("data")

@@ -208,7 +208,8 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     planner.base = bases.find(layout, info)
     if planner.plan.reuse:
         found = stagings.find(context, layout, info)
-        planner.over = TakeOver(found, info, planner.plan, proven=planner.require)
+        distrust = bool(runbook.replaced(layout))
+        planner.over = TakeOver(found, info, planner.plan, proven=planner.require, distrust=distrust)
     try:
         totals = planner.count()
     except bases.UnreadableError as error:

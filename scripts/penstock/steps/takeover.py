@@ -37,8 +37,18 @@ if TYPE_CHECKING:
 class TakeOver:
     """What a plan takes over. Gives the same in each pass over the listing."""
 
-    def __init__(self, stagings: Sequence[Staging], info: RunInfo, plan: PlanConfig, *, proven: bool) -> None:
-        """`proven`: only rows that their source proved, or that a reading will."""
+    def __init__(
+        self,
+        stagings: Sequence[Staging],
+        info: RunInfo,
+        plan: PlanConfig,
+        *,
+        proven: bool,
+        distrust: bool = False,
+    ) -> None:
+        """`proven`: only rows that their source proved, or that a reading will. `distrust`: only rows whose
+        bytes that run fetched, since a release that it may have linked others from is not to be trusted."""
+        self._distrust = distrust
         self.stagings, self._info, self._plan, self._proven = stagings, info, plan, proven
         self._keep_mtime = dataset_config(info.config["dataset"]).permissions.mtime == "keep"
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
@@ -52,7 +62,7 @@ class TakeOver:
     def over(self, batches: Iterator[list[Entry]]) -> Iterator[list[Entry]]:
         """The listing's batches, with `reuse` where a staging has the file and nothing else had."""
         for staging in self.stagings:
-            batches = merge(batches, grouped(_rows(staging)), partial(self._reused, staging))
+            batches = merge(batches, grouped(_rows(staging, self._distrust)), partial(self._reused, staging))
         return batches
 
     def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
@@ -99,9 +109,9 @@ class TakeOver:
         return self._proven and entry.size > 0 and copied.grade in ("size", "") and not owed
 
 
-def _rows(staging: Staging) -> Iterator[tuple[Entry, Copied]]:
-    """What the run copied, in order, each row in the version that was copied. A shard whose journals cannot
-    be read ends it: what follows is copied."""
+def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
+    """What the run copied, in order, each row in the version that was copied; with `distrust` without what
+    it linked or took over. A shard whose journals cannot be read ends it: what follows is copied."""
     from penstock.formats.shards import read_shard
 
     for shard in staging.plan.shards:
@@ -114,7 +124,7 @@ def _rows(staging: Staging) -> Iterator[tuple[Entry, Copied]]:
         entries = chain.from_iterable(amended.rows(read_shard(staging.folder.shard(shard.index))))
         for row, entry in enumerate(entries):
             known = copied.get(row)
-            if known is not None and not amended.left_out(row):
+            if known is not None and not amended.left_out(row) and not (distrust and known.linked):
                 yield entry, known
 
 
