@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
+import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -128,8 +130,12 @@ def test_a_source_that_goes_back_and_forth_loses_nothing(
     assert stagings(context) == []
 
 
-def test_the_same_run_met_again_takes_its_own_staging_over(context: Context, source: Path) -> None:
+@pytest.mark.parametrize("release", ["auto", "v1"])
+def test_the_same_run_met_again_takes_its_own_staging_over(
+    context: Context, source: Path, release: str
+) -> None:
     """A, B, A before anything was published: what B had not yet begun to take stays A's."""
+    named(context, release)
     go(context, upto="copy")
     data = context.config.datasets["data"]
     context.config = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
@@ -139,6 +145,35 @@ def test_the_same_run_met_again_takes_its_own_staging_over(context: Context, sou
     assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES), 0)
     go(context, after="copy")
     assert content(context.layout("data").current / "data") == content(source)
+    assert stagings(context) == []
+
+
+def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
+    context: Context, source: Path
+) -> None:
+    """A is published, B staged; for a moment the source shows A again."""
+    data = context.config.datasets["data"]
+    part = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
+    whole, context.config = context.config, part
+    go(context)
+    context.config = whole
+    go(context, upto="copy")
+    before = stagings(context)
+    context.config = part
+    assert go(context, upto="list")["published"]
+    assert stagings(context) == before
+    assert [text for text in notes(context) if "it may be newer than release" in text]
+    context.config = whole
+    assert go(context, upto="copy")["copied_rows"] == 0
+    # One that is older goes: publish died before it removed it.
+    go(context, after="copy")
+    layout = context.layout("data")
+    old = layout.run("0" * 16)
+    shutil.copytree(runbook.open_run(layout)[1].folder, old.folder)
+    told = json.loads(old.run_file.read_bytes())
+    old.run_file.write_text(json.dumps({**told, "run": "0" * 16, "release": "old"}))
+    (layout.staging("old") / "data").mkdir(parents=True)
+    assert go(context, upto="list")["published"]
     assert stagings(context) == []
 
 

@@ -121,6 +121,19 @@ def number(layout: DatasetLayout) -> int:
     return standing.number if standing else 0
 
 
+def last(layout: DatasetLayout, run: str) -> int:
+    """The highest number by which `run` may have been claimed: where none of the claims that stay is its, it
+    may be any below them. Raises FailedError."""
+    standing = highest(layout)
+    if standing is None:
+        return 0
+    for number in range(standing.number, 0, -1):
+        name = _file(number)
+        if not os.path.lexists(layout.claims / name) or _read(layout, number, name).run in (run, ""):
+            return number
+    return 0
+
+
 def overtaken(layout: DatasetLayout, run: str, standing: Claim | None) -> LockedError:
     """The error of a run that is no longer the one that the dataset is staged for."""
     other = (standing.run if standing else "") or "that cannot be read"

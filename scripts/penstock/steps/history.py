@@ -34,3 +34,12 @@ def published_seal(layout: DatasetLayout, release: str) -> str | None:
         if (told.get("event"), told.get("release")) == ("publish", release):
             return str(told.get("seal"))
     return None
+
+
+def claim_of(layout: DatasetLayout, run: str) -> int:
+    """The number of the claim by which the run was published last, 0 where no line says so. Raises as
+    `lines`."""
+    for told in lines(layout):
+        if (told.get("event"), told.get("run")) == ("publish", run):
+            return int(told.get("claim") or 0)
+    return 0

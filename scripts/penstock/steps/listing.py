@@ -20,7 +20,7 @@ from penstock.core.layout import EMPTY_FOLDERS
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats import empty_folders
 from penstock.sources.origin import origin
-from penstock.steps import cancel_mark, pointer, receipts, runbook, stagings
+from penstock.steps import cancel_mark, history, pointer, receipts, runbook, stagings
 from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
@@ -117,7 +117,8 @@ def _list(
     if not published and (why := drop_stale(context, layout, info, folder)):
         context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
     if published:
-        stagings.clean(context, layout, info)
+        # What publish was to remove and did not; a run that began since may be gone on with.
+        stagings.clean(context, layout, info, before=history.claim_of(layout, info.run))
     if published and (kept := pointer.kept(layout, info)):
         context.emit("note", info.dataset, STEP, text=kept)
     # A release that followed its source holds other files than its run listed.

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, LockedError, NewerFormatError, PenstockError
-from penstock.steps import living, receipts, runbook
+from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
 from penstock.steps.stale import damage
@@ -107,7 +107,7 @@ def make_way(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
         for key, folder, theirs in _runs(layout, info)
         if theirs.release == info.release
         and folder.plan.exists()
-        and not (layout.releases / _aside(info.release, key)).is_dir()
+        and not _apart(layout, theirs, folder, mine)
     ]
     for _, folder in others:
         if alive := living.arrays_of(context, info.dataset, folder):
@@ -145,18 +145,23 @@ def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
     return True
 
 
-def clean(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
+def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | None = None) -> None:
     """Remove what runs left that did not end, now that a newer one is published; to be called by one who
-    holds the lock. What may live, and what nothing is known of, stays and is told."""
+    holds the lock. What may live, and what nothing is known of, stays and is told; so does, where a claim's
+    number is given, a run that may have been claimed at this number or later."""
     known = {}
     for key, folder, theirs in _runs(layout, info):
-        known[_name(layout, theirs, folder)] = (key, folder)
+        known[_name(layout, theirs, folder)] = (key, folder, theirs)
     for name in abandoned(layout, info.release):
         if name not in known:
             text = f"staging {layout.releases / name} is of no run that is known: remove it by hand"
             context.emit("warning", info.dataset, "publish", text=text)
             continue
-        key, folder = known[name]
+        key, folder, theirs = known[name]
+        if before is not None and claims.last(layout, theirs.run) >= before:
+            text = f"the staging of run {key} stays: it may be newer than release {info.release}"
+            context.emit("note", info.dataset, "publish", text=text)
+            continue
         if alive := _alive(context, layout, folder):
             text = f"the staging of run {key} stays: {alive}"
             context.emit("warning", info.dataset, "publish", text=text)
@@ -205,6 +210,13 @@ def sentence(one: dict[str, Any]) -> str:
 def _aside(release: str, key: str) -> str:
     """The name of a staging that was in the way of another run of the same release's name."""
     return f".{release}.{key}{_SUFFIX}"
+
+
+def _apart(layout: DatasetLayout, theirs: RunInfo, folder: RunLayout, mine: Path) -> bool:
+    """Whether the run's staging has a place of its own already. Its mark alone does not say so: it is
+    written before the rename."""
+    name = _name(layout, theirs, folder)
+    return name != mine.name and (layout.releases / name).is_dir()
 
 
 def abandoned(layout: DatasetLayout, release: str) -> list[str]:
