@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING
 import pytest
 import xxhash
 from tests.engine.test_kill import files_in, gone, start, until
-from tests.support.engine_runs import ShardRun, content, make_tree, read_tree, shard_run
+from tests.support.engine_runs import ShardRun, content, make_tree, read_tree, rewrite, shard_run
+from tests.support.hostile import Hostile
 from tests.support.records import rows_of, write_shard
 
 from penstock.config.model import DatasetConfig, FollowLimit, SourceConfig, VerifyConfig
@@ -426,3 +427,28 @@ def test_a_checksum_file_that_is_none_any_more_fails_what_it_stated(tmp_path: Pa
     assert (failed.path, failed.exit_code) == ("x", 1)
     assert "SHA256SUMS" in failed.why
     assert read_tree(run.data) == {}
+
+
+@pytest.mark.parametrize(
+    ("mode", "why", "tries"), [("denied", "denied", 1), ("honest", "contradict", 2), ("crc", "contradict", 2)]
+)
+def test_a_failure_that_is_no_change_is_not_followed(tmp_path: Path, mode: str, why: str, tries: int) -> None:
+    """Nor does it count against `follow_limit`: the object is as it was planned, and so is what is stated."""
+    sums = stating(b"other")
+    with Hostile(
+        {"x": b"bytes", "SHA256SUMS": sums}, modes={"x": mode} if mode != "honest" else {}
+    ) as server:
+        run = shard_run(tmp_path / "run", f"s3://{server.bucket}/", endpoint_url=server.endpoint, anon=True)
+        run.dataset = replace(run.dataset, changed="follow", checksums=("SHA256SUMS",))
+        (entry,) = (one for one in run.entries if one.key == "x")
+        rewrite(run, [entry._replace(checksum=f"sha256:full:{hashlib.sha256(b'other').hexdigest()}")])
+        with ListingWriter(tmp_path / "stated.parquet") as writer:
+            writer.add([Listed("SHA256SUMS", len(sums), "t", 5)])
+            writer.close()
+        outcome = run.copy(may_change=(0, 0), stated=tmp_path / "stated.parquet")
+        assert server.count("x") == tries
+    (failed,) = outcome.failures
+    assert (failed.path, failed.exit_code) == ("x", 1)
+    assert why in failed.why.lower()
+    assert outcome.amended == 0
+    assert not read_tree(run.data)

@@ -22,7 +22,6 @@ from penstock.engine.jobs import Sources
 from penstock.engine.stream import failure
 from penstock.errors import (
     ExpiredCredentialsError,
-    IntegrityError,
     ObjectError,
     PenstockError,
     SourceChangedError,
@@ -71,8 +70,7 @@ class Following:
         others = []
         for one in failures:
             # What contradicts a checksum file may be newer than that file was.
-            restatable = self._task.stated and one[3] == IntegrityError.exit_code and not one[4]
-            if one[3] == SourceChangedError.exit_code or restatable:
+            if one[3] == SourceChangedError.exit_code or (self._task.stated and one[5]):
                 self.waiting[one[0]] = one
             else:
                 others.append(one)
@@ -80,8 +78,12 @@ class Following:
 
     def check(self) -> None:
         """Raises SourceChangedError as soon as more changed than may."""
-        if len(self.waiting) > sum(self._task.may_change):
-            self._limited(len(self.changes.pins.keys() | self.waiting.keys()), 0)
+        most = sum(self._task.may_change)
+        if len(self.waiting) > most:
+            # What contradicts a checksum may be what was planned all the same.
+            changed = {row for row, one in self.waiting.items() if not one[5]}
+            if len(changed) > most:
+                self._limited(len(self.changes.pins.keys() | changed), 0)
 
     def round(
         self, entries: Mapping[int, Entry], fail: Callable[[list[Failed]], None], stop: StopCheck
@@ -117,6 +119,10 @@ class Following:
         except ObjectError as error:
             fail([(row, *failure(entries[row].path, error)) for row in there])
             pins = {}
+        for row in [row for row in pins if waiting[row][5] and pins[row] == Pin.planned(entries[row])]:
+            # Neither the object nor what is stated of it changed: reading it again would end alike.
+            fail([waiting[row]])
+            del pins[row]
         self.changes.pins |= pins
         lines += [journal.amend_line(row, pin) for row, pin in pins.items()]
         self._limited(self.changes.changed, self.changes.gone)
@@ -211,8 +217,8 @@ def beyond(what: str, found: int, most: int) -> SourceChangedError:
 
 
 def _restless(one: Failed, rounds: int) -> Failed:
-    row, path, why, code, _ = one
+    row, path, why, code, *_ = one
     if code != SourceChangedError.exit_code:
         return one
     told = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
-    return row, path, f"{why} ({told})", code, False
+    return row, path, f"{why} ({told})", code, False, False

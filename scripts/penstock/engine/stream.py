@@ -148,6 +148,7 @@ def _nonsense(entry: Any, error: ValueError) -> TransientError:
     )
 
 
-def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool]:
+def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool, bool]:
     """A `Failure` as a plain tuple."""
-    return printable(entry_path), str(error).partition("\n")[0], error.exit_code, error.retry
+    why = str(error).partition("\n")[0]
+    return printable(entry_path), why, error.exit_code, error.retry, isinstance(error, IntegrityError)

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.config.model import DatasetConfig, EngineConfig, VerifyConfig
     from penstock.core.runs import ShardInfo
 
-    Failed = tuple[int, str, str, int, bool]
+    Failed = tuple[int, str, str, int, bool, bool]
     """A row's number, and the fields of its `Failure`."""
     Report = Callable[[int, int, int], None]
     """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had
@@ -31,6 +31,8 @@ class Failure(NamedTuple):
     exit_code: int
     retry: bool
     """Whether the same run, started again, may succeed."""
+    contradicts: bool = False
+    """Whether its bytes are not those that a checksum states."""
 
 
 @dataclass(frozen=True)
