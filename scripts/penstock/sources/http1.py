@@ -140,6 +140,7 @@ class Connection:
             self.abandon()
             raise self._broken(why(error)) from None
         self._understand(stop, bodyless)
+        self._socket.expect(max(0, self._left))
         if room is not None and self.status == 200 and self._keep and self.length >= 0 and self._shapes:
             self._shapes -= 1
             self._shape = learn(bytes(self._view[:stop]))
@@ -253,8 +254,6 @@ class Connection:
                 self.abandon()
                 raise self._broken("the answer's Content-Length is no number")
             self._left = self.length = stated
-            assert self._socket is not None
-            self._socket.expect(stated)
         else:
             self._left, self.length, self._keep = -1, -1, False
 
