@@ -166,3 +166,18 @@ def test_a_giant_that_was_linked_whole_is_read_as_a_tree(run: ShardRun) -> None:
     assert run.reread().failures == []
     last = records(run)[-1].record
     assert (last.path, last.digest, last.parts) == ("giant", digest, parts)
+
+
+def test_what_several_attempts_recorded_is_taken_back_at_once(run: ShardRun) -> None:
+    """Each verify would else take back one of the records, and the damaged file stay in between."""
+    (path,) = journal.files(run.journals)
+    _, _, lines = path.read_bytes().partition(b"\n")
+    late = journal.Journal(run.journals, shard_digest=run.shard.digest, run="run", attempt="late", host="h")
+    late.append(lines)
+    late.close()
+    row = next(n for n, entry in enumerate(run.entries) if entry.path == "d1/007")
+    damage(run.data / "d1/007")
+    assert [one.path for one in run.reread().failures] == ["d1/007"]
+    assert row not in journal.replay(run.journals, run.shard.digest)
+    assert run.copy().files == 1
+    assert run.reread().failures == []

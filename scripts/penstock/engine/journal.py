@@ -44,7 +44,7 @@ from penstock.storage import durable
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Collection, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.model import Reuse
@@ -214,9 +214,7 @@ def settle(folder: Path, shard_digest: str, *, run: str, host: str) -> None:
         for one in _records(folder, shard_digest)
         if first.setdefault(one.row, _became(one)) != _became(one)
     }
-    if doubtful:
-        records = [one for one in _records(folder, shard_digest) if one.row in doubtful]
-        invalidate(folder, shard_digest, records, run=run, host=host)
+    take_back(folder, shard_digest, doubtful, run=run, host=host)
 
 
 def _became(copied: Copied) -> tuple[str, Pin | None]:
@@ -380,6 +378,13 @@ def join(
     `void` for nothing. What was recorded of their parts does not count any more."""
     values = [[WHOLE, row] for row in whole] + [[VOID, row] for row in void]
     _write(folder, WHOLE, shard_digest, values, run, host)
+
+
+def take_back(folder: Path, shard_digest: str, rows: Collection[int], *, run: str, host: str) -> None:
+    """Durably take back all records of these rows, whichever attempts made them. Raises as `replay`."""
+    if rows:
+        records = [one for one in _records(folder, shard_digest) if one.row in rows]
+        invalidate(folder, shard_digest, records, run=run, host=host)
 
 
 def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], run: str, host: str) -> None:

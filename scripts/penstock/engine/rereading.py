@@ -141,9 +141,9 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         try:
             run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
         finally:
-            _take_back(task, copied, bad)
+            _take_back(task, bad)
     else:
-        _take_back(task, copied, bad)
+        _take_back(task, bad)
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
     if not outcome.failures:
         _write(task, copied, changes, seen, outcome)
@@ -165,10 +165,9 @@ def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[i
     return found
 
 
-def _take_back(task: RereadTask, copied: Mapping[int, Copied], bad: Sequence[int]) -> None:
-    if bad:
-        records = [copied[row] for row in bad]
-        journal.invalidate(task.journals, task.shard.digest, records, run=task.run, host=task.host)
+def _take_back(task: RereadTask, bad: Sequence[int]) -> None:
+    """Of attempts that ran at once each may have recorded such a row."""
+    journal.take_back(task.journals, task.shard.digest, frozenset(bad), run=task.run, host=task.host)
 
 
 def _from_release(known: Copied) -> bool:

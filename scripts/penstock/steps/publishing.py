@@ -181,12 +181,9 @@ def take_back(folder: RunLayout, plan: PlanInfo, path: str, shards: Iterable[int
     """Durably forget that the parts of this giant were copied: their bytes are not the source's."""
     for shard in (receipts.by_index(plan)[index] for index in shards):
         journals = folder.journals(shard.index)
-        copied = journal.replay(journals, shard.digest)
         entries = (entry for batch in read_shard(folder.shard(shard.index)) for entry in batch)
-        rows = [row for row, entry in enumerate(entries) if entry.path == path and row in copied]
-        journal.invalidate(
-            journals, shard.digest, [copied[row] for row in rows], run=plan.run, host=host_name()
-        )
+        rows = {row for row, entry in enumerate(entries) if entry.path == path}
+        journal.take_back(journals, shard.digest, rows, run=plan.run, host=host_name())
         receipts.drop(folder.receipt("copy", shard.index))
 
 
