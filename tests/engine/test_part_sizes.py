@@ -96,6 +96,21 @@ def test_an_object_that_is_copied_in_parts(tmp_path: Path) -> None:
         assert grades(run) == ["size"]
 
 
+@pytest.mark.parametrize("unit", [MIB // 4, 300 << 10], ids=["joined", "owed"])
+def test_an_object_that_is_copied_in_parts_is_proven_where_that_is_required(
+    tmp_path: Path, unit: int
+) -> None:
+    """What its parts cannot prove together is read in order, by one stream, and computed by its own cuts:
+    recorded as `size` it would be refused by publish, for ever."""
+    with uploaded(MIXED, unit) as server:
+        run = served(server, tmp_path)
+        verify = VerifyConfig(source_checksum="require")
+        outcome = run.copy(engine={"workers": 1}, large_bytes=MIB, part_bytes=2 * MIB, verify=verify)
+        assert outcome.failures == []
+        assert read_tree(run.data) == server.objects
+        assert grades(run) == ["composite"]
+
+
 def test_a_giant_of_mixed_parts_is_published(tmp_path: Path) -> None:
     with uploaded(MIXED, 1 << 18) as server:
         options = {"endpoint_url": server.endpoint, "anon": True}

@@ -80,21 +80,27 @@ class PartCopier:
 
     def _judged(self, part: Part, lines: Sequence[PartLine]) -> tuple[str, str]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
-        where the object was uploaded in parts of the size that was assumed."""
+        where the object was uploaded in parts of the size that was assumed. Where a proof is required and the
+        parts give none, IntegrityError: read in order, by one stream, it can be proven."""
         copier = self._copier
         composite = best(_stated(part, lines), "composite")
         try:
             grade, proof = judged(part, lines)
             if composite is None or not proof.endswith(f" {composite}"):
+                if copier.require and grade == "size" and not proof:
+                    raise IntegrityError("its parts prove nothing together", where=part.key)
                 return grade, proof
             sizes = part_sizes(copier.sources.get(part.source), part, composite)
             if as_assumed(sizes, composite):
                 return grade, proof
         except IntegrityError as error:
-            sizes = copier.uploaded(part, composite, error)
+            copier.uploaded(part, composite, error)
             if copier.require:
-                raise  # read in order, by one stream, it can be proven
-        return "size", ""
+                raise
+        if copier.require:
+            raise IntegrityError("it was uploaded in parts of other sizes", where=part.key)
+        full = best(_stated(part, lines), "full")
+        return "size", f"{grade_of(full, part.token)} {full}" if full else ""
 
 
 def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[Claim]:
