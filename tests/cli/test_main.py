@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import errno
 import inspect
 import os
 import subprocess
@@ -140,6 +141,14 @@ def test_an_output_that_was_closed_before_is_told(tmp_path: Path, closed: str) -
     assert done.returncode == 1
     if "2>" not in closed:
         assert done.stderr == "penstock: standard output cannot be written: Bad file descriptor\n"
+
+
+def test_a_file_system_that_does_not_answer_is_no_bug() -> None:
+    told = failures.failure(OSError(errno.ESTALE, "stale", "/target/x"), _session("status"))
+    assert told.code == 1
+    assert "the file system did not answer" in told.text
+    assert "/target/x" in told.text
+    assert "bug" not in told.text
 
 
 def test_the_example_names_the_command_that_serves_it(

@@ -80,6 +80,50 @@ def test_one_of_two_that_claim_at_once_is_overtaken(context: Context) -> None:
     assert go(context)["run"] == first
 
 
+def test_a_claim_is_judged_by_its_file_not_by_an_old_listing_of_the_folder(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    layout = context.layout("data")
+    first = str(go(context, upto="list")["run"])
+    above = claims.highest(layout)
+    claims.make(layout, "0" * 16, above, "")
+    monkeypatch.setattr(claims, "highest", lambda _: above)
+    with pytest.raises(LockedError, match=f"overtaken by run {'0' * 16}"):
+        claims.make(layout, first, above, "")
+
+
+def test_a_late_line_of_the_history_has_the_claim_of_its_own_run(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Overtaken between the last look and the line."""
+    layout = context.layout("data")
+    go(context, upto="verify")
+    look = context.assert_held
+
+    def overtaken_after() -> None:
+        look()
+        if layout.current.exists():
+            overtake(layout)
+
+    monkeypatch.setattr(context, "assert_held", overtaken_after)
+    go(context, after="verify")
+    (told,) = layout.history.read_text().splitlines()
+    assert json.loads(told)["claim"] == 1
+
+
+def test_what_may_not_be_claimed_is_not_marked_as_replaced(context: Context, source: Path) -> None:
+    layout = context.layout("data")
+    go(context)
+    tree(source, {"new": b"file"})
+    go(context, upto="list")
+    controller(layout, f"{os.getppid()}.{holders.start_time(os.getppid())}")
+    (source / "new").unlink()
+    context.new_release = True
+    with pytest.raises(LockedError, match="is being staged by run"):
+        go(context, upto="list")
+    assert not layout.replaced.exists()
+
+
 def test_a_run_of_a_version_without_claims_goes_on(context: Context, source: Path) -> None:
     layout = context.layout("data")
     run = go(context, upto="copy")["run"]

@@ -17,11 +17,12 @@ from tests.support.whole_way import InProcess, content, go, staging
 from penstock.cluster.port import State, Status
 from penstock.config.model import PermissionsConfig, PlanConfig, SourceConfig, VerifyConfig
 from penstock.engine import journal
-from penstock.errors import LockedError, SourceChangedError
+from penstock.errors import FailedError, LockedError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import read_shard
 from penstock.steps import reporting, runbook, status
 from penstock.steps.arraybook import ArrayBook
+from penstock.storage.staging import Writer
 from penstock.views import summary, units
 
 if TYPE_CHECKING:
@@ -256,6 +257,58 @@ def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     receipt = go(context, upto="copy", after="plan")
     assert (receipt["linked"], receipt["copied_rows"]) == (0, len(FILES) + 1)
     assert sorted(os.listdir(context.layout("data").folder)) == [".penstock", "current", "releases"]
+
+
+def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    _, folder = opened(context)
+    for shard in runbook.read_plan(folder).shards:
+        for path in folder.journals(shard.index).iterdir():
+            head, _, rest = path.read_bytes().partition(b"\n")
+            path.write_bytes(journal.line({**json.loads(head[9:]), "journal": 99}).encode() + rest)
+    (source / "new").write_bytes(b"new")
+    assert go(context, upto="plan")["taken"] == 0
+
+
+def test_nothing_is_moved_out_of_a_staging_that_was_renamed_meanwhile(tmp_path: Path) -> None:
+    """By an element that woke late: it is a release by now."""
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    tree(theirs, {"a": b"a", "b": b"b"})
+    mine.mkdir()
+    with Writer(
+        mine,
+        file_mode=0o440,
+        dir_mode=0o550,
+        gid=None,
+        durability="fsync",
+        attempt="late",
+        keep_mtime=False,
+    ) as writer:
+        assert writer.move(theirs, "a", 1, None)
+        theirs.rename(tmp_path / "release")
+        assert not writer.move(theirs, "b", 1, None)
+        tree(theirs, {"b": b"c"})
+        assert not writer.move(theirs, "b", 1, None)
+    assert content(tmp_path / "release") == {b"b": b"b"}
+    assert content(theirs) == {b"b": b"c"}
+
+
+class Silent(InProcess):
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        if array == "7":
+            raise FailedError("the cluster does not answer as it should", why="squeue speaks in tongues")
+        return super().states(array, indices)
+
+
+def test_what_a_cluster_says_of_another_run_does_not_fail_publish(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    _, folder = opened(context)
+    (source / "new").write_bytes(b"new")
+    go(context, upto="verify")
+    intend(ArrayBook(folder.arrays))
+    context.cluster = Silent()
+    assert go(context, after="verify")["published"]
+    assert [text for text in notes(context, "warning") if "stays: squeue speaks in tongues" in text]
 
 
 @pytest.mark.parametrize("what", ["other store", "no reuse", "other folder"])

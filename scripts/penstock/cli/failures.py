@@ -6,6 +6,7 @@
 | PenstockError                 | the error's own     | the error's own                          |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
 | OSError, EACCES, EPERM, EROFS | 3                   | this account may not do that             |
+| OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
 | anything else                 | 1                   | a bug, and where its traceback is        |
 """
 
@@ -18,6 +19,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import NoSpaceError, PenstockError, PreflightError
+from penstock.storage.failures import PASSING, storage_error
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session
@@ -54,6 +56,8 @@ def failure(error: BaseException, session: Session) -> Failure:
             why=error.strerror or "",
             hint="run as the owner of what is named, or have the right given",
         )
+    elif isinstance(error, OSError) and error.errno in PASSING:
+        error = storage_error(error, "the file system did not answer", str(error.filename or ""))
     stopped = session.stop.event.is_set()
     log = logging.getLogger("penstock")
     if isinstance(error, PenstockError):

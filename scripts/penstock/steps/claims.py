@@ -92,8 +92,9 @@ def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) 
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
         if not made:
-            standing = highest(layout)
-            if standing is None or standing.run != run:
+            # By the file itself: a listing of the folder may be a moment old (NFS).
+            standing = _read(layout, number, _file(number))
+            if standing.run != run:
                 raise overtaken(layout, run, standing)
         check(layout, run)
         # Only now: a run that saw no higher claim may be about to move `current` (`publishing.point`).

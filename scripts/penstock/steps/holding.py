@@ -23,6 +23,8 @@ class Hold:
     def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
         self._layout, self._lock, self.run = layout, lock, run
         self._above = claims.highest(layout) if not run else None
+        self.number = claims.number(layout) if run else 0
+        """Of the claim of its run, as it stood when the step began."""
 
     def claim(self, context: Context, run: str) -> None:
         """Claim the dataset for `run`: from now on this step, and every later one, is that run's. Raises
@@ -46,7 +48,7 @@ class Hold:
         if standing is not None and standing.run != run and standing != above:
             raise claims.overtaken(self._layout, run, standing)
         self.assert_held()
-        claims.make(self._layout, run, above, context.controller)
+        self.number = claims.make(self._layout, run, above, context.controller).number
         self.run = run
 
     def assert_held(self) -> None:

@@ -89,13 +89,15 @@ def _list(
         if kept:
             empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
         run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
-        if context.new_release and (stands := _stands(layout, run_id)):
+        stands, old = _stands(layout, run_id) if context.new_release else "", run_id
+        if stands:
+            run_id = run_of(context.config, config, layout, urls, gathered.digest, kept, without=old)
+        hold.claim(context, run_id)
+        if stands:
             hold.assert_held()
-            runbook.replace(layout, run_id)
-            run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
+            runbook.replace(layout, old)
             text = f"release {stands} stays as it is; the same content is staged as a new one"
             context.emit("note", layout.dataset, STEP, text=text)
-        hold.claim(context, run_id)
         origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
         info = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
@@ -145,8 +147,10 @@ def run_of(
     urls: list[str],
     listing_digest: str,
     folders: str = "",
+    without: str = "",
 ) -> str:
-    """The id of the run whose release holds, or will hold, what was just listed.
+    """The id of the run whose release holds, or will hold, what was just listed. `without`: a run that is
+    about to be replaced on wish.
 
     A release that followed its source holds another listing than its run froze: its seal has both.
 
@@ -157,7 +161,7 @@ def run_of(
     | what a run froze that was replaced on wish    | a new one: its release is not trusted    |
     | anything else                                 | by `identity`                            |
     """
-    held, replaced = runbook.amended(layout), runbook.replaced(layout)
+    held, replaced = runbook.amended(layout), runbook.replaced(layout) | {without}
 
     def chain(digest: str) -> Iterator[str]:
         """The runs that froze this listing, one after another; the last has no such release yet."""

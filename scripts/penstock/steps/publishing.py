@@ -20,7 +20,7 @@ from penstock.core.layout import DATA, SEAL
 from penstock.engine import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
-from penstock.steps import claims, permissions, pointer, receipts, runbook, stagings, verdicts
+from penstock.steps import permissions, pointer, receipts, runbook, stagings, verdicts
 from penstock.steps.copying import head
 from penstock.steps.element import host_name
 from penstock.steps.holding import holding
@@ -94,7 +94,7 @@ def _publish(
             "by": user(),
             "uid": os.geteuid(),
             "host": host_name(),
-            "claim": claims.number(layout),
+            "claim": context.hold.number if context.hold else 0,
         }
         durable.append_line(layout.history, line)
         if not fresh:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.model import dataset_config
 from penstock.core.layout import DATA
-from penstock.errors import FailedError, LockedError, NewerFormatError, PenstockError
+from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
@@ -70,8 +70,8 @@ def find(context: Context, layout: DatasetLayout, info: RunInfo) -> list[Staging
         data = layout.releases / name / DATA
         if name == layout.staging(info.release).name or not _own(data):
             continue
-        sources = common(theirs, info)
         with contextlib.suppress(PenstockError):
+            sources = common(theirs, info)
             if sources and not damage(folder):
                 plan = runbook.read_plan(folder)
                 certain = all(one.by is not None or one.kind != "local" for one in _open(folder))
@@ -169,6 +169,7 @@ def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | 
         try:
             context.assert_held()
             clearing.remove_tree(layout.releases / name)
+            context.assert_held()
             clearing.remove_tree(folder.folder)
         except PenstockError as error:
             # The release stands: nothing of this is its failure.
@@ -275,7 +276,9 @@ def _alive(context: Context, layout: DatasetLayout, folder: RunLayout) -> str:
     """Names what may still write there, "" when all is known to have ended."""
     try:
         return living.arrays_of(context, layout.dataset, folder)
-    except LockedError as error:
+    except InterruptedRunError:
+        raise
+    except PenstockError as error:
         return error.why or error.what
 
 

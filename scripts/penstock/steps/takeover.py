@@ -17,7 +17,7 @@ from penstock.core.delta import alike, grouped, merge, taken
 from penstock.core.layout import DATA
 from penstock.engine import journal
 from penstock.engine.amended import Amendments
-from penstock.errors import FailedError
+from penstock.errors import InterruptedRunError, PenstockError
 from penstock.sources.origin import same_bytes
 from penstock.steps.element import host_name
 from penstock.storage.permissions import group_id, unseal
@@ -119,7 +119,9 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
         try:
             copied = journal.replay(journals, shard.digest)
             amended = Amendments.read(journals, shard.digest, copied)
-        except FailedError:
+        except InterruptedRunError:
+            raise
+        except PenstockError:
             return
         entries = chain.from_iterable(amended.rows(read_shard(staging.folder.shard(shard.index))))
         for row, entry in enumerate(entries):

@@ -123,6 +123,10 @@ class Links(Place):
             if seen.st_nlink != 1 and not self._alike(seen):
                 return False
             folder = self._enter(parent, make=True)
+            # A staging that was renamed meanwhile is a release, or another run's by now.
+            opened, _ = self._bases[staging]
+            if not os.path.samestat(os.stat(staging, follow_symlinks=False), os.fstat(opened)):
+                return False
             try:
                 os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)
             except PermissionError:
