@@ -78,7 +78,7 @@ def test_a_dataset_is_staged_where_inode_numbers_change(tmp_path: Path, unstable
     """The lock was refused to its own holder, with 7 and for ever (F8)."""
     source = tree(tmp_path / "source", {"a": b"a", "d/b": b"b" * 3_000_000, "c": b""})
     target = tmp_path / "target"
-    target.mkdir()
+    target.mkdir(mode=0o755)
     config = tmp_path / "config.yaml"
     config.write_text(f"target: {{root: {target}, keep_free: 0}}\ndatasets: {{data: {{source: {source}}}}}\n")
     for _ in range(2):
