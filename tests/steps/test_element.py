@@ -100,7 +100,9 @@ def test_a_stop_says_whether_its_time_ended_and_whether_it_had_finished_anything
     assert element(folder, "copy", 0, stop) == 143
     told = outcome(folder, "copy", 0)
     assert told["stopped"] == ("time" if out_of_time else "signal")
-    assert told["progress"] is False, "a journal that was only begun is no progress"
+    # A row may be done before the stop is seen; a journal that was only begun is no progress.
+    recorded = journal.replay(folder.journals(0), runbook.read_plan(folder).shards[0].digest)
+    assert told["progress"] is bool(recorded)
 
 
 def test_what_a_journal_records_is_progress(context: Context) -> None:

@@ -65,7 +65,8 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
                 context.emit("note", dataset, STEP, text=f"{why}: it is made anew")
             if not folder.plan.exists():
                 _plan(context, layout, info, folder)
-        receipt = _receipt(info, runbook.read_plan(folder), published=False)
+            # Whoever overtakes this run once the lock is free removes its plan.
+            receipt = _receipt(info, runbook.read_plan(folder), published=False)
     context.emit("end", dataset, STEP, **receipt)
     return receipt
 
