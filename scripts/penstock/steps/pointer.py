@@ -6,14 +6,12 @@ holds what that word was about, `current` stays where somebody put it; a run of 
 
 from __future__ import annotations
 
-import json
 from typing import TYPE_CHECKING, Any
 
+from penstock.steps import history
 from penstock.storage import target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.runs import RunInfo
 
@@ -25,28 +23,13 @@ def last_move(layout: DatasetLayout) -> dict[str, Any] | None:
     """The history's last word about `current`: of several claims that of the highest, since a run that was
     overtaken may have written its line late. None where there is none."""
     found, highest = None, 0
-    for line in history(layout):
+    for line in reversed(list(history.lines(layout))):
         if line.get("event") not in MOVES:
             continue
         claim = line.get("claim", highest)
         if isinstance(claim, int) and claim >= highest:
             found, highest = line, claim
     return found
-
-
-def history(layout: DatasetLayout) -> Iterator[dict[str, Any]]:
-    """The lines of `history.jsonl`; a torn one is left out."""
-    try:
-        content = layout.history.read_bytes()
-    except FileNotFoundError:
-        return
-    for raw in content.splitlines():
-        try:
-            line = json.loads(raw)
-        except ValueError:
-            continue
-        if isinstance(line, dict):
-            yield line
 
 
 def settled(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
