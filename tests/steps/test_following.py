@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import json
 import os
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, content, go, staging
+from tests.support.whole_way import FILES, InProcess, content, go, staging
 
 from penstock.config.model import FollowLimit
-from penstock.errors import SourceChangedError
+from penstock.errors import PenstockError, SourceChangedError
 from penstock.formats.manifest import read_manifest
-from penstock.steps import listing
+from penstock.steps import listing, runbook
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
+    from penstock.cluster.port import ArraySpec
     from penstock.steps.context import Context
 
 ALL = FollowLimit(1.0, 1.0)
@@ -202,3 +205,59 @@ def test_beyond_the_limit_the_same_command_lists_anew_and_keeps_what_it_has(
         release, seal = published(context)
         assert content(release / "data") == held() | {b"added": b"waits for the next run"}
         assert "amended" not in seal
+
+
+class Halved(InProcess):
+    """Its last element ends before `between`, the others begin after."""
+
+    def __init__(self, between: Callable[[], None]) -> None:
+        super().__init__()
+        self._between = between
+
+    def submit(self, spec: ArraySpec) -> str:
+        *first, last = spec.indices
+        array = super().submit(replace(spec, indices=(last,)))
+        self._between()
+        rest = super().submit(replace(spec, indices=tuple(first)))
+        self._ended[array] |= self._ended.pop(rest)
+        return array
+
+
+@pytest.mark.parametrize("receipt", [True, False])
+def test_a_kill_amid_the_joining_of_a_giant_costs_nothing_but_time(
+    tmp_path: Path, source: Path, *, receipt: bool
+) -> None:
+    """Its first shard's parts count no more; its second's are recorded of the version before, and read back
+    as they were recorded: these bytes did not change."""
+    changed = b"anew" + FILES["giant"][4:]
+    with follow(tmp_path, source) as context:
+        go(context, upto="plan")
+        _, folder = runbook.open_run(context.layout("data"))
+        first, second = (shard.index for shard in runbook.read_plan(folder).shards)
+        journals, aside = folder.journals(second), folder.journals(second).with_name("aside")
+        held_before = b""
+
+        def between() -> None:
+            """The giant changes, and nothing can be written beside the second shard's journals."""
+            nonlocal held_before
+            held_before = folder.receipt("copy", second).read_bytes()
+            (source / "giant").write_bytes(changed)
+            journals.rename(aside)
+            journals.write_bytes(b"")
+
+        context.cluster = Halved(between)
+        with pytest.raises(PenstockError, match="journal"):
+            go(context, after="plan", upto="copy")
+        journals.unlink()
+        aside.rename(journals)
+        if receipt:
+            # A kill before the second shard was touched at all.
+            folder.receipt("copy", second).write_bytes(held_before)
+        assert [path.name for path in folder.journals(first).glob("whole-*")]
+        assert not [path.name for path in journals.glob("whole-*")]
+        context.cluster = InProcess()
+        go(context, after="plan")
+        expected = FILES | {"giant": changed}
+        assert content(published(context)[0] / "data") == {os.fsencode(n): b for n, b in expected.items()}
+        told = [str(e.data.get("text")) for e in events_of(context) if e.kind == "note"]
+        assert sum("1 giant changed while" in text for text in told) == 1

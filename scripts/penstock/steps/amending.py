@@ -7,6 +7,7 @@ is, and so does the run.
 
 from __future__ import annotations
 
+from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
@@ -21,7 +22,7 @@ from penstock.steps import receipts
 from penstock.storage import clearing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.config.model import DatasetConfig
@@ -76,6 +77,31 @@ def join_giants(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
         rows = set((receipts.read(run.outcome("copy", shard.index)) or {}).get("split") or ())
         if rows:
             paths |= {entry.path for row, entry in _rows(run, shard.index) if row in rows}
+    _join(run, plan, host, paths)
+    return sorted(paths)
+
+
+def complete_joins(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
+    """Go on with a `join_giants` that was killed between two shards: a giant of which some parts stand for
+    all of it, and others for themselves, would never be whole. Paths of such giants, [] when there are none.
+    """
+    left: Counter[str] = Counter()
+    for shard in plan.shards:
+        whole, void = journal.joined(run.journals(shard.index), shard.digest)
+        if not (whole or void):
+            continue
+        for row, entry in _rows(run, shard.index):
+            if row in whole or row in void:
+                # What the parts that were joined hold together is all of it, or others are missing.
+                left.setdefault(entry.path, entry.size)
+                left[entry.path] -= entry.length
+    paths = {path for path, size in left.items() if size > 0}
+    _join(run, plan, host, paths)
+    return sorted(paths)
+
+
+def _join(run: RunLayout, plan: PlanInfo, host: str, paths: Collection[str]) -> None:
+    """Have these giants copied whole: the first row of each stands for all of it from now on."""
     seen: set[str] = set()
     for shard in plan.shards if paths else ():
         whole: list[int] = []
@@ -85,9 +111,9 @@ def join_giants(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
                 (void if entry.path in seen else whole).append(row)
                 seen.add(entry.path)
         if whole or void:
-            journal.join(run.journals(shard.index), shard.digest, whole, void, run=plan.run, host=host)
+            # Before, so that no receipt ever stands for rows that count no more.
             receipts.drop(run.receipt("copy", shard.index))
-    return sorted(paths)
+            journal.join(run.journals(shard.index), shard.digest, whole, void, run=plan.run, host=host)
 
 
 def remove_empty_folders(

@@ -22,7 +22,7 @@ from penstock.storage.permissions import dir_mode, group_id, unseal
 from penstock.views import units
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.layout import RunLayout
     from penstock.core.runs import PlanInfo, RunInfo
@@ -50,6 +50,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     layout = context.layout(dataset)
     started = time.time()
     shards, ok = receipts.indices(plan), receipts.copy_ok(folder, plan)
+    if _follows(info) and (joined := amending.complete_joins(folder, plan, host_name())):
+        _tell_joined(context, dataset, joined)
     done_before = [index for index in shards if ok(index)]
     context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards))
     data = layout.staging(info.release) / DATA
@@ -112,19 +114,24 @@ def _run(
     ok: Callable[[int], bool],
 ) -> None:
     """Until every element is done. Giants whose object changed are copied whole, in a further round."""
-    follow = dataset_config(info.config["dataset"]).changed == "follow"
     while True:
         try:
             run_array(context, dataset, folder, STEP, receipts.indices(plan), ok)
             return
         except SourceChangedError:
-            joined = amending.join_giants(folder, plan, host_name()) if follow else []
+            joined = amending.join_giants(folder, plan, host_name()) if _follows(info) else []
             if not joined:
                 raise
-            text = (
-                f"{units.counted(len(joined), 'giant')} changed while their parts were copied: copied whole"
-            )
-            context.emit("note", dataset, STEP, text=text)
+            _tell_joined(context, dataset, joined)
+
+
+def _follows(info: RunInfo) -> bool:
+    return dataset_config(info.config["dataset"]).changed == "follow"
+
+
+def _tell_joined(context: Context, dataset: str, giants: Sequence[str]) -> None:
+    text = f"{units.counted(len(giants), 'giant')} changed while their parts were copied: copied whole"
+    context.emit("note", dataset, STEP, text=text)
 
 
 def _giants(folder: RunLayout, shards: Iterable[int]) -> Iterator[str]:
