@@ -114,6 +114,10 @@ class IntegrityError(ObjectError):
     """The bytes contradict a checksum or a size that was stated for them."""
 
 
+class DamagedError(IntegrityError):
+    """A stored file is not as it was written: the target's bytes, not the source's, are wrong."""
+
+
 class UnprovenError(ObjectError):
     """No checksum of the source proves an object's bytes, and one is required: they are not taken."""
 

@@ -111,7 +111,7 @@ def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path)
         (entry,) = run.entries
         for reuse, answer in (("", True), (f"xxh3_128:{HEX} full crc32:full:00000000", False)):
             multipart = Multipart(run.task(**SMALLER), Outcome())
-            assert multipart.goes_in_parts(entry._replace(reuse=reuse)) is answer
+            assert multipart.goes_in_parts(0, entry._replace(reuse=reuse)) is answer
 
 
 @pytest.mark.parametrize("verify", [VerifyConfig(reread="unproven"), VerifyConfig(reread="sample")])
@@ -276,6 +276,32 @@ def test_a_hash_of_the_whole_that_contradicts_is_found_by_verify(tmp_path: Path)
     assert "contradict the source's own md5" in failure.why
     assert journal.replay(run.journals, run.shard.digest) == {}
     assert not (run.folder / "records.parquet").exists()
+
+
+@pytest.mark.parametrize("wire", [True, False])
+def test_what_contradicted_its_parts_is_fetched_by_one_stream(tmp_path: Path, *, wire: bool) -> None:
+    """It judges while it reads: what the wire had changed is mended, what the source states wrongly is said
+    with what to do, and not fetched in parts over and over."""
+    with Hostile({"big": DATA}, modes={"big": "flip*1"} if wire else {}) as server:
+        server.etags["big"] = hashlib.md5(DATA if wire else OTHER).hexdigest()
+        run = of(server, tmp_path)
+        assert run.copy(**SMALLER).failures == []
+        assert len(ranges(server)) == COUNT
+        (failure,) = run.reread().failures
+        assert (failure.contradicts, failure.retry) == (True, False)
+        assert "verify.source_checksum: stated" in failure.why
+        server.asked.clear()
+        again = run.copy(**SMALLER)
+        assert set(ranges(server)) == {""}
+        if not wire:
+            assert [(one.path, one.retry) for one in again.failures] == [("big", False)]
+            assert "verify.source_checksum: stated" in again.failures[0].why
+            assert read_tree(run.data) == {"big": DATA}
+            again = run.copy(verify=VerifyConfig(source_checksum="stated"), **SMALLER)
+        assert again.failures == []
+    assert run.reread().failures == []
+    assert read_tree(run.data) == {"big": DATA}
+    assert records(run)["big"].source_grade == ("etag-md5" if wire else "size")
 
 
 def test_the_lists_own_hash_is_judged_beside_what_parts_prove(tmp_path: Path) -> None:

@@ -70,7 +70,7 @@ def batches(
                 left -= len(rows)
                 rows, entries, total, room = [], [], 0, _room(left, workers)
             if large:
-                if multipart and multipart.goes_in_parts(entry):
+                if multipart and multipart.goes_in_parts(row - 1, entry):
                     yield multipart.open(row - 1, entry)
                 else:
                     yield Job(next(numbers), [row - 1], [entry], length, True)

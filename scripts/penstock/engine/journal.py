@@ -16,7 +16,8 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 |                                  | its others for nothing                                        |
 | `["part", row, ...]`             | a part of the row is in its temporary file (`part.PartLine`), |
 |                                  | or that file was made, or removed; counts until the row's line|
-| `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count          |
+| `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count; with    |
+|                                  | `"contradicted": true` its parts contradicted their source    |
 
 Attempts can overlap, so they may record one row of different versions. Which version lies in staging is
 known only where all records of a row agree, in digest and in version: else none of them counts, the row
@@ -44,7 +45,7 @@ from penstock.storage import durable
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Iterator, Sequence
+    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.model import Reuse
@@ -242,6 +243,8 @@ def _records(
                 bad.add((value["bad"], value["attempt"]))
                 if unfinished is not None:
                     unfinished.taken_back.add(value["bad"])
+                    if value.get("contradicted"):
+                        unfinished.contradicted.add(value["bad"])
             elif value[0] == PART:
                 part = PartLine(*value[1:])
                 if hosts is not None and part.number >= 0:
@@ -365,10 +368,23 @@ def _check_header(path: Path, value: Any, shard_digest: str) -> tuple[str, str]:
     return value["attempt"], value["host"]
 
 
-def invalidate(folder: Path, shard_digest: str, copied: Iterable[Copied], *, run: str, host: str) -> None:
+def invalidate(
+    folder: Path,
+    shard_digest: str,
+    copied: Iterable[Copied],
+    *,
+    run: str,
+    host: str,
+    contradicted: Container[int] = (),
+) -> None:
     """Durably take back records: the next copy makes these rows anew. What a later attempt
-    copies counts again."""
-    _write(folder, "bad", shard_digest, [{"bad": c.row, "attempt": c.attempt} for c in copied], run, host)
+    copies counts again. `contradicted`: rows whose parts contradicted their source; they are not copied in
+    parts again."""
+    values = [
+        {"bad": c.row, "attempt": c.attempt, **({"contradicted": True} if c.row in contradicted else {})}
+        for c in copied
+    ]
+    _write(folder, "bad", shard_digest, values, run, host)
 
 
 def join(
@@ -380,11 +396,19 @@ def join(
     _write(folder, WHOLE, shard_digest, values, run, host)
 
 
-def take_back(folder: Path, shard_digest: str, rows: Collection[int], *, run: str, host: str) -> None:
-    """Durably take back all records of these rows, whichever attempts made them. Raises as `replay`."""
+def take_back(
+    folder: Path,
+    shard_digest: str,
+    rows: Collection[int],
+    *,
+    run: str,
+    host: str,
+    contradicted: Container[int] = (),
+) -> None:
+    """As `invalidate`, all records of these rows, whichever attempts made them. Raises as `replay`."""
     if rows:
         records = [one for one in _records(folder, shard_digest) if one.row in rows]
-        invalidate(folder, shard_digest, records, run=run, host=host)
+        invalidate(folder, shard_digest, records, run=run, host=host, contradicted=contradicted)
 
 
 def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], run: str, host: str) -> None:

@@ -5,8 +5,9 @@ anew. So a large object's parts go to all streams, one conditional GET each, and
 that is durable: the next attempt fetches only what is missing. No row is opened before a stream has nothing
 else to do: as many files grow at once as there are streams, and one that is alone is fetched by all of them.
 
-What refuses parts (a web server without ranges, parts that contradict the source together, a temporary file
-that another attempt has renamed) is fetched whole by one stream, which says what is wrong, if something is.
+What refuses parts (a web server without ranges, parts that contradict the source together, here or when
+verify reads them in order, a temporary file that another attempt has renamed) is fetched whole by one stream,
+which says what is wrong, if something is.
 """
 
 from __future__ import annotations
@@ -112,7 +113,7 @@ class Multipart:
         part = self._task.part_bytes or part_bytes(mean)
         return max(rows, min(total, max(UNDER_WAY, total // 8)) // part)
 
-    def goes_in_parts(self, entry: Entry) -> bool:
+    def goes_in_parts(self, row: int, entry: Entry) -> bool:
         """Only what is pinned by a strong token: bytes of two versions never become one file. What may be
         linked is linked."""
         return (
@@ -120,6 +121,7 @@ class Multipart:
             and entry.part < 0
             and entry.size >= self._task.large_bytes
             and not entry.reuse
+            and row not in self.unfinished.contradicted
             and pinned(self._urls[entry.source], entry.token)
         )
 
@@ -159,7 +161,7 @@ class Multipart:
         file whose record was taken back is not met again."""
         size = self._size(entry)
         files: dict[str, list[PartLine]] = {}
-        for line in self.unfinished.parts.get(row, ()) if self.goes_in_parts(entry) else ():
+        for line in self.unfinished.parts.get(row, ()) if self.goes_in_parts(row, entry) else ():
             if line.token == entry.token and line.part_bytes == size:
                 files.setdefault(line.temporary, []).append(line)
         found: list[PartLine] = []

@@ -62,6 +62,9 @@ class Unfinished:
         self.parts: dict[int, list[PartLine]] = {}
         self.taken_back: set[int] = set()
         """Rows whose record was taken back once, whichever attempt's it was."""
+        self.contradicted: set[int] = set()
+        """Those of them whose parts had contradicted their source: one stream, which judges as it reads, says
+        whether that was the wire."""
 
 
 class Part(Entry):

@@ -23,7 +23,7 @@ from penstock.core.model import Claim
 from penstock.engine.ahead import read_in_order
 from penstock.engine.checks import Sums, contradicted, listed, new_sum, sum_of, tree_digest
 from penstock.engine.stream import Stopped, Stream
-from penstock.errors import IntegrityError
+from penstock.errors import DamagedError
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
@@ -85,7 +85,7 @@ class Rereader(Stream):
             if read != wanted:
                 raise _broken(entry, f"written as {wanted}, read back as {read}")
             for claim, one in claims:
-                contradicted(entry.key, claim, one.hexdigest())
+                contradicted(entry.key, claim, one.hexdigest(), entry.token)
             # A page that another reader just brought in is no reason to claim less of a whole release.
             if seen.method != "cached" or not self.cold.passes:
                 break
@@ -195,5 +195,5 @@ def _nothing(_: memoryview) -> None:
     return None
 
 
-def _broken(entry: Entry, why: str) -> IntegrityError:
-    return IntegrityError("a stored file is not as it was written", where=printable(entry.path), why=why)
+def _broken(entry: Entry, why: str) -> DamagedError:
+    return DamagedError("a stored file is not as it was written", where=printable(entry.path), why=why)

@@ -24,7 +24,7 @@ from penstock.errors import FailedError
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from penstock.config.model import VerifyConfig
     from penstock.core.model import Copied, Entry
@@ -118,6 +118,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     if missing:
         outcome.failures.append(Failure(str(task.journals), f"{missing} rows were not copied yet", 1, True))
     bad = _not_gone(task, changes, outcome)
+    contradicted: set[int] = set()
     if rows:
         verify = task.verify
         whole = verify.whole_file_digest
@@ -130,6 +131,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
             seen.add(found)
             run.fail(failures)
             bad.extend(failure[0] for failure in failures)
+            contradicted.update(failure[0] for failure in failures if failure[5])
             outcome.linked_failures += [
                 Failure(*one[1:]) for one in failures if _from_release(copied[one[0]])
             ]
@@ -141,7 +143,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         try:
             run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
         finally:
-            _take_back(task, bad)
+            _take_back(task, bad, _in_parts(contradicted, copied))
     else:
         _take_back(task, bad)
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows
@@ -165,9 +167,21 @@ def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[i
     return found
 
 
-def _take_back(task: RereadTask, bad: Sequence[int]) -> None:
-    """Of attempts that ran at once each may have recorded such a row."""
-    journal.take_back(task.journals, task.shard.digest, frozenset(bad), run=task.run, host=task.host)
+def _in_parts(rows: Iterable[int], copied: Mapping[int, Copied]) -> frozenset[int]:
+    """Those that were copied in parts."""
+    return frozenset(row for row in rows if copied[row].digest.startswith(IN_PARTS))
+
+
+def _take_back(task: RereadTask, bad: Sequence[int], contradicted: Container[int] = ()) -> None:
+    """Of attempts that ran at once each may have recorded such a row. `contradicted`: by their source."""
+    journal.take_back(
+        task.journals,
+        task.shard.digest,
+        frozenset(bad),
+        run=task.run,
+        host=task.host,
+        contradicted=contradicted,
+    )
 
 
 def _from_release(known: Copied) -> bool:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.wire import EXPIRED, PRESSURE
 from penstock.errors import (
+    DamagedError,
     ExpiredCredentialsError,
     IntegrityError,
     ObjectError,
@@ -151,4 +152,5 @@ def _nonsense(entry: Any, error: ValueError) -> TransientError:
 def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool, bool]:
     """A `Failure` as a plain tuple."""
     why = str(error).partition("\n")[0]
-    return printable(entry_path), why, error.exit_code, error.retry, isinstance(error, IntegrityError)
+    contradicts = isinstance(error, IntegrityError) and not isinstance(error, DamagedError)
+    return printable(entry_path), why, error.exit_code, error.retry, contradicts

@@ -32,7 +32,7 @@ class Failure(NamedTuple):
     retry: bool
     """Whether the same run, started again, may succeed."""
     contradicts: bool = False
-    """Whether its bytes are not those that a checksum states."""
+    """Whether the source's bytes are not those that a checksum states."""
 
 
 @dataclass(frozen=True)

@@ -23,7 +23,7 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple, Self
 
-from penstock.errors import IntegrityError
+from penstock.errors import DamagedError
 from penstock.storage import libc
 from penstock.storage.beneath import Folders
 from penstock.storage.failures import printable, storage_error
@@ -231,5 +231,5 @@ def _absent(fd: int, offset: int, length: int) -> bool:
     )
 
 
-def _broken(why: str, path: str) -> IntegrityError:
-    return IntegrityError("a stored file is not as it was written", where=printable(path), why=why)
+def _broken(why: str, path: str) -> DamagedError:
+    return DamagedError("a stored file is not as it was written", where=printable(path), why=why)
