@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from hashlib import blake2b
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from penstock.core.choosing import Choice, parse_share, parse_turns
 from penstock.core.model import Record
 from penstock.formats.columns import Files
 from penstock.steps.auditplan import rows
+from penstock.steps.drawing import takes
 
 EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
     ("size", "modified_ns", "source", "mtime_ns", "ctime_ns"), 0
@@ -25,7 +27,7 @@ def test_a_sample_finds_damage_as_often_as_it_says(share: float, damaged: int) -
     hits = 0
     for number in range(rounds):
         choice = Choice("sample", share, f"{share} {number}")
-        hits += any(choice.takes(path) for path in chance.sample(PATHS, damaged))
+        hits += any(takes(choice, path) for path in chance.sample(PATHS, damaged))
     told = Choice("sample", share).detects(damaged)
     # Four standard deviations of a binomial count.
     margin = 4 * (told * (1 - told) / rounds) ** 0.5
@@ -34,23 +36,30 @@ def test_a_sample_finds_damage_as_often_as_it_says(share: float, damaged: int) -
 
 def test_a_sample_takes_about_its_share_and_always_the_same() -> None:
     choice = Choice("sample", 0.1, "seed")
-    taken = [path for path in PATHS if choice.takes(path)]
+    taken = [path for path in PATHS if takes(choice, path)]
     assert 130 <= len(taken) <= 270
-    assert taken == [path for path in PATHS if Choice("sample", 0.1, "seed").takes(path)]
-    assert taken != [path for path in PATHS if Choice("sample", 0.1, "other").takes(path)]
+    assert taken == [path for path in PATHS if takes(Choice("sample", 0.1, "seed"), path)]
+    assert taken != [path for path in PATHS if takes(Choice("sample", 0.1, "other"), path)]
 
 
 @pytest.mark.parametrize("turns", [1, 2, 7, 30])
 def test_a_rotation_takes_everything_exactly_once(turns: int) -> None:
     slices = [Choice("slice", turn=turn, turns=turns) for turn in range(turns)]
     for path in PATHS[:300]:
-        assert sum(choice.takes(path) for choice in slices) == 1
-        assert sum(choice.takes(path, 3) for choice in slices) == 1
+        assert sum(takes(choice, path) for choice in slices) == 1
+        assert sum(takes(choice, path, 3) for choice in slices) == 1
+
+
+def test_slices_are_cut_as_they_ever_were() -> None:
+    """A rotation that began with an older version still reads everything."""
+    for path in PATHS[:50]:
+        digest = blake2b(b"rotation\0-1\0" + path.encode(), digest_size=8).digest()
+        assert takes(Choice("slice", turn=int.from_bytes(digest) % 30, turns=30), path)
 
 
 def test_parts_of_a_giant_are_drawn_one_by_one() -> None:
     choice = Choice("slice", turn=0, turns=4)
-    taken = {part for part in range(400) if choice.takes("giant", part)}
+    taken = {part for part in range(400) if takes(choice, "giant", part)}
     assert 50 < len(taken) < 150
 
 
@@ -60,7 +69,7 @@ def test_what_is_promised() -> None:
     assert "95%" in Choice("sample", 0.01).promise()
     assert "299 or more" in Choice("sample", 0.01).promise()
     assert "slice 3 of 30" in Choice("slice", turn=2, turns=30).promise()
-    assert Choice("sample", 1.0).takes("anything")
+    assert takes(Choice("sample", 1.0), "anything")
 
 
 def test_shares_and_turns_are_parsed_strictly() -> None:
@@ -100,7 +109,7 @@ def test_rows_of_columns_are_those_of_each_record(choice: Choice) -> None:
         (one.path, number, one.size)
         for one in records
         for number in (range(4) if one.parts else (-1,))
-        if choice.takes(one.path, number)
+        if takes(choice, one.path, number)
     ]
     found = [(row.path, row.part, row.size) for of in rows(choice, Files.of(records)) for row in of]
     assert found == wanted

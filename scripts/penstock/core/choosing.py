@@ -1,19 +1,12 @@
 """Which files an audit reads: all, a random sample, or the next slice of a rotation.
 
-The unit is a file; of a giant, each part. Choices are a function of the path (and the part), so
-that all elements agree, and a killed audit goes on with the same ones.
+The unit is a file; of a giant, each part. `steps.drawing` draws them.
 """
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from hashlib import blake2b
-from os import fsencode
-from typing import TYPE_CHECKING
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
 
 CONFIDENCE = 0.95
 
@@ -27,30 +20,6 @@ class Choice:
     seed: str = ""
     turn: int = 0
     turns: int = 1
-
-    def takes(self, path: str, part: int = -1) -> bool:
-        """Whether this file (or this part of it) is read."""
-        return bool(self.among([fsencode(path)], part))
-
-    def among(self, paths: Sequence[bytes], part: int = -1) -> list[int]:
-        """Which of these are read, by their place in `paths` (as `os.fsencode` gives them). A sample of a
-        million files costs a second: each path is hashed."""
-        if self.kind == "whole":
-            return list(range(len(paths)))
-        seed = self.seed if self.kind == "sample" else "rotation"
-        head = b"%b\x00%d\x00" % (seed.encode(), part)
-        if self.kind == "sample":
-            if self.share >= 1:
-                return list(range(len(paths)))
-            limit = math.ceil(self.share * 2.0**64).to_bytes(8)
-            # Digests are compared as bytes: most significant first, they have the order of the numbers.
-            return [i for i, path in enumerate(paths) if blake2b(head + path, digest_size=8).digest() < limit]
-        number, turn, turns = int.from_bytes, self.turn, self.turns
-        return [
-            i
-            for i, path in enumerate(paths)
-            if number(blake2b(head + path, digest_size=8).digest()) % turns == turn
-        ]
 
     def detects(self, damaged: int) -> float:
         """The probability that at least one of `damaged` files, hit at random, is read."""

@@ -19,6 +19,7 @@ from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
 from penstock.steps import history, receipts
+from penstock.steps.drawing import drawn, takes
 from penstock.storage import clearing, durable
 
 if TYPE_CHECKING:
@@ -129,7 +130,7 @@ def rows(choice: Choice, files: Files) -> Iterator[list[Entry]]:
     """What an audit reads of these records: of each file that was chosen its row, of a giant those of its
     chosen parts. The published digest stands in `reuse`; what concerns the source is left out."""
     parts = files["parts"]
-    taken = choice.among(files.stored("path").to_pylist())
+    taken = drawn(choice, files.stored("path").to_pylist())
     if len(taken) * FEW < len(files):
         path, size, digest = (files.stored(name) for name in ("path", "size", "digest"))
         chosen = {i: (fsdecode(path[i].as_py()), size[i].as_py(), fsdecode(digest[i].as_py())) for i in taken}
@@ -154,7 +155,7 @@ def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> I
     """Those parts of a giant that were chosen."""
     step = int(digest.partition(":")[0].partition("/")[2])
     for number, offset in enumerate(range(0, size, step)):
-        if choice.takes(path, number):
+        if takes(choice, path, number):
             own = "xxh3_128:" + parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
             length = min(step, size - offset)
             yield _entry(Entry, (path, "", size, "", 0, 0, "", "", number, offset, length, own))
