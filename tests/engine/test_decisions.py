@@ -131,15 +131,16 @@ def test_streams_stay_while_the_cpus_are_busy() -> None:
     assert Runner(Tuner(8, 2, 64, cpus=2, now=0, busy=BOOT), useful=64, load=1.9).windows(20) == 8
 
 
-def test_large_objects_streams_climb_however_busy_the_cpus_are_until_that_does_not_help() -> None:
-    def run(useful: int) -> tuple[int, int]:
-        runner = Runner(Tuner(16, 2, 64, cpus=2, now=0, busy=BOOT), useful=useful, load=1.9)
+def test_large_objects_streams_climb_while_the_cpus_have_time_left_until_that_does_not_help() -> None:
+    def run(useful: int, load: float) -> tuple[int, int]:
+        runner = Runner(Tuner(16, 2, 64, cpus=2, now=0, busy=BOOT), useful=useful, load=load)
         runner.tuner.probing = True
         return max(runner.windows(1) for _ in range(4)), runner.windows(30)
 
-    assert run(useful=64) == (64, 64)
+    assert run(useful=64, load=1.7) == (64, 64)
     # Tried once, and not again while the CPUs are busy.
-    assert run(useful=8) == (32, 16)
+    assert run(useful=8, load=1.7) == (32, 16)
+    assert run(useful=64, load=1.9) == (16, 16)
 
 
 def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:

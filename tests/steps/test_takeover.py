@@ -22,6 +22,7 @@ from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import read_shard
 from penstock.steps import reporting, runbook, status
 from penstock.steps.arraybook import ArrayBook
+from penstock.storage.linking import Abandoned
 from penstock.storage.staging import Writer
 from penstock.views import summary, units
 
@@ -270,25 +271,33 @@ def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Contex
     assert go(context, upto="plan")["taken"] == 0
 
 
-def test_nothing_is_moved_out_of_a_staging_that_was_renamed_meanwhile(tmp_path: Path) -> None:
-    """By an element that woke late: it is a release by now."""
-    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
-    tree(theirs, {"a": b"a", "b": b"b"})
-    mine.mkdir()
-    with Writer(
-        mine,
+def late_writer(data: Path) -> Writer:
+    return Writer(
+        data,
         file_mode=0o440,
         dir_mode=0o550,
         gid=None,
         durability="fsync",
         attempt="late",
         keep_mtime=False,
-    ) as writer:
-        assert writer.move(theirs, "a", 1, None)
+    )
+
+
+def test_nothing_is_moved_out_of_a_staging_that_was_renamed_meanwhile(tmp_path: Path) -> None:
+    """By an element that woke late: it is a release by now, or another run's of the same name."""
+    theirs, mine = tmp_path / "theirs", tmp_path / "mine"
+    tree(theirs, {"a": b"a", "b": b"b"})
+    mine.mkdir()
+    with late_writer(mine) as writer:
+        planned = Abandoned(theirs, theirs.stat().st_ino)
+        assert writer.move(planned, "a", 1, None)
         theirs.rename(tmp_path / "release")
-        assert not writer.move(theirs, "b", 1, None)
+        assert not writer.move(planned, "b", 1, None)
         tree(theirs, {"b": b"c"})
-        assert not writer.move(theirs, "b", 1, None)
+        assert not writer.move(planned, "b", 1, None)
+    with late_writer(mine) as writer:  # one that opens it only now
+        assert not writer.move(planned, "b", 1, None)
+        assert not writer.move(Abandoned(theirs), "b", 1, None)
     assert content(tmp_path / "release") == {b"b": b"b"}
     assert content(theirs) == {b"b": b"c"}
 

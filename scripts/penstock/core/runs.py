@@ -93,6 +93,8 @@ class PlanInfo:
     taken_bytes: int = 0
     stagings: Mapping[str, str] = field(default_factory=dict)
     """Those runs, and the names of their stagings below `releases/`."""
+    staging_inodes: Mapping[str, int] = field(default_factory=dict)
+    """Those runs, and the inode of `data` in each staging as planned: its name may be another's later."""
     giants_taken: Sequence[Sequence[str]] = ()
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
     format: int = FORMAT

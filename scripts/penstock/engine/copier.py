@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry
     from penstock.engine.jobs import Sources
     from penstock.sources.port import Body, Reader
+    from penstock.storage.linking import Abandoned
     from penstock.storage.staging import Writer
 
 _hash = xxhash.xxh3_128_hexdigest
@@ -49,7 +50,7 @@ class Copier(Stream):
         sources: Sources,
         writer: Writer,
         base: Path | None,
-        stagings: Mapping[str, Path] = MappingProxyType({}),
+        stagings: Mapping[str, Abandoned] = MappingProxyType({}),
         policy: str = "auto",
         later: Sequence[str] = (),
         **common: Any,

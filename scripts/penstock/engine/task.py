@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.config.model import DatasetConfig, EngineConfig, VerifyConfig
     from penstock.core.runs import ShardInfo
+    from penstock.storage.linking import Abandoned
 
     Failed = tuple[int, str, str, int, bool, bool]
     """A row's number, and the fields of its `Failure`."""
@@ -59,8 +60,8 @@ class CopyTask:
     """`data` of the release whose unchanged files are linked, if any."""
     stated: Path | None = None
     """`RunLayout.stated`, where there are checksum files beside the data."""
-    stagings: Mapping[str, Path] = field(default_factory=dict)
-    """Runs to the `data` of their stagings, from which rows are taken over."""
+    stagings: Mapping[str, Abandoned] = field(default_factory=dict)
+    """Runs to the trees of their stagings, from which rows are taken over."""
     may_change: tuple[int, int] = (0, 0)
     """With `changed: follow`: how many files of the dataset may be pinned anew, and how many may leave."""
     large_bytes: int = LEAST

@@ -5,7 +5,7 @@ the store asked for less (503, SlowDown)   half, at once, no more than once a se
 CPUs busy                                  stays: more streams would only wait for each other
 CPUs idle, last climb helped               double, up to the most
 CPUs idle, last climb did not help         back to what it was, and hold for 10 s
-parts of large objects                     double however busy the CPUs are, until a climb did not help:
+parts of large objects                     double until the CPUs have no time left, or a climb did not help:
                                            whether the store limits each connection shows in nothing else
 """
 
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 WINDOW = 0.4
 BUSY = 0.75
+FULL = 0.9
 BETTER = 1.1
 HOLD = 10.0
 CALM = 5.0
@@ -69,7 +70,7 @@ class Tuner:
             self._hold = now + HOLD
             self.probing = False
             return self._set(before[0], "more did not help")
-        if (load >= BUSY and not self.probing) or self.streams >= self._most:
+        if load >= (FULL if self.probing else BUSY) or self.streams >= self._most:
             return False
         self._before = (self.streams, rate)
         more = self.streams * 2 if not self._pressures else self.streams + max(1, self.streams // 4)

@@ -28,6 +28,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+CLOCKS = 300.0
+"""Seconds by which the clocks of two nodes may differ: munge refuses what is older (its TTL), so nodes that
+differ by more have no SLURM."""
 RECEIPT_GRACE = 30.0
 """Seconds in which a receipt written on another node must become visible here."""
 
@@ -88,6 +91,10 @@ class Watch:
     progress: Progress = field(default_factory=Progress)
     report: WaitReport = field(default_factory=WaitReport)
     asked_in_vain: bool = False
+    patient: bool = True
+    """Whether a cluster that does not answer is asked on."""
+    unknown: dict[str, float] = field(default_factory=dict)
+    """When the cluster was first seen not to know an array."""
 
     def note(self, text: str) -> None:
         self.context.emit("note", self.dataset, self.step, text=text)
@@ -136,14 +143,27 @@ def ask(watch: Watch, live: Live) -> None:
     live.statuses = patiently(watch, lambda: cluster.states(live.array, indices))
     if any(s.state is State.LOST for s in live.statuses.values()):
         live.statuses = _not_yet_lost(watch, live)
+    else:
+        watch.unknown.pop(live.array, None)
     if cluster.kind != "local" and claiming.shared_out(watch.step, indices):
         live.taken = claiming.taken(watch.run, live.array)
 
 
 def _not_yet_lost(watch: Watch, live: Live) -> dict[int, Status]:
     """What the cluster does not know counts as alive until it had the time to forget it: before, the answer
-    comes from another controller, or from one that lost its state."""
-    young = time.time() - live.submission.at <= patiently(watch, watch.context.cluster.remembers)
+    comes from another controller, or from one that lost its state.
+
+    | submitted, by the clock of who did       | not known for, by this process's clock | counts as |
+    |------------------------------------------|----------------------------------------|-----------|
+    | longer ago than it remembers, and CLOCKS | any                                    | lost      |
+    | later                                    | longer than it remembers               | lost      |
+    | later                                    | less                                   | alive     |
+    """
+    remembers = patiently(watch, watch.context.cluster.remembers)
+    now = time.monotonic()
+    first = watch.unknown.setdefault(live.array, now)
+    young = remembers > 0 and now - first <= remembers
+    young = young and time.time() - live.submission.at <= remembers + CLOCKS
     unknown = Status(State.RUNNING, reason="not known to the cluster, which forgets none so soon")
     return {i: unknown if young and s.state is State.LOST else s for i, s in live.statuses.items()}
 
@@ -183,6 +203,8 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
         try:
             answer = ask()
         except TransientError as error:
+            if not watch.patient:
+                raise
             if not watch.asked_in_vain:
                 watch.asked_in_vain = True
                 text = f"the cluster does not answer, asking on: {error}"

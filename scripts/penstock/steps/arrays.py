@@ -79,9 +79,14 @@ def run_array(
         raise
 
 
-def still_alive(context: Context, dataset: str, run: RunLayout, step: str) -> list[str]:
-    """Ids of arrays of this step that have elements which may still write."""
-    return [one.array for one in _living(watch_of(context, dataset, run, step, lambda _: False))]
+def still_alive(
+    context: Context, dataset: str, run: RunLayout, step: str, *, patient: bool = True
+) -> list[str]:
+    """Ids of arrays of this step that have elements which may still write. A cluster that does not answer is
+    asked on; without `patient` it is a TransientError."""
+    watch = watch_of(context, dataset, run, step, lambda _: False)
+    watch.patient = patient
+    return [one.array for one in _living(watch)]
 
 
 def element_command(context: Context, run: RunLayout, step: str) -> list[str]:

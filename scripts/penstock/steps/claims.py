@@ -24,6 +24,7 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, LockedError
+from penstock.steps import history
 from penstock.storage import durable, publishing
 from penstock.storage import holder as holders
 
@@ -84,11 +85,12 @@ def highest(layout: DatasetLayout) -> Claim | None:
 def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) -> Claim:
     """Claim the dataset for `run`, one above the claim that the caller found when it took the lock.
     Raises LockedError when another run was faster. Durable on return."""
-    number = above.number + 1 if above else 1
-    claim = Claim(number, run, holders.this_process(run, "list"), controller)
-    told = {"format": FORMAT, **asdict(claim)}
-    text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
     try:
+        # Also above what was published: who removed the claims by hand has the numbers go on.
+        number = 1 + max(above.number if above else 0, history.last_claim(layout))
+        claim = Claim(number, run, holders.this_process(run, "list"), controller)
+        told = {"format": FORMAT, **asdict(claim)}
+        text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
         if not made:

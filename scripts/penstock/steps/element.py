@@ -152,6 +152,7 @@ def _work(
     if step == "copy":
         from penstock.engine.copying import copy_shard
         from penstock.engine.task import CopyTask
+        from penstock.steps import stagings
         from penstock.storage.permissions import group_id
 
         base = layout.release(plan.base) / DATA if plan.base else None
@@ -169,7 +170,7 @@ def _work(
             gid=group_id(dataset.permissions),
             base=base,
             stated=run.stated if run.stated.exists() else None,
-            stagings={key: layout.releases / name / DATA for key, name in plan.stagings.items()},
+            stagings=stagings.planned(layout, plan),
             may_change=dataset.follow_limit.allowed(info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)

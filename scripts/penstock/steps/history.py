@@ -43,3 +43,8 @@ def claim_of(layout: DatasetLayout, run: str) -> int:
         if (told.get("event"), told.get("run")) == ("publish", run):
             return int(told.get("claim") or 0)
     return 0
+
+
+def last_claim(layout: DatasetLayout) -> int:
+    """The highest number of a claim that a line names, 0 without one. Raises as `lines`."""
+    return max((int(told.get("claim") or 0) for told in lines(layout)), default=0)

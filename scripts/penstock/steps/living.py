@@ -22,14 +22,15 @@ if TYPE_CHECKING:
 ELEMENTS = ("copy", "verify")
 
 
-def arrays_of(context: Context, dataset: str, folder: RunLayout) -> str:
+def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: bool = True) -> str:
     """Names the arrays of a run that have elements which may still write, "" when all are known to have
-    ended. Raises LockedError where only another cluster or backend could say."""
+    ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
+    cluster does not answer and the caller is not patient."""
     from penstock.steps.arrays import still_alive
 
     told = []
     for step in ELEMENTS:
-        alive = still_alive(context, dataset, folder, step)
+        alive = still_alive(context, dataset, folder, step, patient=patient)
         if alive:
             told.append(f"array {', '.join(alive)} of {step} has not ended")
     return "; ".join(told)
@@ -108,16 +109,12 @@ def elements_here(context: Context, layout: DatasetLayout, run: RunLayout, submi
 
 
 def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> bool:
-    """Whether an element's progress moves. How long it stood still already, the file system's own times
-    say: our lock was touched by the same clock."""
+    """Whether an element's progress moves, watched by this process's own clock: the times of files are set
+    by the clocks of other nodes, so they only say that something changed."""
     first = _progress(run, submission)
     if not first:
         return False
-    try:
-        still = os.stat(layout.lock).st_mtime - max(first.values()) / 1e9
-    except OSError:
-        still = 0.0
-    deadline = time.monotonic() + heart.PATIENCE - max(0.0, still)
+    deadline = time.monotonic() + heart.PATIENCE
     told = False
     while (left := deadline - time.monotonic()) > 0:
         if not told:

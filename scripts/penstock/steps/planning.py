@@ -252,6 +252,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         taken=totals.taken,
         taken_bytes=totals.taken_bytes,
         stagings={one.key: one.name for one in used},
+        staging_inodes={one.key: one.inode for one in used},
         giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
             f"{units.counted(len(shards), 'shard')}: {decision.why}",

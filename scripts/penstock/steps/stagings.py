@@ -30,6 +30,7 @@ from penstock.steps.progress import Progress
 from penstock.steps.stale import damage
 from penstock.storage import clearing, durable
 from penstock.storage.failures import storage_error
+from penstock.storage.linking import Abandoned
 from penstock.views import units
 
 if TYPE_CHECKING:
@@ -52,6 +53,8 @@ class Staging:
     name: str
     """Of the staging, below `releases/`."""
     data: Path
+    inode: int
+    """Of `data`."""
     folder: RunLayout
     info: RunInfo
     plan: PlanInfo
@@ -68,7 +71,8 @@ def find(context: Context, layout: DatasetLayout, info: RunInfo) -> list[Staging
     for key, folder, theirs in _runs(layout, info):
         name = _name(layout, theirs, folder)
         data = layout.releases / name / DATA
-        if name == layout.staging(info.release).name or not _own(data):
+        inode = _own(data)
+        if name == layout.staging(info.release).name or not inode:
             continue
         with contextlib.suppress(PenstockError):
             sources = common(theirs, info)
@@ -79,17 +83,21 @@ def find(context: Context, layout: DatasetLayout, info: RunInfo) -> list[Staging
                     text = f"the staging of run {key} is not taken over: {alive}"
                     context.emit("note", info.dataset, "plan", text=text)
                     continue
-                found.append(Staging(key, name, data, folder, theirs, plan, sources, certain))
+                found.append(Staging(key, name, data, inode, folder, theirs, plan, sources, certain))
     return found[::-1]
 
 
 def common(theirs: RunInfo, now: RunInfo) -> dict[int, int]:
     """Index of another run's sources to the index of the same source of this one: the same URL, folder in
-    the release, and store or file system (by its options, where a version did not note which it was)."""
+    the release, and store or file system (by its options, where a version did not note which it was).
+    Raises FailedError for a damaged description."""
     noted = len(theirs.origins) == len(theirs.sources) and len(now.origins) == len(now.sources)
 
     def identities(info: RunInfo) -> list[tuple[str, str, str]]:
-        sources = dataset_config(info.config["dataset"]).sources
+        try:
+            sources = dataset_config(info.config["dataset"]).sources
+        except (KeyError, TypeError, AttributeError) as error:
+            raise FailedError("a run's description is damaged", where=info.run, why=repr(error)) from None
         options = [str(sorted(source.storage_options.items())) for source in sources]
         which = list(info.origins) if noted else options
         return list(zip(info.sources, [source.into for source in sources], which, strict=True))
@@ -162,7 +170,7 @@ def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | 
             text = f"the staging of run {key} stays: it may be newer than release {info.release}"
             context.emit("note", info.dataset, "publish", text=text)
             continue
-        if alive := _alive(context, layout, folder):
+        if alive := _alive(context, layout, folder, patient=False):
             text = f"the staging of run {key} stays: {alive}"
             context.emit("warning", info.dataset, "publish", text=text)
             continue
@@ -260,22 +268,32 @@ def _mark(folder: RunLayout, run: str, staging: str) -> None:
         raise storage_error(error, "a run cannot be marked", str(folder.taken)) from error
 
 
-def _own(data: Path) -> bool:
-    """Whether it is a plain folder of this account, and so is the staging that holds it."""
+def _own(data: Path) -> int:
+    """Its inode, if it is a plain folder of this account and so is the staging that holds it; else 0."""
+    inode = 0
     for path in (data.parent, data):
         try:
             seen = os.lstat(path)
         except OSError:
-            return False
+            return 0
         if not stat.S_ISDIR(seen.st_mode) or seen.st_uid != os.geteuid() or seen.st_mode & stat.S_IWOTH:
-            return False
-    return True
+            return 0
+        inode = seen.st_ino
+    return inode
 
 
-def _alive(context: Context, layout: DatasetLayout, folder: RunLayout) -> str:
+def planned(layout: DatasetLayout, plan: PlanInfo) -> dict[str, Abandoned]:
+    """Runs to their stagings, as the plan found them."""
+    return {
+        run: Abandoned(layout.releases / name / DATA, plan.staging_inodes.get(run, 0))
+        for run, name in plan.stagings.items()
+    }
+
+
+def _alive(context: Context, layout: DatasetLayout, folder: RunLayout, *, patient: bool = True) -> str:
     """Names what may still write there, "" when all is known to have ended."""
     try:
-        return living.arrays_of(context, layout.dataset, folder)
+        return living.arrays_of(context, layout.dataset, folder, patient=patient)
     except InterruptedRunError:
         raise
     except PenstockError as error:

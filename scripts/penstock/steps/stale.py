@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.core.layout import DATA
 from penstock.core.runs import plan_info
 from penstock.errors import FailedError
-from penstock.steps import receipts, runbook
-from penstock.steps.arrays import still_alive
+from penstock.steps import living, receipts, runbook
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -21,12 +20,11 @@ if TYPE_CHECKING:
     from penstock.core.runs import RunInfo
     from penstock.steps.context import Context
 
-ELEMENTS = ("copy", "verify")
-
 
 def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> str:
     """Removes what would lie or stand in the way; to be called by one who holds the lock. Returns why,
-    "" when there was nothing to remove. Raises FailedError while elements of a damaged plan may write.
+    "" when there was nothing to remove. Raises FailedError while elements of it may write, and LockedError
+    where the caller was overtaken.
 
     | release | staging | plan and shards | dropped          |
     |---------|---------|-----------------|------------------|
@@ -38,21 +36,19 @@ def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: R
     """
     if os.path.lexists(layout.release(info.release)):
         return ""
-    if not os.path.lexists(layout.staging(info.release) / DATA):
-        return f"the tree of release {info.release} is gone" if runbook.drop_derived(folder) else ""
-    why = damage(folder)
+    gone = not os.path.lexists(layout.staging(info.release) / DATA)
+    why = f"the tree of release {info.release} is gone" if gone else damage(folder)
     if not why:
         return ""
-    alive = [array for step in ELEMENTS for array in still_alive(context, info.dataset, folder, step)]
-    if alive:
+    if alive := living.arrays_of(context, info.dataset, folder):
         raise FailedError(
-            "the run's plan is damaged, and elements of it may still write",
+            "a run cannot be gone on with, and elements of it may still write",
             where=str(folder.folder),
-            why=f"{why}; array {', '.join(alive)} has not ended",
+            why=f"{why}; {alive}",
             hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command plans again",
         )
-    runbook.drop_derived(folder)
-    return why
+    context.assert_held()
+    return why if runbook.drop_derived(folder) or not gone else ""
 
 
 def damage(folder: RunLayout) -> str:

@@ -19,6 +19,7 @@ from penstock.engine import journal
 from penstock.engine.amended import Amendments
 from penstock.errors import InterruptedRunError, PenstockError
 from penstock.sources.origin import same_bytes
+from penstock.steps import stagings
 from penstock.steps.element import host_name
 from penstock.storage.permissions import group_id, unseal
 from penstock.storage.staging import Writer
@@ -147,7 +148,8 @@ def move_giants(layout: DatasetLayout, info: RunInfo, plan: PlanInfo) -> None:
         attempt=host_name(),
         keep_mtime=policy.mtime == "keep",
     ) as writer:
+        there = stagings.planned(layout, plan)
         for run, path, size in plan.giants_taken:
-            writer.move(layout.releases / plan.stagings[run] / DATA, path, int(size), None)
+            writer.move(there[run], path, int(size), None)
         writer.settle()
     unseal(data, (path for _, path, _ in plan.giants_taken))

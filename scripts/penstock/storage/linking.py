@@ -7,7 +7,7 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.storage.beneath import Folders, folders_kept
 from penstock.storage.failures import storage_error
@@ -31,6 +31,15 @@ def keeps(seen_ns: int, wanted_ns: int) -> bool:
     """Whether a file system that was given the time `wanted_ns` may show `seen_ns`: all of it, or as much as
     it keeps of one."""
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
+
+
+class Abandoned(NamedTuple):
+    """The tree of another run's staging."""
+
+    data: Path
+    inode: int = 0
+    """Of `data` as the plan saw it: a folder of the same name that came later is none of it. Of 0 (a version
+    that did not note it) only links are made, since a name may be a living staging's, or a release's."""
 
 
 class Links(Place):
@@ -74,7 +83,7 @@ class Links(Place):
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
-    def take_over(self, stagings: Sequence[Path], path: str, size: int, mtime_ns: int) -> bool:
+    def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         """Have a file that one of these abandoned stagings holds. False: copy it instead.
 
         | the file there                  | links are | it is                                      |
@@ -89,8 +98,8 @@ class Links(Place):
         left that here, under its final name, and no line of it: then it is had, too. Verify reads it back.
         """
         return any(
-            self.link(data, path, size, mtime_ns) or self.move(data, path, size, mtime_ns)
-            for data in stagings
+            self.link(one.data, path, size, mtime_ns) or self.move(one, path, size, mtime_ns)
+            for one in stagings
         ) or self.holds(path, size, mtime_ns)
 
     def holds(self, path: str, size: int, mtime_ns: int | None) -> bool:
@@ -108,13 +117,13 @@ class Links(Place):
             and (mtime_ns is None or not self._keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
         )
 
-    def move(self, staging: Path, path: str, size: int, mtime_ns: int | None) -> bool:
+    def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
         """One rename out of an abandoned staging, in place of whatever has the name here. False where that
         cannot be: by the table of `take_over`; without a time only the size is compared."""
         self._look()
         parent, name = split(path)
         try:
-            base = self._base(staging).get(parent)
+            base = self._base(staging.data).get(parent)
             seen = os.stat(name, dir_fd=base, follow_symlinks=False)
             if not stat.S_ISREG(seen.st_mode) or seen.st_size != size:
                 return False
@@ -123,9 +132,11 @@ class Links(Place):
             if seen.st_nlink != 1 and not self._alike(seen):
                 return False
             folder = self._enter(parent, make=True)
-            # A staging that was renamed meanwhile is a release, or another run's by now.
-            opened, _ = self._bases[staging]
-            if not os.path.samestat(os.stat(staging, follow_symlinks=False), os.fstat(opened)):
+            # What was renamed since it was planned or opened is a release, or another run's by now.
+            opened = os.fstat(self._bases[staging.data][0])
+            if opened.st_ino != staging.inode or not os.path.samestat(
+                os.stat(staging.data, follow_symlinks=False), opened
+            ):
                 return False
             try:
                 os.rename(name, name, src_dir_fd=base, dst_dir_fd=folder)

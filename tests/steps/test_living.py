@@ -1,0 +1,197 @@
+"""What may still live of another run: with clocks that differ, and clusters that do not answer."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.scripted_cluster import DONE, LOST, Stage, staged
+from tests.support.staging_runs import events_of, tree
+from tests.support.whole_way import FILES, InProcess, content, go, staging
+
+from penstock.cluster.port import State, Status
+from penstock.errors import FailedError, LockedError, TransientError
+from penstock.steps import claims, living, runbook
+from penstock.steps.array_watch import CLOCKS
+from penstock.steps.arraybook import ArrayBook
+from penstock.steps.arrays import still_alive
+from penstock.storage import heart
+from penstock.storage import holder as holders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+    from penstock.steps.context import Context
+
+
+@pytest.fixture
+def source(tmp_path: Path) -> Path:
+    return tree(tmp_path / "source", FILES)
+
+
+@pytest.fixture
+def context(tmp_path: Path, source: Path) -> Iterator[Context]:
+    with staging(tmp_path, source) as made:
+        yield made
+
+
+def submitted(stage: Stage, ago: float) -> ArrayBook:
+    """An array that this cluster does not know, noted as submitted so many seconds ago."""
+    book = ArrayBook(stage.run.arrays)
+    book.intend("penstock-data-r-copy-1", "copy", "slurm", [0], "alpha")
+    book.submitted("penstock-data-r-copy-1", "777")
+    lines = [json.loads(line) for line in stage.run.arrays.read_text().splitlines()]
+    stage.run.arrays.write_text("".join(json.dumps(x | {"at": x["at"] - ago}) + "\n" for x in lines))
+    return book
+
+
+@pytest.mark.parametrize(
+    ("ago", "lives"),
+    [(-CLOCKS, True), (0, True), (300 + CLOCKS / 2, True), (300 + CLOCKS + 60, False)],
+)
+def test_an_array_that_a_cluster_does_not_know_lives_while_clocks_may_differ(
+    tmp_path: Path, ago: float, lives: bool
+) -> None:
+    stage = staged(tmp_path)
+    stage.cluster.forgets = 300.0
+    submitted(stage, ago)
+    assert still_alive(stage.context, "data", stage.run, "copy") == (["777"] if lives else [])
+
+
+def test_what_was_not_known_for_as_long_as_a_cluster_remembers_goes_again(tmp_path: Path) -> None:
+    """However far ahead the clock was of who submitted it."""
+    stage = staged(tmp_path)
+    stage.cluster.forgets = 0.3
+    book = submitted(stage, -3600)
+    begun = time.monotonic()
+    assert stage.go([0])[0].state is DONE
+    assert time.monotonic() - begun >= 0.3
+    assert book.open() == []
+    assert LOST not in {status.state for status in stage.go([0]).values()}
+
+
+def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
+    context: Context, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Their files' times look an hour old, and they are at work."""
+    monkeypatch.setattr(heart, "PATIENCE", 0.5)
+    monkeypatch.setattr(heart, "HEARTBEAT", 0.02)
+    go(context, upto="plan")
+    _, folder = runbook.open_run(context.layout("data"))
+    by = replace(holders.this_process("", "copy"), host="node17", boot="another")
+    line = {"intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": asdict(by)}
+    folder.arrays.write_text(json.dumps(line) + "\n")
+    progress = folder.progress("copy", 0)
+    progress.parent.mkdir(parents=True)
+    progress.write_text("{}")
+    behind = time.time() - 3600
+    os.utime(progress, (behind, behind))
+    waits: list[float] = []
+
+    def wait(seconds: float) -> None:
+        waits.append(seconds)
+        threading.Event().wait(seconds)
+        if len(waits) == 3:
+            progress.write_text('{"files": 1}')
+            os.utime(progress, (behind + 10, behind + 10))
+
+    monkeypatch.setattr(context.stop, "wait", wait)
+    with pytest.raises(LockedError, match="elements of copy may still run on"):
+        living.arrays_of(context, "data", folder)
+
+
+class Slurm(InProcess):
+    """A cluster whose array 7 is in the state that it is told; None: it does not answer."""
+
+    kind = "slurm"
+
+    def __init__(self, state: State | None) -> None:
+        super().__init__()
+        self.state = state
+
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        if array != "7":
+            return super().states(array, indices)
+        if self.state is None:
+            raise TransientError("slurmctld does not answer")
+        return dict.fromkeys(indices, Status(self.state))
+
+
+def intend(folder: RunLayout, cluster: InProcess) -> None:
+    book = ArrayBook(folder.arrays)
+    book.intend("name", "copy", cluster.kind, [0])
+    book.submitted("name", "7")
+
+
+def test_the_state_of_a_run_stays_while_its_elements_may_write_though_its_tree_is_gone(
+    context: Context,
+) -> None:
+    go(context, upto="plan")
+    info, folder = runbook.open_run(context.layout("data"))
+    context.cluster = Slurm(State.RUNNING)
+    intend(folder, context.cluster)
+    before = content(folder.folder)
+    shutil.rmtree(context.layout("data").staging(info.release))
+    with pytest.raises(FailedError, match="elements of it may still write") as told:
+        go(context, upto="list")
+    assert "is gone" in told.value.why
+    assert content(folder.folder) == before
+    context.cluster = Slurm(State.FAILED)
+    go(context, upto="plan")
+    context.cluster = InProcess()
+    assert go(context, after="plan")["published"]
+
+
+def test_a_scheduler_that_does_not_answer_holds_no_published_release_up(
+    context: Context, source: Path
+) -> None:
+    go(context, upto="copy")
+    first, folder = runbook.open_run(context.layout("data"))
+    (source / "new").write_bytes(b"new")
+    go(context, upto="verify")
+    context.cluster = Slurm(None)
+    intend(folder, context.cluster)
+    assert go(context, after="verify")["published"]
+    told = [str(e.data["text"]) for e in events_of(context) if e.kind == "warning"]
+    assert any("stays" in text and "does not answer" in text for text in told)
+    assert context.layout("data").staging(first.release).is_dir()
+
+
+def test_claims_that_were_removed_by_hand_go_on_above_what_was_published(
+    context: Context, source: Path
+) -> None:
+    layout = context.layout("data")
+    for _ in range(3):
+        go(context, upto="list")
+    assert go(context)["published"]
+    before = claims.number(layout)
+    shutil.rmtree(layout.claims)
+    (source / "new").write_bytes(b"new")
+    go(context, upto="list")
+    assert claims.number(layout) == before + 1
+    assert go(context)["moved"]
+
+
+@pytest.mark.parametrize("damage", ["no dataset", "no sources"])
+def test_a_damaged_description_of_another_run_stops_no_plan(
+    context: Context, source: Path, damage: str
+) -> None:
+    go(context, upto="copy")
+    _, folder = runbook.open_run(context.layout("data"))
+    raw = json.loads(folder.run_file.read_text())
+    if damage == "no dataset":
+        del raw["config"]["dataset"]
+    else:
+        raw["config"]["dataset"]["sources"] = None
+    folder.run_file.write_text(json.dumps(raw))
+    (source / "new").write_bytes(b"new")
+    assert go(context, upto="plan")["taken"] == 0
+    assert go(context, after="plan")["published"]
