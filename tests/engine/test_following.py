@@ -452,3 +452,27 @@ def test_a_failure_that_is_no_change_is_not_followed(tmp_path: Path, mode: str, 
     assert why in failed.why.lower()
     assert outcome.amended == 0
     assert not read_tree(run.data)
+
+
+def test_a_checksum_file_that_came_after_a_large_object_is_read_once_verify_contradicts(
+    tmp_path: Path,
+) -> None:
+    """Parts say nothing of a hash of the whole: one stream does, and what is stated is read anew."""
+    data = content(3, 9 << 19)
+    large = {"large_bytes": 4 << 20, "part_bytes": 1 << 20}
+    with Hostile({"x": data, "SHA256SUMS": stating(data)}) as server:
+        run = shard_run(tmp_path / "run", f"s3://{server.bucket}/", endpoint_url=server.endpoint, anon=True)
+        run.dataset = replace(run.dataset, changed="follow", checksums=("SHA256SUMS",))
+        (entry,) = (one for one in run.entries if one.key == "x")
+        rewrite(run, [entry._replace(checksum=f"sha256:full:{hashlib.sha256(b'old').hexdigest()}")])
+        with ListingWriter(tmp_path / "stated.parquet") as writer:
+            writer.add([Listed("SHA256SUMS", 68, "t", 5)])
+            writer.close()
+        follow = large | {"may_change": (1, 0), "stated": tmp_path / "stated.parquet"}
+        assert run.copy(**follow).failures == []
+        (failed,) = run.reread(follow=True).failures
+        assert "contradict the source's own sha256" in failed.why
+        outcome = run.copy(**follow)
+        assert (outcome.failures, outcome.amended) == ([], 1)
+    assert run.reread(follow=True).failures == []
+    assert records(run)["x"].record.source_proof == f"sha256:full:{hashlib.sha256(data).hexdigest()}"
