@@ -1,64 +1,35 @@
-"""Large objects in parts: one version, one file, each byte proven as before, and nothing fetched twice."""
+"""Large objects in parts: one version, one file, and each byte proven as before."""
 
 from __future__ import annotations
 
 import hashlib
 import os
 import zlib
-from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 import xxhash
-from tests.engine.test_kill import gone, start, until
-from tests.support.engine_runs import content, read_tree, rewrite, shard_run
+from tests.support.engine_runs import read_tree, rewrite
 from tests.support.hostile import Hostile
-from tests.support.records import rows_of
-from tests.support.s3server import S3Server
+from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, records, run_of
 
 from penstock.config.model import VerifyConfig
 from penstock.engine import journal
 from penstock.engine.multipart import Multipart
-from penstock.engine.part import IN_PARTS, LEAST, Unfinished, part_bytes
+from penstock.engine.part import IN_PARTS, LEAST, part_bytes
 from penstock.engine.task import Outcome
-from penstock.errors import InterruptedRunError
 from penstock.sources.opening import pinned
 
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.support.engine_runs import ShardRun
-
-    from penstock.core.model import Record
-
-KIB = 1 << 10
-PART = 512 * KIB
-COUNT = 9
-SMALLER: dict[str, Any] = {"large_bytes": 4 << 20, "part_bytes": PART}
-DATA = content(3, COUNT * PART - 77)
-OTHER = content(4, len(DATA))
-HEX = xxhash.xxh3_128_hexdigest(DATA)
-
-
-def records(run: ShardRun) -> dict[str, Record]:
-    rows = rows_of(run.folder / "records.parquet")
-    return {entry.path: row.record for entry, row in zip(run.entries, rows, strict=True)}
-
-
-def of(server: Hostile, folder: Path, **options: Any) -> ShardRun:
-    return shard_run(folder, f"s3://{server.bucket}/", endpoint_url=server.endpoint, anon=True, **options)
-
-
-def ranges(server: Hostile, key: str = "big") -> Counter[str]:
-    return Counter(one.range for one in server.asked if one.method == "GET" and one.key == key)
 
 
 @pytest.mark.parametrize("durability", ["syncfs", "fsync"])
 def test_parts_make_the_file_and_the_digest_that_one_stream_makes(tmp_path: Path, durability: str) -> None:
     objects = {"a/big": DATA, "a/small": DATA[:4000], "b/big": OTHER, "c": DATA[: (4 << 20) - 1]}
     with Hostile(objects, modes={"a/big": "crc"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         outcome = run.copy(engine={"durability": durability}, **SMALLER)
         assert outcome.failures == []
         assert (outcome.files, outcome.bytes) == (4, sum(map(len, objects.values())))
@@ -81,7 +52,7 @@ def test_parts_make_the_file_and_the_digest_that_one_stream_makes(tmp_path: Path
 
 def test_what_one_version_cannot_be_asked_for_by_goes_in_one_stream(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         rewrite(run, [run.entries[0]._replace(token="")])
         assert run.copy(**SMALLER).failures == []
         assert ranges(server) == {"": 1}
@@ -107,7 +78,7 @@ def test_what_pins_a_version(url: str, token: str, answer: bool) -> None:
 
 def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         (entry,) = run.entries
         for reuse, answer in (("", True), (f"xxh3_128:{HEX} full crc32:full:00000000", False)):
             multipart = Multipart(run.task(**SMALLER), Outcome())
@@ -117,7 +88,7 @@ def test_what_lies_on_the_target_already_is_not_fetched_in_parts(tmp_path: Path)
 @pytest.mark.parametrize("verify", [VerifyConfig(reread="unproven"), VerifyConfig(reread="sample")])
 def test_what_verify_does_not_read_is_copied_in_order(tmp_path: Path, verify: VerifyConfig) -> None:
     with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         assert run.copy(verify=verify, **SMALLER).failures == []
         assert ranges(server) == {"": 1}
         assert run.reread(verify).failures == []
@@ -126,7 +97,7 @@ def test_what_verify_does_not_read_is_copied_in_order(tmp_path: Path, verify: Ve
 
 def test_an_object_that_changes_amid_its_parts_is_never_spliced(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
 
         def change() -> None:
             if server.count("big") >= 3:
@@ -142,7 +113,7 @@ def test_an_object_that_changes_amid_its_parts_is_never_spliced(tmp_path: Path) 
 
 def test_what_changes_amid_its_parts_is_followed_as_one_version(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         run.dataset = replace(run.dataset, changed="follow")
 
         def change() -> None:
@@ -162,7 +133,7 @@ def test_what_changes_amid_its_parts_is_followed_as_one_version(tmp_path: Path) 
 
 def test_a_byte_that_the_wire_changed_in_one_part_is_found_and_fetched_again(tmp_path: Path) -> None:
     with Hostile({"big": DATA}, modes={"big": "flipcrc*1"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         outcome = run.copy(**SMALLER)
         assert outcome.failures == []
         assert ranges(server)[""] == 1
@@ -174,7 +145,7 @@ def test_a_byte_that_the_wire_changed_in_one_part_is_found_and_fetched_again(tmp
 
 def test_parts_that_contradict_the_source_to_the_end_are_no_file(tmp_path: Path) -> None:
     with Hostile({"big": DATA, "other": OTHER}, modes={"big": "falsecrc"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         outcome = run.copy(**SMALLER)
     assert [(one.path, one.exit_code) for one in outcome.failures] == [("big", 1)]
     assert "contradict" in outcome.failures[0].why
@@ -184,28 +155,10 @@ def test_parts_that_contradict_the_source_to_the_end_are_no_file(tmp_path: Path)
 @pytest.mark.parametrize("mode", ["rangeignored", "wrongrange"])
 def test_a_server_that_gives_no_ranges_gives_the_whole(tmp_path: Path, mode: str) -> None:
     with Hostile({"big": DATA, "other": OTHER}, modes={"big": mode}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         assert run.copy(**SMALLER).failures == []
     assert read_tree(run.data) == {"big": DATA, "other": OTHER}
     assert run.reread().failures == []
-
-
-def test_parts_that_were_given_up_are_not_met_again_and_are_no_progress(tmp_path: Path) -> None:
-    """Else an object that one stream cannot fetch in its time would be submitted again without end."""
-    with Hostile({"big": DATA}, modes={"big": "falsecrc"}) as server:
-        run = of(server, tmp_path)
-
-        def stop() -> None:
-            if ranges(server)[""]:
-                raise InterruptedRunError(15)
-
-        with pytest.raises(InterruptedRunError):
-            run.copy(stop=stop, engine={"limit": 8 << 20}, **SMALLER)
-        assert not journal.records_more(run.journals, set())
-        multipart = Multipart(run.task(**SMALLER), Outcome())
-        journal.replay(run.journals, run.shard.digest, unfinished=multipart.unfinished)
-        assert len(multipart.unfinished.parts[0]) == COUNT + 2
-        assert multipart.resume(0, run.entries[0]) == 0
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -213,7 +166,7 @@ def test_parts_that_were_given_up_are_not_met_again_and_are_no_progress(tmp_path
 def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first: bool, then: str) -> None:
     """What may be tried again is told; what may not is fetched whole: never both."""
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         multipart = Multipart(run.task(**SMALLER), Outcome())
     begin = multipart.open(0, run.entries[0])
     assert multipart.take(begin, (begin.number, 1, b"a line", [], 0, 0, 0, 0)) == []
@@ -238,7 +191,7 @@ def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first
 
 def test_a_part_that_breaks_off_is_fetched_again_alone(tmp_path: Path) -> None:
     with Hostile({"big": DATA}, modes={"big": "reset*3"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         outcome = run.copy(**SMALLER)
         assert outcome.failures == []
         assert outcome.retries == 3
@@ -253,7 +206,7 @@ def test_a_hash_of_the_whole_is_judged_by_the_reading_that_verify_makes(
 ) -> None:
     value = HEX if algorithm == "xxh3_128" else hashlib.new(algorithm, DATA).hexdigest()
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         rewrite(run, [run.entries[0]._replace(checksum=f"{algorithm}:full:{value}")])
         verify = VerifyConfig(source_checksum="require", digests=("xxh3_128", "sha256"))
         assert run.copy(verify=verify, **SMALLER).failures == []
@@ -268,7 +221,7 @@ def test_a_hash_of_the_whole_is_judged_by_the_reading_that_verify_makes(
 
 def test_a_hash_of_the_whole_that_contradicts_is_found_by_verify(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         rewrite(run, [run.entries[0]._replace(checksum=f"md5:full:{hashlib.md5(OTHER).hexdigest()}")])
         assert run.copy(**SMALLER).failures == []
     (failure,) = run.reread().failures
@@ -284,7 +237,7 @@ def test_what_contradicted_its_parts_is_fetched_by_one_stream(tmp_path: Path, *,
     with what to do, and not fetched in parts over and over."""
     with Hostile({"big": DATA}, modes={"big": "flip*1"} if wire else {}) as server:
         server.etags["big"] = hashlib.md5(DATA if wire else OTHER).hexdigest()
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         assert run.copy(**SMALLER).failures == []
         assert len(ranges(server)) == COUNT
         (failure,) = run.reread().failures
@@ -306,7 +259,7 @@ def test_what_contradicted_its_parts_is_fetched_by_one_stream(tmp_path: Path, *,
 
 def test_the_lists_own_hash_is_judged_beside_what_parts_prove(tmp_path: Path) -> None:
     with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         rewrite(run, [run.entries[0]._replace(checksum=f"sha256:full:{'0' * 64}")])
         assert run.copy(**SMALLER).failures == []
     assert journal.replay(run.journals, run.shard.digest)[0].grade == "full"
@@ -315,7 +268,7 @@ def test_the_lists_own_hash_is_judged_beside_what_parts_prove(tmp_path: Path) ->
 
 def test_what_nothing_can_prove_is_refused_where_proof_is_required(tmp_path: Path) -> None:
     with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         outcome = run.copy(verify=VerifyConfig(source_checksum="require"), **SMALLER)
     assert "no checksum of the source proves it" in outcome.failures[0].why
     assert read_tree(run.data) == {}
@@ -323,7 +276,7 @@ def test_what_nothing_can_prove_is_refused_where_proof_is_required(tmp_path: Pat
 
 def test_a_byte_that_the_disk_changed_is_found_and_the_file_made_anew(tmp_path: Path) -> None:
     with Hostile({"big": DATA}, modes={"big": "crc"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         assert run.copy(**SMALLER).failures == []
         with (run.data / "big").open("r+b") as stream:
             stream.seek(5 * PART)
@@ -338,113 +291,6 @@ def test_a_byte_that_the_disk_changed_is_found_and_the_file_made_anew(tmp_path: 
     assert run.reread().failures == []
 
 
-def without_the_rows_line(run: ShardRun) -> None:
-    """As a kill -9 between the file's name and the next keeping leaves it."""
-    (path,) = journal.files(run.journals)
-    lines = path.read_bytes().splitlines(keepends=True)
-    path.write_bytes(b"".join(one for one in lines if one[9:11] in (b'{"', b'["')))
-
-
-def test_a_file_that_has_its_name_and_no_record_is_not_fetched_again(tmp_path: Path) -> None:
-    with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
-        assert run.copy(**SMALLER).failures == []
-        without_the_rows_line(run)
-        asked = server.count("big")
-        outcome = run.copy(**SMALLER)
-        assert (outcome.failures, outcome.files) == ([], 1)
-        assert (outcome.bytes, outcome.resumed_bytes) == (0, len(DATA))
-        assert server.count("big") == asked
-        assert run.reread().failures == []
-
-
-@pytest.mark.parametrize("why", ["gone", "another size", "another version", "other parts"])
-def test_parts_that_no_longer_stand_are_fetched_anew(tmp_path: Path, why: str) -> None:
-    with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
-        assert run.copy(**SMALLER).failures == []
-        without_the_rows_line(run)
-        (path,) = journal.files(run.journals)
-        lines = path.read_bytes().splitlines(keepends=True)
-        temporary = lines[1].split(b'"')[3].decode()
-        if why == "another version":
-            kept = [line.replace(run.entries[0].token.encode(), b"0" * 24) for line in lines]
-            kept = [f"{zlib.crc32(line[9:-1]):08x} ".encode() + line[9:] for line in kept]
-        else:
-            kept = lines[:-1]
-        path.write_bytes(b"".join(kept))
-        final = run.data / "big"
-        if why == "gone":
-            final.unlink()
-        else:
-            final.rename(run.data / temporary)
-        if why == "another size":
-            os.truncate(run.data / temporary, len(DATA) - 1)
-        sizes = SMALLER | {"part_bytes": 1 << 20} if why == "other parts" else SMALLER
-        outcome = run.copy(**sizes)
-        assert (outcome.failures, outcome.resumed_bytes) == ([], 0)
-        assert outcome.bytes == len(DATA)
-    assert final.read_bytes() == DATA
-    assert run.reread().failures == []
-
-
-def test_a_file_that_another_attempt_named_amid_the_parts_is_copied_whole(tmp_path: Path) -> None:
-    """It has written the same bytes; which of them were there is not known."""
-    with Hostile({"big": DATA}) as server:
-        run = of(server, tmp_path)
-
-        def name() -> None:
-            if server.count("big") >= 3 and not (run.data / "big").exists():
-                (one,) = run.data.glob(".p.*")
-                one.rename(run.data / "big")
-
-        outcome = run.copy(stop=name, engine={"limit": 2 << 20}, **SMALLER)
-        assert (outcome.failures, outcome.files, outcome.bytes) == ([], 1, len(DATA))
-    assert read_tree(run.data) == {"big": DATA}
-    assert run.reread().failures == []
-
-
-def test_kill_9_costs_the_parts_that_were_on_their_way(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    source.joinpath("big").write_bytes(DATA)
-    source.joinpath("other").write_bytes(OTHER)
-    with S3Server(source) as server:
-        run = shard_run(tmp_path / "run", server.url(), endpoint_url=server.endpoint, anon=True)
-
-        def kept() -> int:
-            unfinished = Unfinished()
-            journal.replay(run.journals, run.shard.digest, unfinished=unfinished)
-            return sum(line.number >= 0 for lines in unfinished.parts.values() for line in lines)
-
-        process = start(run, task=SMALLER, limit=2 << 20, streams=2)
-        until(lambda: kept() >= 3, process)
-        process.kill()
-        process.wait()
-        gone(process.pid)
-        unfinished = Unfinished()
-        journal.replay(run.journals, run.shard.digest, unfinished=unfinished)
-        done = {
-            (run.entries[row].key, f"bytes={n * PART}-")
-            for row, lines in unfinished.parts.items()
-            for n in {line.number for line in lines} - {-1}
-        }
-        assert 3 <= len(done) < 2 * COUNT
-        asked = len(server.requests())
-        outcome = run.copy(**SMALLER)
-        assert outcome.failures == []
-        assert outcome.resumed_bytes >= (len(done) - 2) * PART
-        gets = [
-            (one.key, one.range.partition("-")[0] + "-")
-            for one in server.requests()[asked:]
-            if one.method == "GET" and one.range
-        ]
-        assert len(gets) == len(set(gets)) == 2 * COUNT - len(done)
-        assert not done & set(gets)
-    assert read_tree(run.data) == {"big": DATA, "other": OTHER}
-    assert run.reread().failures == []
-
-
 def test_how_large_parts_are() -> None:
     mib = 1 << 20
     assert part_bytes(LEAST) == part_bytes(4096 * mib) == 16 * mib
@@ -454,7 +300,7 @@ def test_how_large_parts_are() -> None:
 
 def test_how_many_streams_parts_can_use(tmp_path: Path) -> None:
     with Hostile({"big": b"x"}) as server:
-        multipart = Multipart(of(server, tmp_path).task(), Outcome())
+        multipart = Multipart(run_of(server, tmp_path).task(), Outcome())
     gib = 1 << 30
     assert multipart.units(1, 2 * gib) == multipart.units(1, 3 * gib) == 24
     assert multipart.units(8, 4 * gib) == 32
@@ -466,7 +312,7 @@ def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
     """A disk that is slower than the store: what is done and not recorded counts as on its way."""
     size = 1 << 30
     with Hostile({"big": b"x"}) as server:
-        run = of(server, tmp_path)
+        run = run_of(server, tmp_path)
         rewrite(run, [entry._replace(size=size, length=size) for entry in run.entries])
         multipart = Multipart(run.task(), Outcome())
     begin = multipart.open(0, run.entries[0])
@@ -483,27 +329,3 @@ def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
         assert multipart.next() is not None
         given += 1
     assert given * (16 << 20) == 528 << 20
-
-
-def test_rows_that_wait_to_be_gone_on_with_hold_nobody_up(tmp_path: Path) -> None:
-    """An attempt that meets more begun rows than may be on their way at once."""
-    objects = {f"big{n}": DATA for n in range(4)}
-    with Hostile(objects) as server:
-        run = of(server, tmp_path)
-        limited = SMALLER | {"engine": {"limit": 4 << 20, "streams": 4}}
-
-        def stop() -> None:
-            if len(server.asked) > 16:
-                raise InterruptedRunError(15)
-
-        with pytest.raises(InterruptedRunError):
-            run.copy(stop=stop, **limited)
-        multipart = Multipart(run.task(**SMALLER), Outcome())
-        journal.replay(run.journals, run.shard.digest, unfinished=multipart.unfinished)
-        assert len(multipart.unfinished.parts) == len(objects)
-        multipart._most = PART
-        for row, entry in enumerate(run.entries):
-            multipart.open(row, entry)
-        assert not multipart.full
-        assert run.copy(**SMALLER).failures == []
-    assert read_tree(run.data) == objects

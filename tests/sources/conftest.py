@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
+import uuid
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -212,6 +213,14 @@ class AzuriteStore:
 
     def close(self) -> None:
         self.service.close()
+
+
+@pytest.fixture
+def azure_store(azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
+    """An empty container of its own."""
+    made = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
+    yield made
+    made.close()
 
 
 @pytest.fixture(scope="session")

@@ -1,32 +1,23 @@
-"""Azure Blob: pins, proofs, errors and secrets, on a real server of it; and what a URL means."""
+"""Azure Blob: listing, pins, proofs and errors, on a real server of it."""
 
 from __future__ import annotations
 
-import base64
-import datetime as dt
 import hashlib
 import http.server
-import pickle
 import random
 import socket
 import threading
 import time
-import uuid
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
-from azure.storage.blob import ContainerSasPermissions, ContentSettings, generate_container_sas
+from azure.storage.blob import ContentSettings
 from tests.contracts.source_contract import content, drain, entry_of, listing, read, sums
 from tests.sources.conftest import AzuriteStore, dataset
-from tests.support.azurite import ACCOUNT, KEY, Azurite
-from tests.support.s3server import make_certificates
 
 from penstock.config.model import SourceConfig
 from penstock.core.model import Listed
 from penstock.errors import (
-    ConfigError,
-    ExpiredCredentialsError,
     FailedError,
     ObjectError,
     OverloadedError,
@@ -37,56 +28,49 @@ from penstock.errors import (
 )
 from penstock.sources import azure, azure_reader
 from penstock.sources.azure import AzureSource
-from penstock.sources.azure_account import AzureCredentials, place, resolve
-from penstock.sources.azure_link import failure
-from penstock.sources.opening import credentials, open_source
+from penstock.sources.opening import open_source
 from penstock.sources.ordering import in_order, order
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
 MIB = 1 << 20
 
 
-@pytest.fixture
-def store(azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
-    made = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
-    yield made
-    made.close()
-
-
 # ---- listing
 
 
-def test_pages_are_one_stream_in_byte_order(store: AzuriteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_pages_are_one_stream_in_byte_order(
+    azure_store: AzuriteStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(azure, "PAGE", 7)
     keys = [f"{a}{b}{c}" for a in ("a", "a-", "b") for b in "/.0" for c in range(5)]
     for number, key in enumerate(keys):
-        store.put(key, b"x" * number)
-    batches = [[item.key for item in batch] for batch in store.source().list()]
+        azure_store.put(key, b"x" * number)
+    batches = [[item.key for item in batch] for batch in azure_store.source().list()]
     assert len(batches) == 7
     assert [key for batch in batches for key in batch] == sorted(keys)
-    found = listing(store.source())
+    found = listing(azure_store.source())
     assert {key: item.size for key, item in found.items()} == {key: n for n, key in enumerate(keys)}
-    assert list(listing(store.source(hierarchical=True)).items()) == list(found.items())
+    assert list(listing(azure_store.source(hierarchical=True)).items()) == list(found.items())
     assert all(item.token and item.modified_ns > 1_600_000_000 * 10**9 for item in found.values())
 
 
-def test_markers_are_no_objects(store: AzuriteStore) -> None:
-    store.put("a/x", b"1")
-    store.put("a", b"", metadata={"hdi_isfolder": "true"})
-    store.put("b", b"", metadata={"other": "true"})
-    store.put("", b"")
-    source = store.source()
+def test_markers_are_no_objects(azure_store: AzuriteStore) -> None:
+    azure_store.put("a/x", b"1")
+    azure_store.put("a", b"", metadata={"hdi_isfolder": "true"})
+    azure_store.put("b", b"", metadata={"other": "true"})
+    azure_store.put("", b"")
+    source = azure_store.source()
     assert list(listing(source)) == ["a/x", "b"]
     assert source.ignored == {"markers": 1}
 
 
-def test_other_prefixes_are_others(store: AzuriteStore) -> None:
-    store.put("x", b"1")
-    store.container.upload_blob("pre fixed", b"no")
-    assert list(listing(store.source())) == ["x"]
+def test_other_prefixes_are_others(azure_store: AzuriteStore) -> None:
+    azure_store.put("x", b"1")
+    azure_store.container.upload_blob("pre fixed", b"no")
+    assert list(listing(azure_store.source())) == ["x"]
 
 
 def test_a_listing_in_another_order_is_sorted_on_disk_or_refused() -> None:
@@ -106,28 +90,30 @@ def test_a_listing_in_another_order_is_sorted_on_disk_or_refused() -> None:
 # ---- reading
 
 
-def test_each_block_is_pinned(store: AzuriteStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_each_block_is_pinned(azure_store: AzuriteStore, monkeypatch: pytest.MonkeyPatch) -> None:
     """A blob that changes between two blocks of one body is never spliced."""
     monkeypatch.setattr(azure_reader, "BLOCK", 1000)
-    store.put("x", content("x", 10_000))
-    source = store.source()
+    azure_store.put("x", content("x", 10_000))
+    source = azure_store.source()
     reader = source.reader()
     entry = entry_of(listing(source)["x"])
     assert read(reader, entry) == content("x", 10_000)
     assert read(reader, entry, 1500, 2700) == content("x", 10_000)[1500:4200]
     body = reader.open(entry, 0, entry.size)
     assert body.readinto(memoryview(bytearray(1000))) == 1000
-    store.put("x", content("y", 10_000))
+    azure_store.put("x", content("y", 10_000))
     with pytest.raises(SourceChangedError):
         drain(body)
     body.abandon()
     reader.close()
 
 
-def test_the_stored_md5_is_a_claim_of_the_whole(store: AzuriteStore) -> None:
+def test_the_stored_md5_is_a_claim_of_the_whole(azure_store: AzuriteStore) -> None:
     data = content("x", 70_000)
-    store.put("x", data, content_settings=ContentSettings(content_md5=bytearray(hashlib.md5(data).digest())))
-    source = store.source()
+    azure_store.put(
+        "x", data, content_settings=ContentSettings(content_md5=bytearray(hashlib.md5(data).digest()))
+    )
+    source = azure_store.source()
     reader = source.reader()
     entry = entry_of(listing(source)["x"])
     body = reader.open(entry, 0, entry.size)
@@ -140,19 +126,19 @@ def test_the_stored_md5_is_a_claim_of_the_whole(store: AzuriteStore) -> None:
     reader.close()
 
 
-def test_an_encoding_is_left_as_it_is_stored(store: AzuriteStore) -> None:
+def test_an_encoding_is_left_as_it_is_stored(azure_store: AzuriteStore) -> None:
     data = content("x", 5000)
-    store.put("x", data, content_settings=ContentSettings(content_encoding="gzip"))
-    source = store.source()
+    azure_store.put("x", data, content_settings=ContentSettings(content_encoding="gzip"))
+    source = azure_store.source()
     reader = source.reader()
     assert read(reader, entry_of(listing(source)["x"])) == data
     reader.close()
 
 
-def test_what_is_gone_or_changed_is_told(store: AzuriteStore) -> None:
-    store.put("x", b"12345")
-    store.put("empty", b"")
-    source = store.source()
+def test_what_is_gone_or_changed_is_told(azure_store: AzuriteStore) -> None:
+    azure_store.put("x", b"12345")
+    azure_store.put("empty", b"")
+    source = azure_store.source()
     reader = source.reader()
     found = listing(source)
     entry, empty = entry_of(found["x"]), entry_of(found["empty"])
@@ -168,7 +154,7 @@ def test_what_is_gone_or_changed_is_told(store: AzuriteStore) -> None:
         source.checksum(entry._replace(size=7))
     with pytest.raises(SourceChangedError):
         source.checksum(entry._replace(token="0x1"))
-    store.remove("x")
+    azure_store.remove("x")
     with pytest.raises(SourceChangedError, match=r"gone|changed"):
         reader.open(entry, 0, 5)
     reader.close()
@@ -265,187 +251,3 @@ def test_a_refused_connection_is_told_at_once(tmp_path: Path) -> None:
     assert str(port) in str(caught.value)
     assert "onnect" in str(caught.value)
     assert time.monotonic() - began < 30
-
-
-def test_no_container_and_wrong_secrets_are_told(store: AzuriteStore) -> None:
-    store.put("x", b"1")
-    missing = SourceConfig("az://missing", storage_options=store.options)
-    with pytest.raises(PreflightError, match="no such container"):
-        open_source(missing, dataset("x")).check()
-    with pytest.raises(FailedError, match="no such container"):
-        listing(open_source(missing, dataset("x")))
-    wrong = base64.b64encode(b"wrong, but long enough to be some key").decode()
-    store.write_secrets(f"account_key={wrong}\n")
-    with pytest.raises(PreflightError, match="refuses the credentials") as caught:
-        store.source().check()
-    assert wrong not in str(caught.value)
-    with pytest.raises(PreflightError) as caught:
-        store.source(anon=True).check()
-    assert KEY not in str(caught.value)
-    store.write_secrets("account_key=this is no base64!\n")
-    with pytest.raises(PenstockError) as failed:
-        store.source().check()
-    assert "no base64" not in str(failed.value)
-
-
-def sas(store: AzuriteStore, hours: float) -> str:
-    now = dt.datetime.now(dt.UTC)
-    return generate_container_sas(
-        ACCOUNT,
-        store.container.container_name,
-        KEY,
-        permission=ContainerSasPermissions(read=True, list=True),
-        start=now - dt.timedelta(hours=9),
-        expiry=now + dt.timedelta(hours=hours),
-    )
-
-
-@pytest.mark.parametrize("how", ["connection", "sas", "named"])
-def test_every_kind_of_secret(store: AzuriteStore, how: str) -> None:
-    store.put("x", b"12345")
-    if how == "sas":
-        token = sas(store, 1)
-        store.write_secrets(f"sas_token=?{token}\n")
-    elif how == "connection":
-        store.write_secrets(f'AZURE_STORAGE_CONNECTION_STRING="{store.server.connection_string}"\n')
-        del store.options["account_name"], store.options["endpoint_url"]
-    else:
-        store.write_secrets(f"# ours\nAZURE_STORAGE_ACCOUNT_NAME={ACCOUNT}\naccount_key={KEY}\n")
-        del store.options["account_name"]
-    config = SourceConfig(store.url, storage_options=store.options)
-    secrets = credentials(config)
-    assert KEY not in repr(secrets)
-    assert "sig=" not in repr(secrets)
-    source = open_source(config, dataset(config.url), credentials=pickle.loads(pickle.dumps(secrets)))
-    source.check()
-    reader = source.reader()
-    assert read(reader, entry_of(listing(source)["x"])) == b"12345"
-    reader.close()
-
-
-def test_a_signature_that_ran_out_is_renewed(store: AzuriteStore) -> None:
-    store.put("x", b"12345")
-    store.write_secrets(f"sas_token={sas(store, 1)}\n")
-    entry = entry_of(listing(store.source())["x"])
-    store.write_secrets(f"sas_token={sas(store, -1)}\n")
-    source = store.source()
-    assert isinstance(source, AzureSource)
-    reader = source.reader()
-    with pytest.raises((ExpiredCredentialsError, FailedError)) as caught:
-        reader.open(entry, 0, 5)
-    assert "sig=" not in str(caught.value)
-    store.write_secrets(f"sas_token={sas(store, 1)}\n")
-    source.renew(resolve(source._config))
-    assert read(reader, entry) == b"12345"
-    reader.close()
-
-
-# ---- what the configuration means
-
-
-@pytest.mark.parametrize(
-    ("url", "options", "endpoint", "prefix"),
-    [
-        ("az://cont", {"account_name": "acc"}, "https://acc.blob.core.windows.net", ""),
-        ("abfs://cont/a/b", {"account_name": "acc"}, "https://acc.blob.core.windows.net", "a/b/"),
-        ("abfss://cont@acc.dfs.core.windows.net/a/", {}, "https://acc.blob.core.windows.net", "a/"),
-        (
-            "az://cont",
-            {"account_host": "acc.blob.core.chinacloudapi.cn"},
-            "https://acc.blob.core.chinacloudapi.cn",
-            "",
-        ),
-        ("az://cont", {"endpoint_url": "http://127.0.0.1:10000/acc/"}, "http://127.0.0.1:10000/acc", ""),
-    ],
-)
-def test_places(url: str, options: dict[str, Any], endpoint: str, prefix: str) -> None:
-    found = resolve(SourceConfig(url, storage_options={**options, "anon": True}))
-    assert found == AzureCredentials(endpoint, f"BlobEndpoint={endpoint}")
-    assert place(url)[:2] == ("cont", prefix)
-
-
-@pytest.mark.parametrize(
-    ("url", "options"),
-    [
-        ("az://cont", {}),
-        ("az://", {"account_name": "a"}),
-        ("az://UPPER/x", {"account_name": "a"}),
-        ("az://cont@acc:secret/x", {}),
-        ("az://cont", {"endpoint_url": "https://me:secret@host/"}),
-        ("az://cont", {"endpoint_url": "https://host/?sig=secret"}),
-    ],
-)
-def test_what_makes_no_sense_is_refused(url: str, options: dict[str, Any]) -> None:
-    with pytest.raises(ConfigError) as caught:
-        resolve(SourceConfig(url, storage_options={**options, "anon": True}))
-    assert "secret@" not in str(caught.value)
-    assert "sig=secret" not in str(caught.value)
-
-
-@pytest.mark.parametrize(
-    ("lines", "match"),
-    [
-        ("nothing=here", "no secret for Azure"),
-        ("sas_token=abc", "no signature"),
-        ("client_secret=TOPSECRET\nclient_id=a", "without tenant_id"),
-        ("connection_string=AccountKey=TOPSECRET", "names no account"),
-    ],
-)
-def test_files_without_a_usable_secret(tmp_path: Path, lines: str, match: str) -> None:
-    path = tmp_path / "secrets"
-    path.write_text(lines)
-    path.chmod(0o600)
-    options = {"account_name": "acc", "credentials_file": str(path)}
-    with pytest.raises(PreflightError, match=match) as caught:
-        resolve(SourceConfig("az://cont", storage_options=options))
-    assert "TOPSECRET" not in str(caught.value)
-    path.chmod(0o644)
-    with pytest.raises(PreflightError, match="not kept safely"):
-        resolve(SourceConfig("az://cont", storage_options=options))
-
-
-def test_the_environment_counts_only_without_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tmp_path / "secrets"
-    path.write_text("account_key=ZmlsZQ==")
-    path.chmod(0o600)
-    monkeypatch.setenv("AZURE_STORAGE_CONNECTION_STRING", "AccountName=env;AccountKey=ZW52")
-    plain = SourceConfig("az://cont", storage_options={"account_name": "acc"})
-    assert resolve(plain).endpoint == "https://env.blob.core.windows.net"
-    named = SourceConfig("az://cont", storage_options={"account_name": "acc", "credentials_file": str(path)})
-    assert "AccountKey=ZmlsZQ==" in resolve(named).connection
-    assert "ZW52" not in resolve(named).connection
-    anon = SourceConfig("az://cont", storage_options={"account_name": "acc", "anon": True})
-    assert resolve(anon).connection == "BlobEndpoint=https://acc.blob.core.windows.net"
-    path.write_text("client_secret=a\nclient_id=b\ntenant_id=c")
-    with pytest.raises(PreflightError, match="contradicts"):
-        resolve(named)
-
-
-def test_no_secret_in_any_message() -> None:
-    secrets = AzureCredentials(
-        "https://a", "BlobEndpoint=https://a;AccountKey=TOP;SharedAccessSignature=sv=1&sig=KEEP"
-    )
-    answer = HttpResponseError("TOP said https://a/c?sv=2&sig=SECRET&x=1 and sv=1&sig=KEEP")
-    text = str(failure(answer, secrets, "az://c/x"))
-    assert not {"TOP", "SECRET", "KEEP"} & set(text.replace("=", " ").replace("&", " ").split())
-    refused = failure(ServiceRequestError("Cannot connect to host"), secrets, "az://c/x")
-    assert isinstance(refused, TransientError)
-    nobody = failure(ClientAuthenticationError("DefaultAzureCredential failed"), secrets, "az://c/x")
-    assert isinstance(nobody, FailedError)
-    untrusted = failure(ServiceRequestError("CERTIFICATE_VERIFY_FAILED"), secrets, "az://c/x")
-    assert "ca_bundle" in str(untrusted)
-
-
-def test_a_site_s_own_authority_over_tls(tmp_path: Path, azurite: Azurite) -> None:  # skipped without
-    certificate, key, authority = make_certificates(tmp_path)
-    with Azurite(tls=(certificate, key)) as server:
-        secrets = tmp_path / "secrets"
-        secrets.write_text(f"account_key={KEY}\n")
-        secrets.chmod(0o600)
-        options = {"account_name": ACCOUNT, "endpoint_url": server.endpoint, "credentials_file": str(secrets)}
-        plain = SourceConfig("az://some", storage_options=options)
-        with pytest.raises(PreflightError, match="not trusted"):
-            open_source(plain, dataset("x")).check()
-        trusting = SourceConfig("az://some", storage_options={**options, "ca_bundle": str(authority)})
-        with pytest.raises(PreflightError, match="no such container"):
-            open_source(trusting, dataset("x")).check()

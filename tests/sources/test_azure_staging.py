@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import uuid
 from typing import TYPE_CHECKING
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 from tests.contracts.source_contract import content
-from tests.sources.conftest import AzuriteStore
 from tests.support import commands
 from tests.support.azurite import KEY
 from tests.support.whole_way import content as content_of
@@ -20,16 +18,16 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.azurite import Azurite
+    from tests.sources.conftest import AzuriteStore
+
 
 MIB = 1 << 20
 
 
 @pytest.fixture
-def store(azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
-    made = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
-    yield made
-    made.close()
+def store(azure_store: AzuriteStore, tmp_path: Path) -> Iterator[AzuriteStore]:
+    """The same; nothing of the target that it is staged to is left."""
+    yield azure_store
     if (tmp_path / "target").exists():
         clearing.remove_tree(tmp_path / "target")
 

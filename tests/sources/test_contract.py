@@ -19,7 +19,6 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.azurite import Azurite
     from tests.support.s3server import S3Server
     from tests.support.versity import Versity
 
@@ -133,10 +132,8 @@ class TestAzurite(SourceContract):
     """A real server of Azure Blob."""
 
     @pytest.fixture
-    def store(self, azurite: Azurite, tmp_path: Path) -> Iterator[AzuriteStore]:
-        store = AzuriteStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
-        yield store
-        store.close()
+    def store(self, azure_store: AzuriteStore) -> AzuriteStore:
+        return azure_store
 
 
 class TestMemory(SourceContract):

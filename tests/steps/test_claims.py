@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.scripted_cluster import staged
-from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, InProcess, content, go, staging
+from tests.support.staging_runs import tree
+from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.cluster.port import State, Status
 from penstock.errors import LockedError
@@ -25,26 +25,11 @@ from penstock.storage import clearing, heart, publishing
 from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
     from penstock.steps.context import Context
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source) as made:
-        yield made
-
-
-def texts(context: Context, *kinds: str) -> str:
-    return "\n".join(str(e.data.get("text")) for e in events_of(context) if e.kind in (kinds or ("warning",)))
 
 
 def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source: Path) -> None:
@@ -58,7 +43,7 @@ def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source:
         assert (standing.number, standing.run) == (number, first)
     tree(source, {"new": b"file"})
     second = go(context, upto="list")["run"]
-    assert f"run {second} takes over from run {first}" in texts(context)
+    assert f"run {second} takes over from run {first}" in "\n".join(texts(context))
     for _ in range(12):
         go(context, upto="list")
     assert sorted(os.listdir(layout.claims)) == [f"{n:08d}.json" for n in range(9, 17)]

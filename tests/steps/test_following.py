@@ -27,11 +27,6 @@ ALL = FollowLimit(1.0, 1.0)
 AFTER = FILES | {"a/one": b"one, anew", "giant": b"a giant that is none any more" * 5000, "z": b"Z" * 70_000}
 
 
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
 def change(source: Path) -> None:
     """What a living source does between its listing and its copy."""
     for name in ("a/one", "giant", "z"):

@@ -8,32 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import content, go, staging
+from tests.support.whole_way import content, go, records, texts
 
 from penstock.config.model import PlanConfig, VerifyConfig
 from penstock.errors import FailedError
-from penstock.formats.manifest import read_manifest
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.model import Record
     from penstock.steps.context import Context
 
 FILES = {"bad.bin": b"b" * 3000, "good.bin": b"g" * 70_000, "x/3.bin": b"3" * 9000}
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source, plan=PlanConfig()) as made:
-        yield made
+PLAN = PlanConfig()
 
 
 def rot(path: Path) -> None:
@@ -45,15 +31,6 @@ def rot(path: Path) -> None:
     path.write_bytes(data)
     path.chmod(seen.st_mode & 0o7777)
     os.utime(path, ns=(seen.st_atime_ns, seen.st_mtime_ns))
-
-
-def records(context: Context) -> dict[str, Record]:
-    manifest = context.layout("data").current / "manifest.parquet"
-    return {record.path: record for batch in read_manifest(manifest) for record in batch}
-
-
-def warnings(context: Context) -> list[str]:
-    return [str(e.data["text"]) for e in events_of(context) if e.kind == "warning"]
 
 
 def with_sums(context: Context, source: Path, sums: dict[str, bytes]) -> None:
@@ -125,7 +102,7 @@ def test_a_rotten_file_of_the_release_before_is_copied_anew_and_named(context: C
     assert receipt["current"] != base
     assert content(layout.current / "data") == content(source)
     assert rotten.read_bytes() != FILES["x/3.bin"]
-    (said,) = [text for text in warnings(context) if base in text]
+    (said,) = [text for text in texts(context) if base in text]
     assert "1 file" in said
     assert "x/3.bin" in said
     assert f"penstock audit data --release {base}" in said

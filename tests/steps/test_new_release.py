@@ -10,27 +10,15 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.published import flip, writable
 from tests.support.staging_runs import tree
-from tests.support.whole_way import FILES, content, go, staging
+from tests.support.whole_way import content, go
 
 from penstock.errors import FailedError
 from penstock.storage import clearing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.steps.context import Context
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source) as made:
-        yield made
 
 
 def anew(context: Context, upto: str = "publish") -> dict[str, object]:

@@ -10,8 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.forked import nobody
-from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, content, go, staging
+from tests.support.whole_way import FILES, content, go, staging, texts
 
 from penstock.config.model import VerifyConfig
 from penstock.core.seal import Tree, canonical, leaf
@@ -23,21 +22,10 @@ from penstock.storage import publishing as revealing
 from penstock.views import report
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable
 
     from penstock.core.layout import RunLayout
     from penstock.steps.context import Context
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source) as made:
-        yield made
 
 
 def run_of(context: Context) -> tuple[Any, RunLayout]:
@@ -47,10 +35,6 @@ def run_of(context: Context) -> tuple[Any, RunLayout]:
 def staged(context: Context) -> Path:
     info, _ = run_of(context)
     return context.layout("data").staging(info.release) / "data"
-
-
-def warnings(context: Context) -> list[str]:
-    return [e.data["text"] for e in events_of(context) if e.kind == "warning"]
 
 
 def history(context: Context) -> list[dict[str, Any]]:
@@ -199,7 +183,7 @@ def test_what_changed_since_verify_is_verified_and_mended_before_it_is_published
         spoil(staged(context))
     receipt = publishing.run(context, "data")
     assert receipt["published"]
-    assert any("verified again" in text for text in warnings(context))
+    assert any("verified again" in text for text in texts(context))
     assert content(context.layout("data").current / "data") == content(source)
     # The records are of what lies there now.
     release = context.layout("data").release(receipt["release"])
@@ -295,7 +279,7 @@ def test_staging_of_other_runs_is_told_and_kept(context: Context) -> None:
     other = layout.staging("an-older-one") / "data"
     other.mkdir(parents=True)
     go(context)
-    assert any(".an-older-one.staging" in text for text in warnings(context))
+    assert any(".an-older-one.staging" in text for text in texts(context))
     assert other.is_dir()
     assert status.run(context, "data")["abandoned"] == [".an-older-one.staging, of no known run"]
 
@@ -306,7 +290,7 @@ def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) ->
     path = folder.records(0)
     path.write_bytes(path.read_bytes() + b" ")
     assert publishing.run(context, "data")["published"]
-    assert any("not those that verify wrote" in text and str(path) in text for text in warnings(context))
+    assert any("not those that verify wrote" in text and str(path) in text for text in texts(context))
 
 
 def test_the_report_tells_what_the_receipts_hold(context: Context, source: Path, tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.published import writable
 from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, InProcess, content, go, staging
+from tests.support.whole_way import InProcess, content, go, staging
 
 from penstock.cluster.port import State, Status
 from penstock.config.model import PermissionsConfig
@@ -22,22 +22,11 @@ from penstock.steps.arraybook import ArrayBook
 from penstock.storage import clearing, target
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
     from penstock.steps.context import Context
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source) as made:
-        yield made
 
 
 @pytest.mark.parametrize("state", ["kept", "removed"])

@@ -8,29 +8,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.staging_runs import tree
-from tests.support.whole_way import FILES, STEPS, content, go, staging
+from tests.support.whole_way import STEPS, content, go
 
 from penstock.config.model import PlanConfig
 from penstock.errors import PreflightError
 from penstock.steps import runbook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.steps.context import Context
 
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source, plan=PlanConfig(shard_files=3)) as made:
-        yield made
+PLAN = PlanConfig(shard_files=3)
 
 
 def elsewhere(context: Context, **changes: Any) -> None:

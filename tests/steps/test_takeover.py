@@ -3,72 +3,30 @@
 from __future__ import annotations
 
 import errno
-import json
 import os
-import shutil
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.abandoned import FILES, PLAN, inodes, named, opened, stagings
 from tests.support.s3server import S3Server
-from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import InProcess, content, go, staging
+from tests.support.staging_runs import tree
+from tests.support.whole_way import content, go, records, staging, texts
 
-from penstock.cluster.port import State, Status
 from penstock.config.model import PermissionsConfig, PlanConfig, SourceConfig, VerifyConfig
 from penstock.engine import journal
-from penstock.errors import FailedError, LockedError, SourceChangedError
-from penstock.formats.manifest import read_manifest
+from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
-from penstock.steps import reporting, runbook, status
-from penstock.steps.arraybook import ArrayBook
+from penstock.steps import reporting, runbook
 from penstock.storage.linking import Abandoned
 from penstock.storage.staging import Writer
 from penstock.views import summary, units
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.core.model import Record
     from penstock.steps.context import Context
-
-FILES = {f"d{i % 4}/{i:03d}": bytes([i]) * (100 * i + 1) for i in range(40)}
-PLAN = PlanConfig(shard_files=13)
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source, plan=PLAN) as made:
-        yield made
-
-
-def opened(context: Context) -> tuple[str, RunLayout]:
-    info, folder = runbook.open_run(context.layout("data"))
-    return info.release, folder
-
-
-def inodes(root: Path) -> dict[str, int]:
-    return {str(p.relative_to(root)): p.stat().st_ino for p in root.rglob("*") if p.is_file()}
-
-
-def records(context: Context) -> dict[str, Record]:
-    manifest = context.layout("data").current / "manifest.parquet"
-    return {record.path: record for batch in read_manifest(manifest) for record in batch}
-
-
-def notes(context: Context, kind: str = "note") -> list[str]:
-    return [str(e.data["text"]) for e in events_of(context) if e.kind == kind]
-
-
-def stagings(context: Context) -> list[str]:
-    return [name for name in os.listdir(context.layout("data").releases) if name.endswith(".staging")]
 
 
 @pytest.mark.parametrize("upto", ["copy", "permissions", "verify"])
@@ -107,78 +65,6 @@ def test_a_source_that_changed_costs_what_changed(
     assert {path.stat().st_nlink for path in (layout.current / "data").rglob("*") if path.is_file()} == {1}
 
 
-def named(context: Context, release: str) -> None:
-    data = context.config.datasets["data"]
-    context.config = replace(context.config, datasets={"data": replace(data, release=release)})
-
-
-@pytest.mark.parametrize("release", ["auto", "v1"])
-def test_a_source_that_goes_back_and_forth_loses_nothing(
-    context: Context, source: Path, release: str
-) -> None:
-    named(context, release)
-    go(context, upto="copy")
-    before = (source / "d0/000").stat()
-    os.rename(source / "d0/000", source.parent / "kept")
-    (source / "d0/000").write_bytes(b"for a while")
-    go(context, upto="plan")
-    os.rename(source.parent / "kept", source / "d0/000")
-    os.utime(source / "d0/000", ns=(before.st_atime_ns, before.st_mtime_ns))
-    # A rename moves ctime, so this one file counts as another; all others are had once.
-    receipt = go(context, upto="copy")
-    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES) - 1, 1)
-    assert go(context, after="copy")["published"]
-    assert content(context.layout("data").current / "data") == content(source)
-    assert stagings(context) == []
-
-
-@pytest.mark.parametrize("release", ["auto", "v1"])
-def test_the_same_run_met_again_takes_its_own_staging_over(
-    context: Context, source: Path, release: str
-) -> None:
-    """A, B, A before anything was published: what B had not yet begun to take stays A's."""
-    named(context, release)
-    go(context, upto="copy")
-    data = context.config.datasets["data"]
-    context.config = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
-    go(context, upto="plan")
-    context.config = replace(context.config, datasets={"data": data})
-    receipt = go(context, upto="copy")
-    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES), 0)
-    go(context, after="copy")
-    assert content(context.layout("data").current / "data") == content(source)
-    assert stagings(context) == []
-
-
-def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
-    context: Context, source: Path
-) -> None:
-    """A is published, B staged; for a moment the source shows A again."""
-    data = context.config.datasets["data"]
-    part = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
-    whole, context.config = context.config, part
-    go(context)
-    context.config = whole
-    go(context, upto="copy")
-    before = stagings(context)
-    context.config = part
-    assert go(context, upto="list")["published"]
-    assert stagings(context) == before
-    assert [text for text in notes(context) if "it may be newer than release" in text]
-    context.config = whole
-    assert go(context, upto="copy")["copied_rows"] == 0
-    # One that is older goes: publish died before it removed it.
-    go(context, after="copy")
-    layout = context.layout("data")
-    old = layout.run("0" * 16)
-    shutil.copytree(runbook.open_run(layout)[1].folder, old.folder)
-    told = json.loads(old.run_file.read_bytes())
-    old.run_file.write_text(json.dumps({**told, "run": "0" * 16, "release": "old"}))
-    (layout.staging("old") / "data").mkdir(parents=True)
-    assert go(context, upto="list")["published"]
-    assert stagings(context) == []
-
-
 def test_what_is_taken_over_is_read_back_whatever_the_policy(context: Context, source: Path) -> None:
     go(context, upto="verify")
     first, _ = opened(context)
@@ -197,7 +83,7 @@ def test_what_is_taken_over_is_read_back_whatever_the_policy(context: Context, s
     assert found["d1/005"].method != "unread"
     assert found["new"].method == "unread"
     # No release is blamed for it.
-    assert not [text for text in notes(context, "warning") if "audit" in text]
+    assert not [text for text in texts(context) if "audit" in text]
 
 
 def test_other_permissions_are_set_on_what_is_moved(context: Context, source: Path) -> None:
@@ -260,17 +146,6 @@ def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     assert sorted(os.listdir(context.layout("data").folder)) == [".penstock", "current", "releases"]
 
 
-def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Context, source: Path) -> None:
-    go(context, upto="copy")
-    _, folder = opened(context)
-    for shard in runbook.read_plan(folder).shards:
-        for path in folder.journals(shard.index).iterdir():
-            head, _, rest = path.read_bytes().partition(b"\n")
-            path.write_bytes(journal.line({**json.loads(head[9:]), "journal": 99}).encode() + rest)
-    (source / "new").write_bytes(b"new")
-    assert go(context, upto="plan")["taken"] == 0
-
-
 def late_writer(data: Path) -> Writer:
     return Writer(
         data,
@@ -302,24 +177,6 @@ def test_nothing_is_moved_out_of_a_staging_that_was_renamed_meanwhile(tmp_path: 
     assert content(theirs) == {b"b": b"c"}
 
 
-class Silent(InProcess):
-    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
-        if array == "7":
-            raise FailedError("the cluster does not answer as it should", why="squeue speaks in tongues")
-        return super().states(array, indices)
-
-
-def test_what_a_cluster_says_of_another_run_does_not_fail_publish(context: Context, source: Path) -> None:
-    go(context, upto="copy")
-    _, folder = opened(context)
-    (source / "new").write_bytes(b"new")
-    go(context, upto="verify")
-    intend(ArrayBook(folder.arrays))
-    context.cluster = Silent()
-    assert go(context, after="verify")["published"]
-    assert [text for text in notes(context, "warning") if "stays: squeue speaks in tongues" in text]
-
-
 @pytest.mark.parametrize("what", ["other store", "no reuse", "other folder"])
 def test_what_is_not_the_same_for_sure_is_copied(context: Context, source: Path, what: str) -> None:
     go(context, upto="copy")
@@ -340,62 +197,6 @@ def test_what_is_not_the_same_for_sure_is_copied(context: Context, source: Path,
     assert go(context, upto="plan")["taken"] == 0
     assert go(context, after="plan")["published"]
     assert stagings(context) == []
-
-
-class Running(InProcess):
-    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
-        state = State.RUNNING if array == "7" else State.DONE
-        return dict.fromkeys(indices, Status(state))
-
-
-def test_a_staging_that_another_run_is_just_writing_is_left_alone(context: Context, source: Path) -> None:
-    go(context, upto="copy")
-    first, folder = opened(context)
-    before = content(context.layout("data").staging(first))
-    (source / "new").write_bytes(b"new")
-    context.cluster = Running()
-    go(context, upto="list")
-    book = ArrayBook(folder.arrays)
-    intend(book)
-    assert go(context, upto="plan", after="list")["taken"] == 0
-    assert any(f"staging of run {folder.folder.name} is not taken over" in text for text in notes(context))
-    go(context, after="plan")
-    assert content(context.layout("data").staging(first)) == before
-    (said,) = [text for text in notes(context, "warning") if "stays" in text]
-    assert "array 7" in said
-
-
-def intend(book: ArrayBook) -> None:
-    book.intend("name", "copy", "local", [0])
-    book.submitted("name", "7")
-
-
-def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, source: Path) -> None:
-    go(context, upto="copy")
-    first, folder = opened(context)
-    (source / "new").write_bytes(b"new")
-    go(context, upto="list")
-    (said,) = status.run(context, "data")["abandoned"]
-    assert said.startswith(f".{first}.staging of run {folder.folder.name}: {len(FILES)} files, ")
-    assert "last written" in said
-    (context.layout("data").releases / ".stray.staging").mkdir()
-    assert ".stray.staging, of no known run" in status.run(context, "data")["abandoned"]
-    go(context, after="list")
-    assert stagings(context) == [".stray.staging"]
-    assert any("remove it by hand" in text for text in notes(context, "warning"))
-
-
-def test_a_run_of_the_same_name_that_may_write_stops_the_plan(context: Context, source: Path) -> None:
-    named(context, "v1")
-    go(context, upto="copy")
-    _, folder = opened(context)
-    (source / "new").write_bytes(b"new")
-    context.cluster = Running()
-    go(context, upto="list")
-    intend(ArrayBook(folder.arrays))
-    with pytest.raises(LockedError, match="another run of release v1 may still write"):
-        go(context, upto="plan", after="list")
-    assert stagings(context) == [".v1.staging"]
 
 
 GIANT = bytes(range(256)) * 4000

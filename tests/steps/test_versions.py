@@ -9,28 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow.parquet as pq
 import pytest
-from tests.support.staging_runs import context_for, tree
-from tests.support.whole_way import FILES, content, go, staging
+from tests.support.staging_runs import context_for
+from tests.support.whole_way import FILES, content, go
 
 from penstock.config.model import Config, DatasetConfig, SourceConfig, TargetConfig
 from penstock.errors import NewerFormatError
 from penstock.steps import auditing, gate, listing, runbook, status
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
-
     from penstock.steps.context import Context
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source) as made:
-        yield made
 
 
 def changed(path: Path, **values: Any) -> None:

@@ -169,3 +169,9 @@ def workers_of(parent: int) -> list[int]:
             if int(fields[1]) == parent and b"penstock.engine.worker" in command:
                 found.append(int(folder.name))
     return found
+
+
+def following(run: ShardRun) -> ShardRun:
+    """The same, of a source that may change."""
+    run.dataset = replace(run.dataset, changed="follow")
+    return run

@@ -9,11 +9,12 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tests.support.staging_runs import context_for
+from tests.support.staging_runs import context_for, events_of
 
 from penstock.cluster.local import LocalCluster
 from penstock.cluster.port import State, Status
 from penstock.config.model import EngineConfig, PlanConfig
+from penstock.formats.manifest import read_manifest
 from penstock.steps import copying, listing, permissions, planning, publishing, verifying
 from penstock.steps.context import Stop
 from penstock.steps.element import run_element
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cluster.port import ArraySpec, Visit
+    from penstock.core.model import Record
     from penstock.steps.context import Context
 
 STEPS = {
@@ -119,6 +121,17 @@ def go(context: Context, *, upto: str = "publish", after: str = "") -> dict[str,
     for name in names[names.index(after) + 1 if after else 0 : names.index(upto) + 1]:
         receipt = STEPS[name](context, "data")
     return receipt
+
+
+def texts(context: Context, kind: str = "warning") -> list[str]:
+    """What was said by events of this kind, in their order."""
+    return [str(event.data["text"]) for event in events_of(context) if event.kind == kind]
+
+
+def records(context: Context) -> dict[str, Record]:
+    """Path to record, of the release that `current` names."""
+    manifest = context.layout("data").current / "manifest.parquet"
+    return {record.path: record for batch in read_manifest(manifest) for record in batch}
 
 
 def content(root: Path) -> dict[bytes, bytes | str]:

@@ -1,0 +1,174 @@
+"""Stagings of other runs: which of them are kept, set aside, left to who may still write, named, removed."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.abandoned import FILES, intend, named, opened, stagings
+from tests.support.whole_way import InProcess, content, go, texts
+
+from penstock.cluster.port import State, Status
+from penstock.engine import journal
+from penstock.errors import FailedError, LockedError
+from penstock.steps import runbook, status
+from penstock.steps.arraybook import ArrayBook
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.steps.context import Context
+
+
+@pytest.mark.parametrize("release", ["auto", "v1"])
+def test_a_source_that_goes_back_and_forth_loses_nothing(
+    context: Context, source: Path, release: str
+) -> None:
+    named(context, release)
+    go(context, upto="copy")
+    before = (source / "d0/000").stat()
+    os.rename(source / "d0/000", source.parent / "kept")
+    (source / "d0/000").write_bytes(b"for a while")
+    go(context, upto="plan")
+    os.rename(source.parent / "kept", source / "d0/000")
+    os.utime(source / "d0/000", ns=(before.st_atime_ns, before.st_mtime_ns))
+    # A rename moves ctime, so this one file counts as another; all others are had once.
+    receipt = go(context, upto="copy")
+    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES) - 1, 1)
+    assert go(context, after="copy")["published"]
+    assert content(context.layout("data").current / "data") == content(source)
+    assert stagings(context) == []
+
+
+@pytest.mark.parametrize("release", ["auto", "v1"])
+def test_the_same_run_met_again_takes_its_own_staging_over(
+    context: Context, source: Path, release: str
+) -> None:
+    """A, B, A before anything was published: what B had not yet begun to take stays A's."""
+    named(context, release)
+    go(context, upto="copy")
+    data = context.config.datasets["data"]
+    context.config = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
+    go(context, upto="plan")
+    context.config = replace(context.config, datasets={"data": data})
+    receipt = go(context, upto="copy")
+    assert (receipt["taken"], receipt["copied_rows"]) == (len(FILES), 0)
+    go(context, after="copy")
+    assert content(context.layout("data").current / "data") == content(source)
+    assert stagings(context) == []
+
+
+def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
+    context: Context, source: Path
+) -> None:
+    """A is published, B staged; for a moment the source shows A again."""
+    data = context.config.datasets["data"]
+    part = replace(context.config, datasets={"data": replace(data, exclude=("d0/",))})
+    whole, context.config = context.config, part
+    go(context)
+    context.config = whole
+    go(context, upto="copy")
+    before = stagings(context)
+    context.config = part
+    assert go(context, upto="list")["published"]
+    assert stagings(context) == before
+    assert [text for text in texts(context, "note") if "it may be newer than release" in text]
+    context.config = whole
+    assert go(context, upto="copy")["copied_rows"] == 0
+    # One that is older goes: publish died before it removed it.
+    go(context, after="copy")
+    layout = context.layout("data")
+    old = layout.run("0" * 16)
+    shutil.copytree(runbook.open_run(layout)[1].folder, old.folder)
+    told = json.loads(old.run_file.read_bytes())
+    old.run_file.write_text(json.dumps({**told, "run": "0" * 16, "release": "old"}))
+    (layout.staging("old") / "data").mkdir(parents=True)
+    assert go(context, upto="list")["published"]
+    assert stagings(context) == []
+
+
+def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    _, folder = opened(context)
+    for shard in runbook.read_plan(folder).shards:
+        for path in folder.journals(shard.index).iterdir():
+            head, _, rest = path.read_bytes().partition(b"\n")
+            path.write_bytes(journal.line({**json.loads(head[9:]), "journal": 99}).encode() + rest)
+    (source / "new").write_bytes(b"new")
+    assert go(context, upto="plan")["taken"] == 0
+
+
+class Silent(InProcess):
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        if array == "7":
+            raise FailedError("the cluster does not answer as it should", why="squeue speaks in tongues")
+        return super().states(array, indices)
+
+
+def test_what_a_cluster_says_of_another_run_does_not_fail_publish(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    _, folder = opened(context)
+    (source / "new").write_bytes(b"new")
+    go(context, upto="verify")
+    intend(ArrayBook(folder.arrays))
+    context.cluster = Silent()
+    assert go(context, after="verify")["published"]
+    assert [text for text in texts(context) if "stays: squeue speaks in tongues" in text]
+
+
+class Running(InProcess):
+    def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
+        state = State.RUNNING if array == "7" else State.DONE
+        return dict.fromkeys(indices, Status(state))
+
+
+def test_a_staging_that_another_run_is_just_writing_is_left_alone(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    first, folder = opened(context)
+    before = content(context.layout("data").staging(first))
+    (source / "new").write_bytes(b"new")
+    context.cluster = Running()
+    go(context, upto="list")
+    book = ArrayBook(folder.arrays)
+    intend(book)
+    assert go(context, upto="plan", after="list")["taken"] == 0
+    assert any(
+        f"staging of run {folder.folder.name} is not taken over" in text for text in texts(context, "note")
+    )
+    go(context, after="plan")
+    assert content(context.layout("data").staging(first)) == before
+    (said,) = [text for text in texts(context) if "stays" in text]
+    assert "array 7" in said
+
+
+def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, source: Path) -> None:
+    go(context, upto="copy")
+    first, folder = opened(context)
+    (source / "new").write_bytes(b"new")
+    go(context, upto="list")
+    (said,) = status.run(context, "data")["abandoned"]
+    assert said.startswith(f".{first}.staging of run {folder.folder.name}: {len(FILES)} files, ")
+    assert "last written" in said
+    (context.layout("data").releases / ".stray.staging").mkdir()
+    assert ".stray.staging, of no known run" in status.run(context, "data")["abandoned"]
+    go(context, after="list")
+    assert stagings(context) == [".stray.staging"]
+    assert any("remove it by hand" in text for text in texts(context))
+
+
+def test_a_run_of_the_same_name_that_may_write_stops_the_plan(context: Context, source: Path) -> None:
+    named(context, "v1")
+    go(context, upto="copy")
+    _, folder = opened(context)
+    (source / "new").write_bytes(b"new")
+    context.cluster = Running()
+    go(context, upto="list")
+    intend(ArrayBook(folder.arrays))
+    with pytest.raises(LockedError, match="another run of release v1 may still write"):
+        go(context, upto="plan", after="list")
+    assert stagings(context) == [".v1.staging"]
