@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
 from dataclasses import dataclass
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.estimate import rates, seconds
 from penstock.errors import NoSpaceError
+from penstock.steps import history
 from penstock.storage import durable
 from penstock.storage.facts import facts
 from penstock.views import units
@@ -103,14 +104,14 @@ def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
 
 
 def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
-    """What the elements of the newest published runs did, oldest first, from their receipts."""
+    """What the elements of the newest published runs did, oldest first, from their receipts. A history that
+    cannot be read tells nothing."""
     try:
-        lines = layout.history.read_bytes().splitlines()[-LOOKED_AT:]
+        newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:
         return
-    for line in lines:
+    for told in reversed(newest):
         try:
-            told = json.loads(line)
             folder = layout.run(told["run"]).receipt("copy", 0).parent
             receipts = [durable.read_json(path) for path in folder.iterdir() if path.suffix == ".json"]
             copy = {
@@ -118,6 +119,6 @@ def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
                 "bytes": sum(receipt["done_bytes"] for receipt in receipts),
                 "element_seconds": sum(receipt["seconds"] for receipt in receipts),
             }
-        except (OSError, ValueError, KeyError, TypeError):  # rolled back, removed, half a line
+        except (OSError, ValueError, KeyError, TypeError):  # of a repair, removed, half a receipt
             continue
         yield {"release": told.get("release", ""), "copy": copy}
