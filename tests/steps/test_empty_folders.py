@@ -7,13 +7,14 @@ import os
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.published import writable
 from tests.support.staging_runs import tree
 from tests.support.whole_way import go, staging
 
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, PreflightError
 from penstock.formats import empty_folders
-from penstock.steps import auditing, gathering, listing
+from penstock.steps import auditing, gathering, listing, repairing, verdicts
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -56,6 +57,33 @@ def test_they_are_published_and_audited(tmp_path: Path) -> None:
         os.chmod(release / DATA, 0o2550)
         found = auditing.run(context, "data")
         assert found["counts"] == {"folder": 1}
+
+
+def test_a_repair_makes_them_again(tmp_path: Path) -> None:
+    root = source(tmp_path)
+    with staging(tmp_path, root, empty_folders="keep") as context:
+        release = released(context, go(context))
+        data = release / DATA
+        with writable(data):
+            for name in ("b", "b/c"):
+                (data / name).chmod(0o750)
+            for name in ("alone", "b/c/d", "b/c", "b", "z z"):
+                os.rmdir(data / name)
+            (data / "z z").write_bytes(b"somebody's")
+        assert auditing.run(context, "data")["counts"] == {"extra": 1, "folder": 3}
+        done = repairing.run(context, "data")
+        assert done["status"] == "PARTLY"
+        assert done["repaired"] == [["alone", "made again"], ["b/c/d", "made again"]]
+        assert [path for path, _ in done["unrepairable"]] == done["left"] == ["z z"]
+        assert (data / "z z").read_bytes() == b"somebody's"
+        verdict = verdicts.read(context.layout("data"), release.name)
+        assert verdicts.standing(verdict) == {"extra": 1, "folder": 1}
+        with writable(data):
+            (data / "z z").unlink()
+        assert repairing.run(context, "data")["status"] == "REPAIRED"
+        assert folders(data) == folders(root)
+        assert {os.stat(data / name).st_mode & 0o7777 for name in (".", *folders(root))} == {0o2550}
+        assert auditing.run(context, "data")["counts"] == {}
 
 
 def test_another_empty_folder_is_another_release(tmp_path: Path) -> None:

@@ -16,9 +16,11 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
+FOLDER = "folder"
+
 MARKS = {
     "missing": "-",
-    "folder": "-",
+    FOLDER: "-",
     "extra": "+",
     "changed": "*",
     "replaced": "*",
@@ -27,6 +29,7 @@ MARKS = {
     "manifest": "!",
 }
 REPAIRABLE = frozenset({"missing", "changed", "replaced", "unread"})
+"""Kinds of which a repair makes the file anew from its source."""
 OF_A_FILE = frozenset({"missing", "changed", "replaced"})
 """Kinds whose path is a record's: a comparison of the tree finds them in the manifest's order."""
 

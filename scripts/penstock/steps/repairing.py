@@ -1,8 +1,8 @@
 """repair: what audits found damaged is made anew from the same pinned source, no more.
 
 Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes that have
-the published digest and read back so, or it stays as it is and is named unrepairable. What was
-done is a line of the dataset's history.
+the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
+that the release lists are made again. What was done is a line of the dataset's history.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.findings import REPAIRABLE, Finding
-from penstock.core.layout import DATA, MANIFEST
+from penstock.core.findings import FOLDER, REPAIRABLE, Finding
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
+from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.steps import auditbook, auditplan, verdicts
 from penstock.steps.auditing import auditing, findings_of
@@ -95,6 +96,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
         )
     findings = _together(layout, audits)
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
+    folders = [f.path for f in findings if f.kind == FOLDER]
     context.emit("start", dataset, STEP, files=len(wanted))
     data = layout.release(audit.release) / DATA
     told = seal.get("permissions") or {}
@@ -111,6 +113,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             uid=told.get("uid"),
         ) as mender:
             _others(findings, mender, done, left)
+            _folders(layout, audit, folders, mender, done)
             records = _records(layout, audit, wanted)
             named = {record.path for record in records}
             shared = sharing(layout, audit.release, named)
@@ -132,7 +135,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     finally:
         fetcher.close()
-    kinds = {path: finding.kind for path, finding in wanted.items()}
+    kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, FOLDER)
     mended = {d.path for d in done if not d.why and d.how != ALREADY}
     same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
     return _close(context, layout, audit, done, left, kinds, same, fetcher.fetched, began)
@@ -140,10 +143,10 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
     """The findings of several audits, once each: of a giant, all the parts that any of them named."""
-    found: dict[tuple[bool, str], Finding] = {}
+    found: dict[tuple[bool, bool, str], Finding] = {}
     for audit in audits:
         for finding in findings_of(layout, audit):
-            place = (finding.kind in REPAIRABLE, finding.path)
+            place = (finding.kind in REPAIRABLE, finding.kind == FOLDER, finding.path)
             known = found.setdefault(place, finding)
             if known.parts != finding.parts:
                 # No part named: it is wrong as a whole.
@@ -204,6 +207,23 @@ def _others(findings: Sequence[Finding], mender: Mender, done: list[_Done], left
                 done.append(_Done(finding.path, "mode"))
             except PenstockError as error:
                 done.append(_Done(finding.path, why=str(error).partition("\n")[0]))
+
+
+def _folders(
+    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[_Done]
+) -> None:
+    """Empty folders that the release lists are made again."""
+    listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
+    for path in missing:
+        if path not in listed:
+            done.append(_Done(path, why=f"{EMPTY_FOLDERS} does not name it"))
+            continue
+        try:
+            done.append(_Done(path, "made again" if mender.make(path) else ALREADY))
+        except PenstockError as error:
+            if isinstance(error, NoSpaceError):
+                raise
+            done.append(_Done(path, why=str(error).partition("\n")[0]))
 
 
 def _records(layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding]) -> list[Record]:

@@ -130,6 +130,16 @@ class Mender:
         except OSError as error:
             raise _told(error, "cannot remove", path) from None
 
+    def make(self, path: str) -> bool:
+        """Make a folder that is not there, and those above it; False where it stands already. Durable, with
+        its published mode, once the mender is closed. Raises ObjectError when something else stands there."""
+        there = self.holds(path)
+        try:
+            with self.within(path):
+                return not there
+        except OSError as error:
+            raise _told(error, "cannot make the folder", path) from None
+
     def holds(self, path: str) -> bool:
         """Whether anything is there under this name (`../name`: beside `data`)."""
         above, below = path.startswith("../"), path.removeprefix("../")
