@@ -65,6 +65,21 @@ def test_one_line_at_the_start_few_between_one_at_the_end() -> None:
     ]
 
 
+def test_how_far_a_step_came_that_did_not_end_stays() -> None:
+    """U9: after Ctrl-C nothing of it was left."""
+    stream = io.StringIO()
+    view = Lines(stream, Clock())
+    view(event("note", "list", text="a note is no step"))
+    view(event("start", "plan", files=1000))
+    view(event("start", files=1000, bytes=1000 << 20))
+    view(event("progress", files=10, bytes=20 << 20))
+    view(event("start", "verify", files=5))
+    view(event("end", "verify", files=5, seconds=1.0))
+    before = len(texts(stream))
+    view.close()
+    assert texts(stream)[before:] == ["imagenet copy: left off at 10 of 1,000 files, 20.0 of 1000 MiB"]
+
+
 def test_nothing_moved_says_nothing() -> None:
     stream, clock = io.StringIO(), Clock()
     view = Lines(stream, clock)

@@ -24,19 +24,22 @@ for index in range(4):
     say("progress", files=1000 * index, bytes=150 * index << 20, states={"running": 3, "pending": 1})
     time.sleep(0.3)
 say("warning", text="slow \x1b[31mnode [bold]<script>")
-say("end", files=20002, bytes=3 << 30, seconds=23.0)
+if len(sys.argv) == 1:
+    say("end", files=20002, bytes=3 << 30, seconds=23.0)
 view.close()
 print("after")
 """
 
 
-def on_terminal(environment: dict[str, str]) -> str:
+def on_terminal(environment: dict[str, str], *words: str) -> str:
     """What the script wrote to a terminal of 80 columns."""
     controller, terminal = os.openpty()
     fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 80, 0, 0))
     names = ("PATH", "HOME", "LANG")
     kept = {name: os.environ[name] for name in names if name in os.environ} | environment
-    process = subprocess.Popen([sys.executable, "-c", SCRIPT], stdout=terminal, stderr=terminal, env=kept)
+    process = subprocess.Popen(
+        [sys.executable, "-c", SCRIPT, *words], stdout=terminal, stderr=terminal, env=kept
+    )
     os.close(terminal)
     written = b""
     try:
@@ -66,6 +69,15 @@ def test_on_a_terminal() -> None:
     assert written.count("\x1b[?25l") == written.count("\x1b[?25h") == 1  # the cursor is back
     assert all(len(line) <= 80 for line in re.split(r"[\r\n]+", text))
     assert text.rstrip().endswith("after")
+
+
+def test_how_far_a_step_came_that_did_not_end_stays() -> None:
+    """U9: the display goes, and took it along."""
+    lines = plain(on_terminal({"TERM": "xterm-256color"}, "stopped")).splitlines()
+    assert [line.rstrip() for line in lines if line.strip()][-2:] == [
+        "imagenet copy  left off at 3,000 of 20,002 files, 0.44 of 3.00 GiB",
+        "after",
+    ]
 
 
 def test_no_color_is_honoured() -> None:

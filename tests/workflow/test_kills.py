@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from pathlib import Path
@@ -93,6 +94,7 @@ def test_a_tidy_stop(slow: Place, number: signal.Signals, code: int) -> None:
         out, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, out
         assert "the same command goes on" in out
+        assert re.search(r"d copy: left off at \d+ of 45 files, ", out), out
         assert "Traceback" not in out
         until(lambda: not session_members(process.pid), "all its processes to end")
     ends_right(slow)

@@ -75,13 +75,16 @@ class Live:
                 self._dead = True
 
     def close(self) -> None:
-        """Take the display away; the lines above it stay."""
+        """Take the display away; the lines above it stay, and how far the steps came that did not end."""
         self._ending.set()
         if self._thread is None:
             return
         self._thread.join()
         with self._lock:
             try:
+                for task in self._tally.unended():
+                    if (text := lines.left_off(task)) and not self._dead:
+                        self._console.print(_line(task.dataset, task.step, text, ""))
                 self._live.stop()
             except (OSError, ValueError):
                 self._dead = True
@@ -98,7 +101,6 @@ class Live:
                     self._dead = True
 
     def _above(self, event: Event, task: Task) -> list[Text]:
-        name = units.printable(" ".join(filter(None, (event.dataset, event.step))))
         if event.kind == "end":
             more = self._warnings.more(event)
             style = "bold red" if task.failed else "green"
@@ -113,12 +115,12 @@ class Live:
             texts = [(text, "red")]
         else:
             texts = []
-        return [Text.assemble((f"{name}  ", "bold"), text) for text in texts]
+        return [_line(event.dataset, event.step, *text) for text in texts]
 
     def _render(self) -> RenderableType:
         with self._lock:
             now = time.monotonic()
-            active = [task for task in self._tally.tasks.values() if task.moves and task.ended is None]
+            active = self._tally.unended()
             shown = [self._task(task, now) for task in active[:SHOWN]]
             if len(active) > SHOWN:
                 shown.append(Text(f"and {units.counted(len(active) - SHOWN, 'more step')}", style="dim"))
@@ -146,3 +148,8 @@ class Live:
         parts = [task.amount() or "under way", task.states_text()]
         second.append("; ".join(filter(None, parts)), style="dim")
         return Group(grid, second)
+
+
+def _line(dataset: str, step: str, text: str, style: str) -> Text:
+    name = units.printable(" ".join(filter(None, (dataset, step))))
+    return Text.assemble((f"{name}  ", "bold"), (text, style))

@@ -152,6 +152,10 @@ class Tally:
         task.take(event, now)
         return task
 
+    def unended(self) -> list[Task]:
+        """Steps that began and of whose end nothing was heard."""
+        return [task for task in self.tasks.values() if task.moves and task.ended is None]
+
 
 def whole(data: Mapping[str, Any], name: str, default: int = 0) -> int:
     """A count out of an event, or `default` for what is none."""
