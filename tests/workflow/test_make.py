@@ -1,8 +1,11 @@
-"""`make test` runs both halves, whichever fails."""
+"""`make test` runs both halves, whichever fails; `make venv` leaves nothing to be compiled by each run."""
 
 from __future__ import annotations
 
+import os
+import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -24,3 +27,35 @@ def test_both_halves_are_run(tmp_path: Path, unit: int, slurm: int, failed: bool
     done = subprocess.run(words, cwd=CHECKOUT, capture_output=True, text=True, check=False)
     assert (done.returncode != 0) == failed, done.stderr
     assert (tmp_path / "ran").read_text().split() == ["test-unit", "test-slurm"]
+
+
+def test_what_is_installed_is_compiled(tmp_path: Path) -> None:
+    """M9: where the checkout may not be written to, each command compiled all that it loads."""
+    scripts = tmp_path / "scripts"
+    shutil.copytree(CHECKOUT / "scripts/penstock/core", scripts / "penstock/core", ignore=_no_caches)
+    shutil.copy(CHECKOUT / "scripts/penstock/__init__.py", scripts / "penstock")
+    for name in ("Makefile", "pyproject.toml", "envs/requirements.lock"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        shutil.copy(CHECKOUT / name, tmp_path / name)
+    python = tmp_path / ".venv/bin/python"
+    python.parent.mkdir(parents=True)
+    python.write_text(f'#!/bin/sh\n[ "$1 $2" = "-m pip" ] || exec {sys.executable} "$@"\n')
+    python.chmod(0o755)
+    subprocess.run(("make", "venv"), cwd=tmp_path, check=True, capture_output=True)
+    modules = sorted(path.stem for path in (scripts / "penstock/core").glob("*.py"))
+    assert len(modules) > 10
+    words = (
+        sys.executable,
+        "-v",
+        "-c",
+        f"from penstock.core import {', '.join(set(modules) - {'__init__'})}",
+    )
+    kept = {**os.environ, "PYTHONPATH": str(scripts), "PYTHONDONTWRITEBYTECODE": "1"}
+    said = subprocess.run(words, env=kept, check=True, capture_output=True, text=True).stderr.splitlines()
+    ours = [line for line in said if str(scripts) in line and line.startswith("# ")]
+    assert not [line for line in ours if line.endswith(".py'") and "code object from" in line]
+    assert len([line for line in ours if ".pyc matches " in line]) == len(modules) + 1
+
+
+def _no_caches(_: str, names: list[str]) -> list[str]:
+    return [name for name in names if name == "__pycache__"]
