@@ -66,6 +66,13 @@ class Place:
             return (self.layout.staging(info.release) / name).exists()
         return False
 
+    def revealed(self) -> bool:
+        """Whether the run that was listed last has its release, and `current` does not name it yet."""
+        with contextlib.suppress(PenstockError):
+            info, _ = runbook.open_run(self.layout)
+            return self.layout.release(info.release).exists() and not self.current().endswith(info.release)
+        return False
+
     def current(self) -> str:
         return os.readlink(self.layout.current)
 
@@ -89,6 +96,7 @@ WITHIN: list[tuple[str, str, Callable[[Place, int, Node], bool]]] = [
     ("publish", "writes a manifest", lambda p, n, _: p.listed(n) and p.state("receipts/verify.json")),
     ("publish", "has written a manifest", lambda p, n, _: p.listed(n) and p.staged("manifest.parquet")),
     ("publish", "has sealed", lambda p, n, _: p.listed(n) and p.staged("release.json")),
+    ("publish", "has revealed", lambda p, n, _: p.listed(n) and p.revealed()),
 ]
 BETWEEN = ("list", "plan", "copy", "permissions", "verify")
 
