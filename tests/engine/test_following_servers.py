@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import threading
 from dataclasses import replace
@@ -52,15 +53,24 @@ class Restless(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
+@contextlib.contextmanager
+def served(handler: type[BaseHTTPRequestHandler]) -> Iterator[str]:
+    """The address of a server that answers so."""
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_port}/"
+        finally:
+            server.shutdown()
+            thread.join()
+
+
 @pytest.fixture
 def restless() -> Iterator[str]:
     handler = type("Handler", (Restless,), {"versions": [0]})
-    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_port}/x"
-        server.shutdown()
-        thread.join()
+    with served(handler) as url:
+        yield f"{url}x"
 
 
 def test_what_changes_at_every_attempt_is_named(tmp_path: Path, restless: str) -> None:
@@ -105,19 +115,19 @@ class Late(BaseHTTPRequestHandler):
         """Nobody reads it."""
 
 
-def late(tmp_path: Path, sums: tuple[bytes, bytes]) -> tuple[ThreadingHTTPServer, ShardRun, Path]:
-    """A server, a shard that planned the old `x`, and the checksum files that its listing met."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), type("Handler", (Late,), {"readings": [], "sums": sums}))
-    url = f"http://127.0.0.1:{server.server_port}/"
-    dataset = DatasetConfig("set", (SourceConfig(url),), changed="follow", checksums=("SHA256SUMS",))
+@contextlib.contextmanager
+def late(tmp_path: Path, sums: tuple[bytes, bytes]) -> Iterator[tuple[ShardRun, Path]]:
+    """A shard that planned the old `x` of such a folder, and the checksum files that its listing met."""
     folder = tmp_path / "run"
     (folder / "data").mkdir(parents=True)
     old = Entry("x", "x", 3, "old", 5, length=3, checksum=f"sha256:full:{hashlib.sha256(b'old').hexdigest()}")
-    run = ShardRun(folder, dataset, write_shard(folder / "shard.parquet", 0, [old]), [old])
     with ListingWriter(folder / "stated.parquet") as writer:
         writer.add([Listed("SHA256SUMS", len(sums[0]), "t", 5)])
         writer.close()
-    return server, run, folder / "stated.parquet"
+    with served(type("Handler", (Late,), {"readings": [], "sums": sums})) as url:
+        dataset = DatasetConfig("set", (SourceConfig(url),), changed="follow", checksums=("SHA256SUMS",))
+        shard = write_shard(folder / "shard.parquet", 0, [old])
+        yield ShardRun(folder, dataset, shard, [old]), folder / "stated.parquet"
 
 
 def stating(data: bytes) -> bytes:
@@ -125,13 +135,8 @@ def stating(data: bytes) -> bytes:
 
 
 def test_a_checksum_file_may_come_after_its_data(tmp_path: Path) -> None:
-    server, run, stated = late(tmp_path, (stating(b"old"), stating(b"new")))
-    with server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with late(tmp_path, (stating(b"old"), stating(b"new"))) as (run, stated):
         outcome = run.copy(may_change=(1, 0), stated=stated)
-        server.shutdown()
-        thread.join()
     assert (outcome.failures, outcome.amended) == ([], 1)
     assert (run.data / "x").read_bytes() == b"new"
     pin = journal.replay(run.journals, run.shard.digest)[0].pin
@@ -140,13 +145,8 @@ def test_a_checksum_file_may_come_after_its_data(tmp_path: Path) -> None:
 
 
 def test_a_checksum_file_that_is_none_any_more_fails_what_it_stated(tmp_path: Path) -> None:
-    server, run, stated = late(tmp_path, (b"what is this", b"what is this"))
-    with server:
-        thread = threading.Thread(target=server.serve_forever)
-        thread.start()
+    with late(tmp_path, (b"what is this", b"what is this")) as (run, stated):
         outcome = run.copy(may_change=(1, 0), stated=stated)
-        server.shutdown()
-        thread.join()
     (failed,) = outcome.failures
     assert (failed.path, failed.exit_code) == ("x", 1)
     assert "SHA256SUMS" in failed.why
