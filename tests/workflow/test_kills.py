@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import signal
@@ -34,6 +35,12 @@ def copying(place: Place) -> bool:
     """Some files are whole in staging, and others are not."""
     found = [p for p in place.target.glob("d/releases/.*.staging/data/big*") if p.stat().st_size]
     return len(found) >= 2
+
+
+def counted(place: Place) -> bool:
+    """The element has told how much it did."""
+    found = place.target.glob("d/.penstock/runs/*/progress/copy/*.json")
+    return any(json.loads(path.read_bytes())["bytes"] for path in found)
 
 
 def command_line(pid: int) -> bytes:
@@ -89,12 +96,12 @@ def test_kill_9_of_a_step_alone_is_told(slow: Place) -> None:
 @pytest.mark.parametrize(("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
 def test_a_tidy_stop(slow: Place, number: signal.Signals, code: int) -> None:
     with started(*RUN, cwd=slow.folder) as process:
-        until(lambda: copying(slow), "the copy to be under way")
+        until(lambda: copying(slow) and counted(slow), "the copy to be under way")
         process.send_signal(number)
         out, _ = process.communicate(timeout=PATIENCE)
         assert process.returncode == code, out
         assert "the same command goes on" in out
-        assert re.search(r"d copy: left off at \d+ of 45 files, ", out), out
+        assert re.search(r"d copy: left off at \d+ of 45 files, .* of 40.1 MiB\n", out), out
         assert "Traceback" not in out
         until(lambda: not session_members(process.pid), "all its processes to end")
     ends_right(slow)

@@ -169,7 +169,6 @@ def _not_yet_lost(watch: Watch, live: Live) -> dict[int, Status]:
 
 
 def tell(watch: Watch) -> None:
-    context, dataset, step = watch.context, watch.dataset, watch.step
     elements = [
         Element(live.array, index, status)
         for live in watch.live
@@ -182,11 +181,17 @@ def tell(watch: Watch) -> None:
         watch.statuses[index] = status
         if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
             _tell_change(watch, index, status)
-    files, size, failed = watch.progress.total(watch.run, step, watch.indices)
+    files, size = tell_amounts(watch)
     for text in watch.report.look(time.monotonic(), elements, (files, size)):
         watch.note(text)
-    states = wait_report.states(watch.statuses)
-    context.emit("progress", dataset, step, files=files, bytes=size, failed=failed, states=states)
+
+
+def tell_amounts(watch: Watch) -> tuple[int, int]:
+    """Show the files and bytes that are done; returns both."""
+    files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices)
+    told = {"files": files, "bytes": size, "failed": failed, "states": wait_report.states(watch.statuses)}
+    watch.context.emit("progress", watch.dataset, watch.step, **told)
+    return files, size
 
 
 def _tell_change(watch: Watch, index: int, status: Status) -> None:

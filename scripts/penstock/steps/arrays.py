@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.errors import LockedError
 from penstock.steps import living
-from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, watch_of
+from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, tell_amounts, watch_of
 from penstock.steps.arraybook import Submission
 from penstock.steps.cancel_mark import cancelled
 from penstock.storage import durable
@@ -297,3 +297,4 @@ def _leave(watch: Watch) -> None:
                 f"`{watch.context.program} cancel {watch.dataset}` ends it"
             )
             watch.context.emit("warning", watch.dataset, watch.step, text=text)
+    tell_amounts(watch)

@@ -82,10 +82,10 @@ class Live:
         self._thread.join()
         with self._lock:
             try:
+                self._live.stop()
                 for task in self._tally.unended():
                     if (text := lines.left_off(task)) and not self._dead:
                         self._console.print(_line(task.dataset, task.step, text, ""))
-                self._live.stop()
             except (OSError, ValueError):
                 self._dead = True
 
