@@ -13,7 +13,7 @@ from tests.support.forked import killed_at_line, nobody
 
 from penstock.config.model import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL
-from penstock.errors import FailedError
+from penstock.errors import FailedError, LockedError
 from penstock.storage import clearing, permissions, publishing, target
 
 if TYPE_CHECKING:
@@ -121,3 +121,19 @@ def test_a_pointer_that_is_a_folder(layout: DatasetLayout, folder: Path) -> None
     layout.current.mkdir()
     with pytest.raises(FailedError, match="not a symbolic link"):
         publishing.point(layout, "r", nobody)
+
+
+def test_a_run_that_was_overtaken_leaves_no_link_behind(layout: DatasetLayout) -> None:
+    """One that was frozen between its two renames makes its link after all others were removed."""
+    for release in ("r0", "r1"):
+        stage(layout, release)
+        publishing.reveal(layout, release, nobody)
+    publishing.point(layout, "r0", nobody)
+
+    def overtaken() -> None:
+        raise LockedError("overtaken")
+
+    with pytest.raises(LockedError, match="overtaken"):
+        publishing.point(layout, "r1", overtaken)
+    assert target.current(layout) == "r0"
+    assert sorted(os.listdir(layout.folder)) == [".penstock", "current", "releases"]

@@ -64,7 +64,8 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
 
     The new link is made first, then `assert_held` is called, then the link is renamed: whoever overtakes
     this run claims the dataset and then removes such links (`sweep`), so that a run which was frozen
-    between its look and its rename has nothing to rename any more. Temporary links of dead attempts are
+    between its look and its rename has nothing to rename any more; one that made its link later removes it
+    itself. Temporary links of dead attempts are
     swept. The caller holds the dataset's lock. Raises FailedError when there is no such release, or when
     something that is not a link stands in the way.
     """
@@ -75,11 +76,14 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
         if target.current(layout) != release:
             temporary = layout.folder / f".{CURRENT}.{secrets.token_hex(8)}"
             os.symlink(f"{layout.releases.name}/{release}", temporary)
-            assert_held()
             try:
-                rename(temporary, layout.current)
-            except FileNotFoundError:
                 assert_held()
+                rename(temporary, layout.current)
+            except BaseException as error:
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(temporary)
+                if isinstance(error, FileNotFoundError):
+                    assert_held()
                 raise
         else:
             fsync_dir(layout.folder)
