@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    from penstock.core.layout import DatasetLayout
     from penstock.storage.holder import Holder
 
 
@@ -115,3 +116,9 @@ class ArrayBook:
                 continue
             if isinstance(value, dict):
                 yield value
+
+
+def books(layout: DatasetLayout) -> list[ArrayBook]:
+    """The books of every run, light step and audit of the dataset."""
+    folders = (layout.runs, layout.state / "nodes", layout.state / "audits")
+    return [ArrayBook(book) for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]

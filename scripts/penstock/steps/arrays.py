@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.errors import LockedError
-from penstock.steps import living
+from penstock.steps import local_elements
 from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, tell_amounts, watch_of
 from penstock.steps.arraybook import Submission
 from penstock.steps.cancel_mark import cancelled
@@ -141,7 +141,7 @@ def _refuse_beyond(watch: Watch, submission: Submission) -> None:
     |--------------------------|----------------|--------------------------------------------------|
     | SLURM's                  | local          | LockedError                                      |
     | of another cluster       | SLURM          | LockedError                                      |
-    | local, elements may live | any            | LockedError (`living.elements_here`)             |
+    | local, elements may live | any            | LockedError (`local_elements.may_write`)             |
     | else                     | any            | goes on                                          |
     """
     cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
@@ -149,7 +149,7 @@ def _refuse_beyond(watch: Watch, submission: Submission) -> None:
     array = f"array {submission.array or submission.name}"
     end = f"`{context.program} cancel {dataset}`"
     if submission.kind == "local":
-        why = living.elements_here(context, context.layout(dataset), watch.run, submission)
+        why = local_elements.may_write(context, context.layout(dataset), watch.run, submission)
         where = submission.by.host if submission.by and why else ""
         hint = "wait until they have ended, or end that process"
     elif submission.kind != cluster.kind:

@@ -14,10 +14,10 @@ from penstock.core.layout import DATA
 from penstock.errors import FailedError, SourceChangedError
 from penstock.steps import amending, receipts, runbook
 from penstock.steps.arrays import run_array, still_alive
-from penstock.steps.element import host_name
 from penstock.steps.holding import holding
 from penstock.steps.takeover import move_giants
 from penstock.storage import clearing, target
+from penstock.storage.jobs import host_name
 from penstock.storage.permissions import dir_mode, group_id, unseal
 from penstock.views import units
 

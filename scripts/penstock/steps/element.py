@@ -25,6 +25,7 @@ from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.claiming import shard_for
 from penstock.steps.progress import Reporter
 from penstock.storage import durable, target
+from penstock.storage.jobs import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -106,11 +107,6 @@ def attempt_name() -> str:
     if job:
         who = f"{job}_{e.get('SLURM_ARRAY_TASK_ID', '0')}_{e.get('SLURM_RESTART_COUNT', '0')}"
     return f"{who}-{secrets.token_hex(4)}"
-
-
-def host_name() -> str:
-    """The node as SLURM calls it, or this machine."""
-    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
 
 
 def _shard(run: RunLayout, plan: PlanInfo, index: int) -> ShardInfo:

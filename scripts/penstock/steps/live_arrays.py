@@ -6,7 +6,7 @@ import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.opening import open_cluster
-from penstock.steps.living import books
+from penstock.steps.arraybook import books
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

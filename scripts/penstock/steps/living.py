@@ -5,17 +5,14 @@ Nothing of another run is overtaken or removed while anything here names who liv
 
 from __future__ import annotations
 
-import os
-import time
 from typing import TYPE_CHECKING
 
-from penstock.steps.arraybook import ArrayBook
-from penstock.storage import heart
+from penstock.errors import PenstockError
+from penstock.steps.arrays import still_alive
 from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.steps.arraybook import Submission
     from penstock.steps.claims import Claim
     from penstock.steps.context import Context
 
@@ -26,8 +23,6 @@ def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: boo
     """Names the arrays of a run that have elements which may still write, "" when all are known to have
     ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
     cluster does not answer and the caller is not patient."""
-    from penstock.steps.arrays import still_alive
-
     told = []
     for step in ELEMENTS:
         alive = still_alive(context, dataset, folder, step, patient=patient)
@@ -77,69 +72,9 @@ def _controller(context: Context, claim: Claim) -> str:
 def scheduler(context: Context, job: str, cluster: str) -> bool | None:
     """`Cluster.holder_ended` of a job of this very cluster; None of any other's: its number may be another
     job's here."""
-    from penstock.errors import PenstockError
-
     try:
         if not cluster or context.cluster.name() != cluster:
             return None
     except PenstockError:
         return None
     return context.cluster.holder_ended(job)
-
-
-def elements_here(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> str:
-    """Names the controller of a local array that may still have elements, "" when they are over. Local
-    elements end with their controller; one that is frozen keeps them.
-
-    | the controller (holder.lives)      | progress of its elements                     | may write |
-    |------------------------------------|----------------------------------------------|-----------|
-    | not known (of an older version)    |                                              | no        |
-    | this very process, or dead         |                                              | no        |
-    | alive                              |                                              | yes       |
-    | cannot be seen                     | none, or unchanged for `heart.PATIENCE`      | no        |
-    | cannot be seen                     | moved meanwhile                              | yes       |
-    """
-    by = submission.by
-    if by is None or (holders.is_here(by) and by.pid == os.getpid()):
-        return ""
-    lives = holders.lives(by)
-    if lives is None:
-        lives = _moves(context, layout, run, submission)
-    return by.describe() if lives else ""
-
-
-def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> bool:
-    """Whether an element's progress moves, watched by this process's own clock: the times of files are set
-    by the clocks of other nodes, so they only say that something changed."""
-    first = _progress(run, submission)
-    if not first:
-        return False
-    deadline = time.monotonic() + heart.PATIENCE
-    told = False
-    while (left := deadline - time.monotonic()) > 0:
-        if not told:
-            told = True
-            who = submission.by.describe() if submission.by else "another run"
-            text = f"waiting for elements of {who}: they count as ended when nothing moves for {left:.0f} s"
-            context.emit("note", layout.dataset, submission.step, text=text)
-        context.stop.wait(min(left, heart.HEARTBEAT / 2))
-        if _progress(run, submission) != first:
-            return True
-    return False
-
-
-def _progress(run: RunLayout, submission: Submission) -> dict[int, int]:
-    """When each element's progress was written last, in nanoseconds."""
-    found = {}
-    for index in submission.indices:
-        try:
-            found[index] = os.stat(run.progress(submission.step, index)).st_mtime_ns
-        except OSError:
-            continue
-    return found
-
-
-def books(layout: DatasetLayout) -> list[ArrayBook]:
-    """The books of every run, light step and audit of the dataset."""
-    folders = (layout.runs, layout.state / "nodes", layout.state / "audits")
-    return [ArrayBook(book) for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]

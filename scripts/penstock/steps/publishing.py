@@ -22,11 +22,11 @@ from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
 from penstock.steps import permissions, pointer, receipts, runbook, stagings, verdicts
 from penstock.steps.copying import head
-from penstock.steps.element import host_name
 from penstock.steps.holding import holding
 from penstock.steps.sealing import RecordsError, seal_staging
 from penstock.steps.verifying import verify
 from penstock.storage import clearing, durable, publishing, target
+from penstock.storage.jobs import host_name
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

@@ -21,12 +21,12 @@ from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.steps import auditbook, auditplan, verdicts
 from penstock.steps.auditing import auditing, findings_of
-from penstock.steps.element import host_name
 from penstock.steps.fetching import Fetcher
 from penstock.steps.holding import holding
 from penstock.steps.refetching import is_right, refetch
 from penstock.storage import durable, target
 from penstock.storage.failures import printable, storage_error
+from penstock.storage.jobs import host_name
 from penstock.storage.mending import Mender
 from penstock.views import findings as views
 from penstock.views import units

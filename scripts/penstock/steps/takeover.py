@@ -20,7 +20,7 @@ from penstock.engine.amended import Amendments
 from penstock.errors import InterruptedRunError, PenstockError
 from penstock.sources.origin import same_bytes
 from penstock.steps import stagings
-from penstock.steps.element import host_name
+from penstock.storage.jobs import host_name
 from penstock.storage.permissions import group_id, unseal
 from penstock.storage.staging import Writer
 

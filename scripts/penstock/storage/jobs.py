@@ -44,6 +44,11 @@ def this_job(environment: Mapping[str, str] | None = None, proc: Path | None = N
     return Job(number, e.get("SLURM_CLUSTER_NAME", ""), e.get("SLURM_RESTART_COUNT", "0"))
 
 
+def host_name() -> str:
+    """The node as SLURM calls it, or this machine."""
+    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
+
+
 def _confined(number: str, proc: Path) -> bool:
     try:
         text = (proc / "self" / "cgroup").read_text(errors="replace")
