@@ -32,8 +32,17 @@ HERE = Path(__file__).resolve().parent
 DROP = Path("/proc/sys/vm/drop_caches")
 STEPS = ("list", "plan", "copy", "permissions", "verify", "publish")
 CONFIG = "target: {{root: {root}}}\ndatasets:\n  bench: {{source: {source}}}\n"
-LOADED = "import pyarrow.parquet, penstock.cli.main, penstock.steps.auditing, penstock.engine.rereading, "
-LOADED += "penstock.engine.auditing, penstock.engine.auditor, penstock.engine.worker, multiprocessing.context"
+MODULES = (
+    "pyarrow.parquet",
+    "penstock.cli.main",
+    "penstock.steps.auditing",
+    "penstock.engine.rereading",
+    "penstock.engine.auditing",
+    "penstock.engine.auditor",
+    "penstock.engine.worker",
+    "multiprocessing.context",
+)
+LOADED = "import " + ", ".join(MODULES)
 AUDIT, XXHSUM = "penstock audit", "xxhsum -c manifest.xxh128"
 VERIFY, PLAIN = "penstock, verify of a shard", "plain cold read, nothing hashed"
 

@@ -11,16 +11,23 @@ from tests.support.engine_runs import make_tree, read_tree, shard_run, workers_o
 from tests.support.s3server import S3Server
 
 HEAVY = ("pyarrow", "rich", "fsspec", "botocore", "aiohttp", "yaml", "jsonschema", "numpy", "awscrt")
+IMPORTED = (
+    "penstock.engine.worker",
+    "penstock.engine.copier",
+    "penstock.engine.rereader",
+    "penstock.engine.jobs",
+    "penstock.sources.posix",
+    "penstock.sources.s3",
+    "penstock.sources.opening",
+    "penstock.storage.staging",
+    "penstock.storage.cold",
+    "penstock.config.model",
+)
 MOST_KIB = 64 << 10
 
 
 def test_workers_import_little() -> None:
-    code = (
-        "import sys, penstock.engine.worker, penstock.engine.copier, penstock.engine.rereader,"
-        "penstock.engine.jobs, penstock.sources.posix, penstock.sources.s3, penstock.sources.opening,"
-        "penstock.storage.staging, penstock.storage.cold, penstock.config.model\n"
-        f"print(*[name for name in {HEAVY!r} if name in sys.modules])"
-    )
+    code = f"import sys, {','.join(IMPORTED)}\nprint(*[name for name in {HEAVY!r} if name in sys.modules])"
     found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert found.stdout.split() == []
 
