@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cli import above
+from penstock.cli import ancestors
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -22,27 +22,27 @@ def sleeper() -> Iterator[subprocess.Popen[bytes]]:
 
 
 def test_names_tell_processes_apart(sleeper: subprocess.Popen[bytes]) -> None:
-    name = above.name(sleeper.pid)
+    name = ancestors.name(sleeper.pid)
     assert name.startswith(f"{sleeper.pid}.")
-    assert above.alive(name)
-    assert not above.alive(f"{sleeper.pid}.1")
+    assert ancestors.alive(name)
+    assert not ancestors.alive(f"{sleeper.pid}.1")
     sleeper.kill()
     os.waitid(os.P_PID, sleeper.pid, os.WEXITED | os.WNOWAIT)
-    assert not above.alive(name), "a zombie has ended"
+    assert not ancestors.alive(name), "a zombie has ended"
     sleeper.wait()
-    assert not above.alive(name)
+    assert not ancestors.alive(name)
     with pytest.raises(ProcessLookupError):
-        above.name(sleeper.pid)
+        ancestors.name(sleeper.pid)
 
 
 @pytest.mark.parametrize("bad", ["x", "", "1.", "-1.5", "99999999.1"])
 def test_bad_names_are_not_alive(bad: str) -> None:
-    assert not above.alive(bad)
+    assert not ancestors.alive(bad)
 
 
 def test_the_end_of_a_watched_process_is_told(sleeper: subprocess.Popen[bytes]) -> None:
     told = threading.Event()
-    with above.watched(f"{above.name(os.getpid())} {above.name(sleeper.pid)}", told.set):
+    with ancestors.watched(f"{ancestors.name(os.getpid())} {ancestors.name(sleeper.pid)}", told.set):
         assert not told.is_set()
         sleeper.kill()
         assert told.wait(60)
@@ -50,16 +50,16 @@ def test_the_end_of_a_watched_process_is_told(sleeper: subprocess.Popen[bytes]) 
 
 def test_one_that_is_gone_already_is_told_at_once() -> None:
     told = threading.Event()
-    with above.watched(f"{os.getpid()}.1", told.set):
+    with ancestors.watched(f"{os.getpid()}.1", told.set):
         assert told.is_set()
 
 
 def test_nothing_is_told_when_nothing_ends() -> None:
     told = threading.Event()
     before = len(os.listdir("/proc/self/fd"))
-    with above.watched(above.name(os.getpid()), told.set):
+    with ancestors.watched(ancestors.name(os.getpid()), told.set):
         pass
-    with above.watched("", told.set):
+    with ancestors.watched("", told.set):
         pass
     assert not told.is_set()
     assert len(os.listdir("/proc/self/fd")) == before

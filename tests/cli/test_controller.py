@@ -8,7 +8,7 @@ import subprocess
 import sys
 from typing import TYPE_CHECKING
 
-from penstock.cli import above
+from penstock.cli import ancestors
 from penstock.cli.session import ABOVE, WORKFLOW
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ def test_steps_of_a_killed_controller_are_waited_for(tmp_path: Path) -> None:
 def test_a_controller_whose_start_was_killed_is_waited_for(tmp_path: Path) -> None:
     with contextlib.ExitStack() as stack:
         top = stack.enter_context(running("input()", tmp_path))
-        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: above.name(top.pid)}))
+        first = stack.enter_context(running(TAKE, tmp_path, **{ABOVE: ancestors.name(top.pid)}))
         assert line(first) == "taken"
         top.kill()
         top.wait()

@@ -8,7 +8,7 @@ import re
 import pytest
 from tests.support.commands import ROOT
 
-from penstock.cli.exits import STATUSES, is_news
+from penstock.cli.exit_files import STATUSES, is_news
 
 STEP = (
     'RuleException:\nCalledProcessError in file "/x/workflow/rules/copy.smk", line 16:\n'

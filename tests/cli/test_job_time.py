@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from penstock.cli.job_time import EARLY, pause
+from penstock.cli.time_limit import EARLY, pause
 from penstock.cluster.slurm.submission import STOP_AT
 
 PROGRAM = """

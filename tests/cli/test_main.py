@@ -16,7 +16,7 @@ from tests.support.commands import penstock as command
 
 import penstock
 from penstock import errors
-from penstock.cli import commands, failures, main, parser
+from penstock.cli import commands, error_report, main, parser
 from penstock.cli.session import Session
 
 if TYPE_CHECKING:
@@ -144,7 +144,7 @@ def test_an_output_that_was_closed_before_is_told(tmp_path: Path, closed: str) -
 
 
 def test_a_file_system_that_does_not_answer_is_no_bug() -> None:
-    told = failures.failure(OSError(errno.ESTALE, "stale", "/target/x"), _session("status"))
+    told = error_report.failure(OSError(errno.ESTALE, "stale", "/target/x"), _session("status"))
     assert told.code == 1
     assert "the file system did not answer" in told.text
     assert "/target/x" in told.text
@@ -156,15 +156,15 @@ def test_the_example_names_the_command_that_serves_it(
 ) -> None:
     """U16: its server runs only under `make run`, its target is made there."""
     text = (ROOT / "config.yaml").read_text(encoding="utf-8")
-    for place in failures.EXAMPLE:
+    for place in error_report.EXAMPLE:
         assert f" {place.removeprefix('/')}" in text
     (tmp_path / "config.yaml").write_text(text)
     assert main.main(["--config", str(tmp_path / "config.yaml"), "preflight"]) == 3
     assert "`make run`" in capsys.readouterr().err
     refused = errors.TransientError("cannot connect", where="s3://installed/ at http://127.0.0.1:9178")
-    assert "`make run`" in failures.failure(refused, _session("status")).text
+    assert "`make run`" in error_report.failure(refused, _session("status")).text
     other = errors.TransientError("cannot connect", where="s3://b/ at http://127.0.0.1:9000")
-    assert "make run" not in failures.failure(other, _session("status")).text
+    assert "make run" not in error_report.failure(other, _session("status")).text
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,7 @@ import pytest
 import yaml
 from tests.support.commands import penstock
 
-from penstock.cli.log import close_log, open_log
+from penstock.cli.log_file import close_log, open_log
 from penstock.core.text import printable, printable_lines
 from penstock.errors import ObjectError
 

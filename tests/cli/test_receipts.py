@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.cli import receipts
+from penstock.cli import workflow_receipts
 from penstock.core.layout import DatasetLayout
 
 if TYPE_CHECKING:
@@ -18,7 +18,7 @@ def laid_out(tmp_path: Path) -> tuple[Path, Path, DatasetLayout]:
     results = tmp_path / "results" / "d"
     run = results / RUN
     run.mkdir(parents=True)
-    for step in receipts.STEPS:
+    for step in workflow_receipts.STEPS:
         (run / f"{step}.json").write_text("{}")
     (run / "report.html").write_text("kept")
     return results.parent, run, DatasetLayout(tmp_path / "target", "d")
@@ -50,30 +50,30 @@ def test_truth_table(
         layout.staging("r1").mkdir(parents=True)
     if not published_here:
         (run / "publish.json").unlink()
-    receipts.tidy(results, layout, listed(published))
+    workflow_receipts.tidy(results, layout, listed(published))
     assert (run / "plan.json").exists() is not stale
     assert (run / "copy.json").exists() is not stale
     assert (run / "report.html").exists()
 
 
 def test_the_listings_of_old_invocations_go_and_the_newest_stay(tmp_path: Path) -> None:
-    folder = tmp_path / receipts.LISTINGS
+    folder = tmp_path / workflow_receipts.LISTINGS
     folder.mkdir(parents=True)
-    for number in range(receipts.KEPT + 5):
+    for number in range(workflow_receipts.KEPT + 5):
         for name in (f"{number:020d}-00.json", f"{number:020d}-00.log", f"{number:020d}-01.json"):
             (folder / name).write_text("{}")
-    receipts.forget(tmp_path)
+    workflow_receipts.forget(tmp_path)
     left = sorted(path.name for path in folder.iterdir())
-    assert len(left) == 3 * receipts.KEPT
+    assert len(left) == 3 * workflow_receipts.KEPT
     assert left[0] == f"{5:020d}-00.json"
 
 
 def test_what_the_groups_of_one_invocation_found_is_put_together(tmp_path: Path) -> None:
-    folder = tmp_path / receipts.LISTINGS
+    folder = tmp_path / workflow_receipts.LISTINGS
     folder.mkdir(parents=True)
     (folder / "1-00.json").write_text(json.dumps({"listed": {"a": {"run": "x"}}, "failed": {"c": {}}}))
     (folder / "1-01.json").write_text(json.dumps({"listed": {"b": {"run": "y"}}}))
     (folder / "1-02.json").write_text("{torn")
     (folder / "2-00.json").write_text(json.dumps({"listed": {"a": {"run": "z"}}}))
-    found = receipts.listings(tmp_path, "1")
+    found = workflow_receipts.listings(tmp_path, "1")
     assert found == {"preflight": {}, "listed": {"a": {"run": "x"}, "b": {"run": "y"}}, "failed": {"c": {}}}

@@ -1,4 +1,4 @@
-"""`penstock.cli.workflow`: what it does around Snakemake."""
+"""`penstock.cli.snakemake_start`: what it does around Snakemake."""
 
 from __future__ import annotations
 
@@ -28,6 +28,6 @@ def test_a_timer_that_is_left_holds_nobody_up(tmp_path: Path, status: int) -> No
     (package / "__init__.py").touch()
     (package / "cli.py").write_text(SNAKEMAKE.format(status=status))
     code = f"import sys; sys.path.insert(0, {str(tmp_path)!r})\n"
-    code += "from penstock.cli.workflow import main; main()"
+    code += "from penstock.cli.snakemake_start import main; main()"
     ended = subprocess.run([sys.executable, "-c", code], timeout=DEADLINE, check=False)
     assert ended.returncode == status

@@ -11,7 +11,7 @@ import os
 import signal
 from typing import TYPE_CHECKING
 
-from penstock.cli import above, exits
+from penstock.cli import ancestors, exit_files
 from penstock.cli.session import ABOVE, WORKFLOW
 from penstock.errors import LockedError
 
@@ -38,7 +38,7 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
         os.close(steps)
     # From now on Snakemake stops what it has started (until now: cli.workflow).
     signal.signal(signal.SIGINT, signal.default_int_handler)
-    names = [*os.environ.get(ABOVE, "").split(), above.name(os.getpid())]
+    names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
     os.environ[ABOVE] = " ".join(dict.fromkeys(names))
     os.environ[WORKFLOW] = str(folder)
     os.ftruncate(controller, 0)
@@ -71,14 +71,14 @@ def _lock(controller: int, say: Callable[[str], None]) -> None:
 def _refuse_living(controller: int) -> None:
     """Raises LockedError unless the controller that holds the lock was killed."""
     names = os.pread(controller, 4096, 0).decode("ascii", "replace").split()
-    if all(above.alive(name) for name in names):
+    if all(ancestors.alive(name) for name in names):
         who = f"process {names[-1].partition('.')[0]}" if names else "another process"
         error = LockedError(
             f"a Snakemake is at work in this working directory already: {who}",
             where=os.getcwd(),
             hint="wait for it, stop it, or work in another directory",
         )
-        exits.leave(exits.Left("snakemake", error.exit_code, why=str(error).partition("\n")[0]))
+        exit_files.leave(exit_files.Left("snakemake", error.exit_code, why=str(error).partition("\n")[0]))
         raise error
 
 

@@ -52,7 +52,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _run(parsed: argparse.Namespace) -> int:
-    from penstock.cli import commands, exits, job_time
+    from penstock.cli import commands, exit_files, time_limit
     from penstock.cli.session import Session
 
     session = Session(parsed)
@@ -72,7 +72,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
     for number in previous:
         signal.signal(number, stop)
-    job_time.watch(time_ends)
+    time_limit.watch(time_ends)
     try:
         with session:
             try:
@@ -88,7 +88,7 @@ def _run(parsed: argparse.Namespace) -> int:
             if parsed.command not in ("run", "element"):
                 names = getattr(parsed, "dataset", None) or ""
                 name = names if isinstance(names, str) else names[0] if len(names) == 1 else ""
-                exits.leave(exits.Left(session.failed or parsed.command, code, name, session.why))
+                exit_files.leave(exit_files.Left(session.failed or parsed.command, code, name, session.why))
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler or signal.SIG_DFL)
@@ -96,7 +96,7 @@ def _run(parsed: argparse.Namespace) -> int:
 
 
 def _told(error: BaseException, session: Session) -> int:
-    from penstock.cli.failures import failure
+    from penstock.cli.error_report import failure
 
     failed = failure(error, session)
     if failed.text:

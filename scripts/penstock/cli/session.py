@@ -17,8 +17,8 @@ import signal
 import sys
 from typing import TYPE_CHECKING, Any, Protocol, Self
 
-from penstock.cli import above
-from penstock.cli.log import close_log, logged, open_log
+from penstock.cli import ancestors
+from penstock.cli.log_file import close_log, logged, open_log
 from penstock.errors import ConfigError
 from penstock.steps.context import Context, Stop
 
@@ -64,7 +64,7 @@ class Session:
     def start(self) -> None:
         """Open the log, watch what is above. Raises ConfigError for a log that cannot be."""
         self._cleanup.callback(close_log, open_log(self.parsed.log))
-        self._cleanup.enter_context(above.watched(os.environ.get(ABOVE, ""), self._orphaned))
+        self._cleanup.enter_context(ancestors.watched(os.environ.get(ABOVE, ""), self._orphaned))
         self._share_workflow()
 
     def __exit__(

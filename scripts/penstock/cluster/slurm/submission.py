@@ -73,7 +73,7 @@ def job_arguments(options: JobOptions) -> list[str]:
 
 
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
-    """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/job_time`),
+    """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/time_limit`),
     so that SIGTERM always means that somebody wants the element to stop."""
     labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
     return [

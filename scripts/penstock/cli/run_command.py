@@ -15,8 +15,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import above, controller, exits, output, receipts
-from penstock.cli.log import LOG
+from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
+from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, PROGRESS
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, FindingsError, PreflightError
@@ -44,11 +44,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     folder = _exits_folder()
     try:
         status = _snakemake(_command(parsed, names), invocation, folder.resolve(), session)
-        left = exits.all_left(folder)
+        left = exit_files.all_left(folder)
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     code = _exit_status(status, left, session)
-    found = receipts.listings(RESULTS, invocation)["listed"]
+    found = workflow_receipts.listings(RESULTS, invocation)["listed"]
     results = {name: _judged(_result(name, found.get(name), left, session), config) for name in names}
     _summaries(results, parsed)
     if any(result["status"] == "FINDINGS" for result in results.values()):
@@ -98,7 +98,7 @@ def home() -> Path:
 
 def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     folder = home()
-    words = [sys.executable, "-m", "penstock.cli.workflow", "--snakefile", str(folder / "Snakefile")]
+    words = [sys.executable, "-m", "penstock.cli.snakemake_start", "--snakefile", str(folder / "Snakefile")]
     words += ["--workflow-profile", str(folder / "profiles" / "default")]
     if parsed.backend == "slurm":
         words += ["--profile", str(folder / "profiles" / "slurm")]
@@ -121,11 +121,11 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
 
 def _snakemake(command: list[str], invocation: str, folder: Path, session: Session) -> int:
     """Its exit status. Signals that reach this process are passed on to all below it."""
-    names = [*os.environ.get(ABOVE, "").split(), above.name(os.getpid())]
+    names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
     surroundings = {
         **os.environ,
         ABOVE: " ".join(names),
-        exits.EXITS: str(folder),
+        exit_files.EXITS: str(folder),
         "PENSTOCK_INVOCATION": invocation,
         PROGRESS: session.parsed.progress,
         **_cache(),
@@ -177,7 +177,7 @@ def _told_of_stop(process: subprocess.Popen[bytes], session: Session) -> Iterato
         session.on_stop = None
 
 
-def _exit_status(status: int, left: list[exits.Left], session: Session) -> int:
+def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> int:
     """
     stopped by a signal | Snakemake's | a step left one | this command's
     yes                 | any         | any             | 128 + the signal's number
@@ -216,7 +216,7 @@ def _summaries(results: Mapping[str, Mapping[str, Any]], parsed: argparse.Namesp
 
 
 def _result(
-    name: str, listed: Mapping[str, Any] | None, left: list[exits.Left], session: Session
+    name: str, listed: Mapping[str, Any] | None, left: list[exit_files.Left], session: Session
 ) -> dict[str, Any]:
     failed = next((one for one in left if one.dataset == name), None)
     if listed is not None and failed is None:

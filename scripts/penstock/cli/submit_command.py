@@ -15,7 +15,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     log, datasets}, goes to --receipt; with `--progress json` it is what is shown, and with
     --parsable the job's id alone."""
     from penstock.cli import output
-    from penstock.cli.run import home
+    from penstock.cli.run_command import home
     from penstock.cluster.opening import open_cluster
     from penstock.steps import submitting
 

@@ -1,4 +1,4 @@
-"""`python -m penstock.cli.workflow ARGUMENTS`: Snakemake, with the same arguments and exit status,
+"""`python -m penstock.cli.snakemake_start ARGUMENTS`: Snakemake, with the same arguments and exit status,
 started in half the time.
 
 Snakemake reads its own files through smart_open, which loads the library of every cloud that it can

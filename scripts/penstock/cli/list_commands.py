@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.cli import output, receipts, steps
+from penstock.cli import output, step_commands, workflow_receipts
 from penstock.errors import FailedError, InterruptedRunError
 from penstock.storage import durable
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def group(parsed: argparse.Namespace, session: Session) -> int:
     """Preflight and list each dataset in turn; 0 unless a signal ends it."""
-    from penstock.cli.failures import failure
+    from penstock.cli.error_report import failure
 
     config = session.config()
     result: dict[str, dict[str, Any]] = {"preflight": {}, "listed": {}, "failed": {}}
@@ -37,7 +37,7 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
         for name in session.names(config, parsed.dataset):
             step = "preflight"
             try:
-                result[step][name] = steps.one(step, context, name)
+                result[step][name] = step_commands.one(step, context, name)
                 step = "list"
                 result["listed"][name] = _list(context, name, parsed.receipt)
             except InterruptedRunError:
@@ -47,14 +47,14 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
                 result["failed"][name] = {"command": step, "exit": failed.code, "text": failed.text}
     session.receipt(result)
     if parsed.receipt is not None:
-        receipts.forget(receipts.results_of(parsed.receipt))
+        workflow_receipts.forget(workflow_receipts.results_of(parsed.receipt))
     return 0
 
 
 def _list(context: Context, name: str, receipt: Path | None) -> dict[str, Any]:
-    listed = steps.one("list", context, name)
+    listed = step_commands.one("list", context, name)
     if receipt is not None:
-        receipts.tidy(receipts.results_of(receipt), context.layout(name), listed)
+        workflow_receipts.tidy(workflow_receipts.results_of(receipt), context.layout(name), listed)
     return listed
 
 
