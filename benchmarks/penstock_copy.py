@@ -15,9 +15,9 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
-from penstock.core import collector
+from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import DatasetLayout
+from penstock.runtime import garbage_collection
 from penstock.sources.opening import open_source
 
 if TYPE_CHECKING:
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 def main() -> int:
-    collector.rarely()
+    garbage_collection.rarely()
     parser = argparse.ArgumentParser(description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--source", required=True)
     parser.add_argument("--endpoint", default="")

@@ -9,8 +9,8 @@ import sys
 from dataclasses import asdict
 from pathlib import Path
 
-from penstock.config.model import EngineConfig, VerifyConfig
-from penstock.core.runs import ShardInfo
+from penstock.config.settings import EngineConfig, VerifyConfig
+from penstock.core.run_documents import ShardInfo
 from penstock.engine.rereading import reread_shard
 from penstock.engine.task import RereadTask
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import contenders, data, measure
 
-from penstock.core.runs import ShardInfo
+from penstock.core.run_documents import ShardInfo
 from penstock.formats.shards import read_shard
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 from benchmarks import ratios
 
-from penstock.views import units
+from penstock.views import human
 
 BAR, GAP, LABEL, WIDE = 16, 34, 110, 760
 SOURCES = {"folder": "from a folder", "http": "from S3", "https": "from S3 over TLS"}
@@ -30,7 +30,7 @@ def markdown(results: dict[str, Any]) -> str:
     machine = results["machine"]
     lines = ["# Benchmark", ""]
     lines.append(
-        f"{machine['cpus']} x {machine['cpu']}, {units.size(machine['memory'])}, Linux {machine['kernel']}, "
+        f"{machine['cpus']} x {machine['cpu']}, {human.size(machine['memory'])}, Linux {machine['kernel']}, "
         f"Python {machine['python']}, {machine['at']}. Medians; the S3 server ({results['server']}) runs on "
         "the same CPUs and its share is stated."
     )

@@ -12,7 +12,7 @@ from tests.support.published import content, published
 from tests.support.staging_runs import tree
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import PlanConfig
+from penstock.config.settings import PlanConfig
 from penstock.steps.context import Context
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.choosing import Choice, parse_share, parse_turns
+from penstock.core.audit_selection import Choice, parse_share, parse_turns
 from penstock.core.model import Record
 from penstock.formats.columns import Files
 from penstock.steps.auditplan import rows

@@ -13,7 +13,7 @@ from tests.support.published import STEPS, content, publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import PlanConfig, SourceConfig, VerifyConfig
+from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import SEAL
 from penstock.errors import FindingsError, PreflightError
 from penstock.steps import preflight

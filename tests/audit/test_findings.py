@@ -135,7 +135,7 @@ def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> No
 def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     staged: Context, files: dict[str, bytes]
 ) -> None:
-    from penstock.core.choosing import Choice
+    from penstock.core.audit_selection import Choice
 
     data = data_of(staged)
     flip(data / "d0/f00", 3)

@@ -21,7 +21,7 @@ from tests.support.published import STEPS, content, data_of, flip, publish
 from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import DatasetConfig, EngineConfig, PlanConfig, SourceConfig, VerifyConfig
+from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, SourceConfig, VerifyConfig
 from penstock.core.model import Entry
 from penstock.engine.checks import Sums
 from penstock.errors import FailedError, IntegrityError

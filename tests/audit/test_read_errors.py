@@ -14,7 +14,7 @@ from tests.support.published import content, damage, data_of, flip, publish
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import EngineConfig, PlanConfig
+from penstock.config.settings import EngineConfig, PlanConfig
 from penstock.steps import auditing, repairing
 
 if TYPE_CHECKING:

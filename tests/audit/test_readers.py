@@ -17,7 +17,7 @@ from tests.support.published import data_of, flip, published
 from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
-from penstock.config.model import PermissionsConfig
+from penstock.config.settings import PermissionsConfig
 from penstock.storage import clearing
 
 if TYPE_CHECKING:

@@ -13,10 +13,10 @@ from tests.support.published import content, data_of, flip, publish, published
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
-from penstock.config.model import PlanConfig
+from penstock.config.settings import PlanConfig
 from penstock.errors import FailedError, FindingsError
 from penstock.steps import auditing, repairing
-from penstock.views import findings
+from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -172,7 +172,7 @@ def test_a_repair_says_which_other_releases_share_the_damage(tmp_path: Path) -> 
         auditing.run(context, "data")
         result = repairing.run(context, "data")
         assert (result["status"], result["also_in"]) == ("REPAIRED", {first.parent.name: 1})
-        said = findings.repair(result)
+        said = findings_text.repair(result)
         assert f"1 damaged file is the same in release {first.parent.name}, and not mended there" in said
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "a").read_bytes() != b"a" * 5000

@@ -15,7 +15,7 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
-from penstock.core.choosing import Choice
+from penstock.core.audit_selection import Choice
 from penstock.errors import FailedError, LockedError
 from penstock.steps import auditbook, auditing, auditplan
 

@@ -12,7 +12,7 @@ import xxhash
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
 
-from penstock.config.model import PlanConfig, VerifyConfig
+from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.formats.manifest import read_manifest
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from tests.audit.test_gate import configured, forged_seal
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
-from penstock.config.model import VerifyConfig
-from penstock.core.choosing import Choice
+from penstock.config.settings import VerifyConfig
+from penstock.core.audit_selection import Choice
 from penstock.core.findings import Finding
 from penstock.steps import auditbook, auditing, gate, history, reporting, runbook, verdicts
 from penstock.storage import durable

@@ -217,7 +217,7 @@ def test_after_a_signal_the_status_is_the_signals(capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize(
     ("words", "absent"),
     [
-        (["--version"], {"yaml", "pyarrow", "fsspec", "rich", "jsonschema", "penstock.config.loading"}),
+        (["--version"], {"yaml", "pyarrow", "fsspec", "rich", "jsonschema", "penstock.config.loader"}),
         (
             ["element", "--run", "/nonexistent", "--step", "copy", "0"],
             {"yaml", "fsspec", "rich", "jsonschema"},

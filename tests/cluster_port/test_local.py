@@ -15,7 +15,7 @@ from tests.support.cluster_contract import DEADLINE, ELEMENT, ClusterContract
 from penstock.cluster.local import LocalCluster
 from penstock.cluster.opening import open_cluster
 from penstock.cluster.port import ArraySpec, State
-from penstock.config.model import ClusterConfig, JobOptions
+from penstock.config.settings import ClusterConfig, JobOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -98,7 +98,7 @@ CONTROLLER = """
 import sys, pathlib, time
 from penstock.cluster.local import LocalCluster
 from penstock.cluster.port import ArraySpec
-from penstock.config.model import ClusterConfig
+from penstock.config.settings import ClusterConfig
 shared, element = pathlib.Path(sys.argv[1]), sys.argv[2]
 cluster = LocalCluster(ClusterConfig(), cpus=4)
 command = (sys.executable, "-c", element, "stubborn", str(shared))

@@ -10,7 +10,7 @@ from tests.cluster.settings import Settings
 from tests.support.cluster_contract import ClusterContract
 
 from penstock.cluster.opening import open_cluster
-from penstock.config.model import ClusterConfig, JobOptions
+from penstock.config.settings import ClusterConfig, JobOptions
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import yaml
 
-from penstock.config import loading, model, schema
-from penstock.config.loading import load
+from penstock.config import loader, settings, validation
+from penstock.config.loader import load
 from penstock.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -50,9 +50,9 @@ def refused(path: Path) -> str:
 
 def test_the_least(write: Any) -> None:
     config = load(write(GOOD))
-    assert config == model.Config(
-        target=model.TargetConfig(Path("/scratch")),
-        datasets={"d": model.DatasetConfig("d", (model.SourceConfig("s3://b/p/"),))},
+    assert config == settings.Config(
+        target=settings.TargetConfig(Path("/scratch")),
+        datasets={"d": settings.DatasetConfig("d", (settings.SourceConfig("s3://b/p/"),))},
     )
 
 
@@ -61,42 +61,42 @@ def test_the_example_is_the_defaults(write: Any, monkeypatch: pytest.MonkeyPatch
     monkeypatch.chdir(ROOT)
     config = load("config.yaml")
     example = config.datasets["installed"]
-    assert config == model.Config(
-        target=model.TargetConfig(ROOT / "demo/target"),
+    assert config == settings.Config(
+        target=settings.TargetConfig(ROOT / "demo/target"),
         datasets={"installed": example},
     )
-    assert example == model.DatasetConfig("installed", example.sources, example.include, example.exclude)
+    assert example == settings.DatasetConfig("installed", example.sources, example.include, example.exclude)
 
 
 def test_schema_typed_form_and_example_are_in_step() -> None:
-    top = schema.schema()["properties"]
-    job = schema.schema()["$defs"]["job"]["properties"]
-    dataset = schema.schema()["$defs"]["dataset"]["properties"]
+    top = validation.schema()["properties"]
+    job = validation.schema()["$defs"]["job"]["properties"]
+    dataset = validation.schema()["$defs"]["dataset"]["properties"]
     example = yaml.safe_load((ROOT / "config.yaml").read_text(encoding="utf-8"))
 
     def names(kind: Any) -> set[str]:
         return set(kind.__dataclass_fields__)
 
-    assert set(top) == names(model.Config) == set(example)
+    assert set(top) == names(settings.Config) == set(example)
     for section, kind in [
-        ("target", model.TargetConfig), ("plan", model.PlanConfig), ("engine", model.EngineConfig),
-        ("verify", model.VerifyConfig),
+        ("target", settings.TargetConfig), ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
+        ("verify", settings.VerifyConfig),
     ]:  # fmt: skip
         assert set(top[section]["properties"]) == names(kind) == set(example[section]), section
-    assert set(job) == names(model.JobOptions)
+    assert set(job) == names(settings.JobOptions)
     cluster = set(top["cluster"]["properties"])
-    assert cluster == names(model.ClusterConfig) - {"options"} | names(model.JobOptions)
+    assert cluster == names(settings.ClusterConfig) - {"options"} | names(settings.JobOptions)
     assert cluster == set(example["cluster"])
-    assert set(dataset) == names(model.DatasetConfig) - {"name"} | {"source", "storage_options"}
+    assert set(dataset) == names(settings.DatasetConfig) - {"name"} | {"source", "storage_options"}
     assert set(dataset) - {"sources"} == set(example["datasets"]["installed"])
     permissions = dataset["permissions"]["properties"]
-    assert set(permissions) == names(model.PermissionsConfig)
+    assert set(permissions) == names(settings.PermissionsConfig)
     assert set(permissions) == set(example["datasets"]["installed"]["permissions"])
 
 
 def test_the_workflow_holds_the_same_schema() -> None:
     ours = ROOT / "workflow/schemas/config.schema.yaml"
-    assert yaml.safe_load(ours.read_text(encoding="utf-8")) == schema.schema()
+    assert yaml.safe_load(ours.read_text(encoding="utf-8")) == validation.schema()
 
 
 def test_no_object_of_the_schema_takes_unknown_keys() -> None:
@@ -107,7 +107,7 @@ def test_no_object_of_the_schema_takes_unknown_keys() -> None:
             for key, child in part.items():
                 objects(child, f"{where}/{key}")
 
-    objects(schema.schema(), "")
+    objects(validation.schema(), "")
 
 
 def test_units_and_words(write: Any) -> None:
@@ -131,11 +131,11 @@ def test_units_and_words(write: Any) -> None:
     assert config.target.state_root == Path("/state")
     cluster = config.cluster
     assert (cluster.backend, cluster.poll, cluster.on_nodes) == ("slurm", 0.5, ("list",))
-    assert cluster.options == model.JobOptions(
+    assert cluster.options == settings.JobOptions(
         partition="data,cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=None
     )
     assert cluster.of("copy") == cluster.options
-    assert cluster.of("verify") == model.JobOptions(
+    assert cluster.of("verify") == settings.JobOptions(
         partition="cpu", time=14400, memory=16 << 30, licenses=("wan:1",), core_spec=1
     )
     assert (config.plan.shard_bytes, config.plan.part_bytes) == (2 << 40, 64 << 20)
@@ -162,7 +162,7 @@ def test_several_sources(write: Any) -> None:
         "storage_options": {"profile": "shared", "region": "r"},
     }
     sources = load(write(changed("datasets.d", dataset))).datasets["d"].sources
-    assert sources[0] == model.SourceConfig("s3://b/x/", "a/b", {"profile": "shared", "region": "r"})
+    assert sources[0] == settings.SourceConfig("s3://b/x/", "a/b", {"profile": "shared", "region": "r"})
     assert sources[1].url == str(Path.cwd() / "rel/folder")
     assert sources[1].storage_options == {}
     assert sources[2].storage_options == {"profile": "own", "region": "r"}
@@ -275,28 +275,28 @@ def test_bad_values(write: Any, path: str, value: Any, says: str) -> None:
 def test_what_may_change_while_it_is_copied(write: Any) -> None:
     dataset = {"source": "s3://b/", "changed": "follow", "follow_limit": {"changed": "12.5%", "gone": 0}}
     found = load(write(changed("datasets.d", dataset))).datasets["d"]
-    assert (found.changed, found.follow_limit) == ("follow", model.FollowLimit(0.125, 0.0))
-    assert model.dataset_config(model.to_json(found)) == found
+    assert (found.changed, found.follow_limit) == ("follow", settings.FollowLimit(0.125, 0.0))
+    assert settings.dataset_config(settings.to_json(found)) == found
 
 
 def test_a_run_listed_before_changes_could_be_followed_has_the_defaults() -> None:
-    old = model.to_json(model.DatasetConfig("d", (model.SourceConfig("s3://b/"),)))
+    old = settings.to_json(settings.DatasetConfig("d", (settings.SourceConfig("s3://b/"),)))
     del old["changed"], old["follow_limit"]
-    found = model.dataset_config(old)
-    assert (found.changed, found.follow_limit) == ("refuse", model.FollowLimit())
+    found = settings.dataset_config(old)
+    assert (found.changed, found.follow_limit) == ("refuse", settings.FollowLimit())
 
 
 @pytest.mark.parametrize(
     ("files", "limit", "allowed"),
     [
-        (20_000, model.FollowLimit(), (1000, 20)),
-        (10, model.FollowLimit(), (1, 1)),
-        (1, model.FollowLimit(), (1, 0)),
-        (10, model.FollowLimit(0.0, 0.0), (0, 0)),
-        (10, model.FollowLimit(1.0, 1.0), (10, 9)),
+        (20_000, settings.FollowLimit(), (1000, 20)),
+        (10, settings.FollowLimit(), (1, 1)),
+        (1, settings.FollowLimit(), (1, 0)),
+        (10, settings.FollowLimit(0.0, 0.0), (0, 0)),
+        (10, settings.FollowLimit(1.0, 1.0), (10, 9)),
     ],
 )
-def test_how_many_files_may_change(files: int, limit: model.FollowLimit, allowed: tuple[int, int]) -> None:
+def test_how_many_files_may_change(files: int, limit: settings.FollowLimit, allowed: tuple[int, int]) -> None:
     assert limit.allowed(files) == allowed
 
 
@@ -411,26 +411,26 @@ def test_json_round_trip(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
     config = load("config.yaml")
     dataset = config.datasets["installed"]
-    frozen = json.loads(json.dumps(model.to_json(dataset)))
-    assert model.dataset_config(frozen) == dataset
-    assert model.cluster_config(json.loads(json.dumps(model.to_json(config.cluster)))) == config.cluster
-    assert model.verify_config(model.to_json(config.verify)) == config.verify
-    assert model.target_config(model.to_json(config.target)) == config.target
+    frozen = json.loads(json.dumps(settings.to_json(dataset)))
+    assert settings.dataset_config(frozen) == dataset
+    assert settings.cluster_config(json.loads(json.dumps(settings.to_json(config.cluster)))) == config.cluster
+    assert settings.verify_config(settings.to_json(config.verify)) == config.verify
+    assert settings.target_config(settings.to_json(config.target)) == config.target
 
 
 def test_a_file_is_held_against_the_schema_once_and_anew_when_it_changed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv(loading.FITS, raising=False)
+    monkeypatch.delenv(loader.FITS, raising=False)
     file = tmp_path / "config.yaml"
     file.write_text("target: {root: t}\ndatasets: {d: {source: x}}\n")
     looked: list[object] = []
-    problems = schema.problems
-    monkeypatch.setattr(schema, "problems", lambda raw: looked.append(raw) or problems(raw))  # type: ignore[func-returns-value]
-    assert loading.load(file) == loading.load(file)
+    problems = validation.problems
+    monkeypatch.setattr(validation, "problems", lambda raw: looked.append(raw) or problems(raw))  # type: ignore[func-returns-value]
+    assert loader.load(file) == loader.load(file)
     assert len(looked) == 1
     file.write_text("target: {root: t}\ndatasets: {d: {sorce: x}}\n")
     for _ in range(2):
         with pytest.raises(ConfigError, match="sorce"):
-            loading.load(file)
+            loader.load(file)
     assert len(looked) == 3

@@ -8,8 +8,8 @@ import pytest
 import yaml
 
 from penstock.config import source_kinds
-from penstock.config.loading import load
-from penstock.config.schema import schema
+from penstock.config.loader import load
+from penstock.config.validation import schema
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:

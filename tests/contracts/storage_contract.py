@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.forked import nobody
 
-from penstock.config.model import PermissionsConfig
+from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
 from penstock.errors import FailedError, IntegrityError
 from penstock.storage import clearing, permissions, publishing, target

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from penstock.core.estimate import Rates, rates, seconds
+from penstock.core.time_estimate import Rates, rates, seconds
 
 
 def line(release: str, **copy: Any) -> dict[str, Any]:

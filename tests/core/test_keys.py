@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core.keys import SHOWN, Conflicts, Offenders, all_good, check_key
+from penstock.core.key_paths import SHOWN, Conflicts, Offenders, all_good, check_key
 from penstock.errors import FailedError
 
 LONG = "x" * 255

@@ -8,7 +8,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.core import wire
 from penstock.core.model import Entry
 from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.keeper import next_pause
@@ -25,6 +24,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.runtime import wire
 from penstock.sources.patience import asked_for, pause
 
 GIB = 1 << 30

@@ -12,7 +12,6 @@ from tests.support.engine_runs import read_tree, shard_run
 from tests.support.hostile import Hostile
 
 from penstock.core.model import Claim, Entry
-from penstock.core.wire import EXPIRED, PRESSURE
 from penstock.engine import stream
 from penstock.engine.copier import Copier
 from penstock.engine.stream import BLOCK, Stopped
@@ -26,6 +25,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.runtime.wire import EXPIRED, PRESSURE
 from penstock.storage.staging import Writer
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from tests.engine.test_kill import files_in, gone, start, until
 from tests.support.engine_runs import ShardRun, content, following, make_tree, read_tree, shard_run
 from tests.support.records import rows_of
 
-from penstock.config.model import FollowLimit, VerifyConfig
+from penstock.config.settings import FollowLimit, VerifyConfig
 from penstock.core.model import Pin
 from penstock.engine import journal
 from penstock.errors import SourceChangedError

@@ -14,7 +14,7 @@ from tests.support.engine_runs import ShardRun, content, following, read_tree, r
 from tests.support.hostile import Hostile
 from tests.support.records import rows_of, write_shard
 
-from penstock.config.model import DatasetConfig, SourceConfig
+from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.core.model import Entry, Listed
 from penstock.engine import journal
 from penstock.formats.listing import ListingWriter

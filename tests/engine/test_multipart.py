@@ -14,7 +14,7 @@ from tests.support.engine_runs import read_tree, rewrite
 from tests.support.hostile import Hostile
 from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, records, run_of
 
-from penstock.config.model import VerifyConfig
+from penstock.config.settings import VerifyConfig
 from penstock.engine import journal
 from penstock.engine.multipart import Multipart
 from penstock.engine.part import IN_PARTS, LEAST, part_bytes

@@ -11,7 +11,7 @@ from tests.support.engine_runs import ShardRun, read_tree, shard_run
 from tests.support.hostile import Hostile
 from tests.support.whole_way import go, staging
 
-from penstock.config.model import PlanConfig, SourceConfig, VerifyConfig
+from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
 from penstock.engine import journal
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ import pytest
 from tests.support.engine_runs import ShardRun, make_tree, rewrite, shard_run
 from tests.support.records import rows_of
 
-from penstock.config.model import VerifyConfig
+from penstock.config.settings import VerifyConfig
 from penstock.engine import journal
 from penstock.engine.checks import tree_digest
 from penstock.engine.rereading import storage_grade, to_be_read

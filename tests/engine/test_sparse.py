@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from tests.contracts.storage_contract import make_writer
 from tests.support.engine_runs import shard_run
 
-from penstock.config.model import DatasetConfig, SourceConfig
+from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.core.model import Entry
 from penstock.engine import journal
 from penstock.engine.copier import Copier

@@ -21,7 +21,7 @@ IMPORTED = (
     "penstock.sources.opening",
     "penstock.storage.staging",
     "penstock.storage.cold",
-    "penstock.config.model",
+    "penstock.config.settings",
 )
 MOST_KIB = 64 << 10
 

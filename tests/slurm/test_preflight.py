@@ -14,7 +14,7 @@ from tests.cluster.settings import Settings
 
 from penstock.cluster.opening import open_cluster
 from penstock.cluster.port import ArraySpec, State
-from penstock.config.model import ClusterConfig, JobOptions
+from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:

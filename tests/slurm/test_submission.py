@@ -30,7 +30,7 @@ from penstock.cluster.slurm.submission import (
     script,
     validated,
 )
-from penstock.config.model import JobOptions
+from penstock.config.settings import JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
 
 

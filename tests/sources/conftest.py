@@ -16,7 +16,7 @@ from tests.support.azurite import ACCOUNT, KEY, Azurite
 from tests.support.s3server import S3Server
 from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 
-from penstock.config.model import DatasetConfig, SourceConfig
+from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.sources.opening import open_source
 from penstock.sources.s3_credentials import S3Credentials
 from penstock.sources.sigv4 import Keys

@@ -15,7 +15,7 @@ from azure.storage.blob import ContentSettings
 from tests.contracts.source_contract import content, drain, entry_of, listing, read, sums
 from tests.sources.conftest import AzuriteStore, dataset
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.core.model import Listed
 from penstock.errors import (
     FailedError,

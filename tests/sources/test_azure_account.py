@@ -15,7 +15,7 @@ from tests.sources.conftest import AzuriteStore, dataset
 from tests.support.azurite import ACCOUNT, KEY, Azurite
 from tests.support.s3server import make_certificates
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.errors import (
     ConfigError,
     ExpiredCredentialsError,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.sources.conftest import dataset
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.errors import ConfigError, PenstockError, PreflightError
 from penstock.sources import opening, s3_credentials
 from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource

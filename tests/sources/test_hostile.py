@@ -11,7 +11,7 @@ from tests.sources.conftest import dataset
 from tests.support.hostile import Hostile
 from tests.support.s3server import make_certificates
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.core.model import Entry
 from penstock.errors import (
     ExpiredCredentialsError,

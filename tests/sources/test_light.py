@@ -14,7 +14,7 @@ HEAVY = ("botocore", "boto3", "fsspec", "s3fs", "adlfs", "aiohttp", "pyarrow", "
 def test_reading_imports_nothing_heavy(url: str) -> None:
     code = (
         "import sys\n"
-        "from penstock.config.model import DatasetConfig, SourceConfig\n"
+        "from penstock.config.settings import DatasetConfig, SourceConfig\n"
         "from penstock.sources.opening import open_source\n"
         "config = SourceConfig(sys.argv[1], storage_options={'anon': True})\n"
         "open_source(config, DatasetConfig('d', (config,))).reader().close()\n"

@@ -12,7 +12,7 @@ from tests.support.hostile import Hostile
 from tests.support.keyed import KeyedFileSystem
 from tests.support.staging_runs import context_for, tree
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.core.model import LATEST
 from penstock.errors import FailedError, ObjectError, PreflightError
 from penstock.formats.listing import read_listing

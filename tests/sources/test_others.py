@@ -14,7 +14,7 @@ import pytest
 from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.conftest import dataset
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.core.model import Claim
 from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
 from penstock.sources import checksum_files, fsspec_info

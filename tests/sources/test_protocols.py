@@ -10,7 +10,7 @@ import threading
 import pytest
 from tests.sources.conftest import dataset
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.errors import ConfigError, PreflightError
 from penstock.sources.opening import open_source
 
@@ -42,7 +42,7 @@ def test_what_a_library_logs_stays_off_the_terminal() -> None:
     """paramiko logs a traceback of what it raises, from a thread of its own."""
     code = (
         "import logging\n"
-        "from penstock.config.model import DatasetConfig, SourceConfig\n"
+        "from penstock.config.settings import DatasetConfig, SourceConfig\n"
         "from penstock.sources.opening import open_source\n"
         "config = SourceConfig('memory://x')\n"
         "open_source(config, DatasetConfig('d', (config,))).connect()\n"

@@ -14,7 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.support.hostile import Hostile
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.errors import FailedError, TransientError
 from penstock.sources import s3_ranges
 from penstock.sources.keyspace import Letters

@@ -15,7 +15,7 @@ from tests.sources.conftest import VersityStore, dataset
 from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 from tests.support.whole_way import content, go, staging
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.errors import FailedError, PreflightError
 from penstock.formats.manifest import read_manifest
 from penstock.sources import s3_versions

@@ -12,7 +12,7 @@ from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.conftest import dataset
 from tests.sources.test_others import Quiet, QuietServer
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.core.model import Entry
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
 from penstock.sources import patience

@@ -8,9 +8,9 @@ import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
-from penstock.config.model import VerifyConfig
+from penstock.config.settings import VerifyConfig
 from penstock.core.model import Claim, Entry, Listed, Record
-from penstock.core.runs import PlanInfo
+from penstock.core.run_documents import PlanInfo
 from penstock.engine.checks import combine
 from penstock.errors import FailedError
 from penstock.formats.columns import Files

@@ -11,7 +11,7 @@ import pytest
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, InProcess, content, go, staging
 
-from penstock.config.model import FollowLimit
+from penstock.config.settings import FollowLimit
 from penstock.errors import PenstockError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.steps import listing, runbook

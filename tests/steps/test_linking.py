@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.whole_way import content, go, records, texts
 
-from penstock.config.model import PlanConfig, VerifyConfig
+from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:

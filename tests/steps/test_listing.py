@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.staging_runs import ScriptedSource, context_for, events_of, tree
 
-from penstock.config.model import Config, EngineConfig, PermissionsConfig, SourceConfig
+from penstock.config.settings import Config, EngineConfig, PermissionsConfig, SourceConfig
 from penstock.core.model import Entry, Listed
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
 from penstock.formats.listing import read_listing

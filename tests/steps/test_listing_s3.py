@@ -11,7 +11,7 @@ from tests.support.hostile import Hostile
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import context_for, tree
 
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.errors import PenstockError, PreflightError
 from penstock.formats.listing import read_listing
 from penstock.steps import listing, preflight

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.staging_runs import context_for, events_of, tree
 
-from penstock.config.model import PermissionsConfig, PlanConfig
+from penstock.config.settings import PermissionsConfig, PlanConfig
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Entry, Listed, Record
 from penstock.errors import NoSpaceError, PreflightError
@@ -19,7 +19,7 @@ from penstock.formats.listing import ListingWriter, read_listing
 from penstock.formats.manifest import ManifestWriter
 from penstock.formats.shards import read_shard
 from penstock.steps import listing, planning, runbook
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -295,7 +295,7 @@ def compared(context: Context, entries: list[Entry]) -> None:
     assert (receipt["unchanged"], receipt["unchanged_bytes"]) == (len(linked), sum(e.size for e in linked))
     assert receipt["folders"] == len(folders)
     blocks = sum(-(-entry.size // 4096) * 4096 for entry in entries if not entry.reuse)
-    assert receipt["why"][-1].startswith(f"takes {units.size(blocks)} of ")
+    assert receipt["why"][-1].startswith(f"takes {human.size(blocks)} of ")
     told = runbook.read_plan(runbook.open_run(context.layout("data"))[1]).shards
     assert [(one.index, one.rows, one.files, one.bytes, one.reused) for one in told] == [
         (

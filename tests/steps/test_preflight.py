@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 
-from penstock.config.model import PermissionsConfig, SourceConfig, TargetConfig
+from penstock.config.settings import PermissionsConfig, SourceConfig, TargetConfig
 from penstock.errors import ConfigError, NoSpaceError, PreflightError
 from penstock.steps import preflight
 

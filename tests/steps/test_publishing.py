@@ -12,14 +12,14 @@ import pytest
 from tests.support.forked import nobody
 from tests.support.whole_way import FILES, content, go, staging, texts
 
-from penstock.config.model import VerifyConfig
-from penstock.core.seal import Tree, canonical, leaf
+from penstock.config.settings import VerifyConfig
+from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.steps import publishing, receipts, reporting, runbook, status, verifying
 from penstock.storage import clearing, durable, target
 from penstock.storage import publishing as revealing
-from penstock.views import report
+from penstock.views import html_report
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -307,4 +307,4 @@ def test_the_report_tells_what_the_receipts_hold(context: Context, source: Path,
     assert all(e["node"] and e["ended"] >= e["started"] for e in result["elements"])
     assert sum(row[1] for row in result["histogram"]) == len(FILES)
     assert "PASSED" in page.read_text(encoding="utf-8")
-    report.write(page, json.loads(json.dumps(result)))
+    html_report.write(page, json.loads(json.dumps(result)))

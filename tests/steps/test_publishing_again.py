@@ -15,7 +15,7 @@ from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import InProcess, content, go, staging
 
 from penstock.cluster.port import State, Status
-from penstock.config.model import PermissionsConfig
+from penstock.config.settings import PermissionsConfig
 from penstock.errors import FailedError, LockedError
 from penstock.steps import runbook
 from penstock.steps.arraybook import ArrayBook

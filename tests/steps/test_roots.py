@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.whole_way import STEPS, content, go
 
-from penstock.config.model import PlanConfig
+from penstock.config.settings import PlanConfig
 from penstock.errors import PreflightError
 from penstock.steps import runbook
 

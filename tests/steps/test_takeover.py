@@ -13,14 +13,14 @@ from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, records, staging, texts
 
-from penstock.config.model import PermissionsConfig, PlanConfig, SourceConfig, VerifyConfig
+from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig, VerifyConfig
 from penstock.engine import journal
 from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
 from penstock.steps import reporting, runbook
 from penstock.storage.linking import Abandoned
 from penstock.storage.staging import Writer
-from penstock.views import summary, units
+from penstock.views import human, summary
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -140,7 +140,7 @@ def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     assert (plan["unchanged"], plan["base"]) == (0, None)
     assert "everything is copied: this file system refuses hard links between folders" in plan["why"]
     blocks = sum(-(-len(data) // 4096) * 4096 for data in (*FILES.values(), b"new"))
-    assert any(text.startswith(f"takes {units.size(blocks)} of ") for text in plan["why"])
+    assert any(text.startswith(f"takes {human.size(blocks)} of ") for text in plan["why"])
     receipt = go(context, upto="copy", after="plan")
     assert (receipt["linked"], receipt["copied_rows"]) == (0, len(FILES) + 1)
     assert sorted(os.listdir(context.layout("data").folder)) == [".penstock", "current", "releases"]

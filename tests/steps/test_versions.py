@@ -12,7 +12,7 @@ import pytest
 from tests.support.staging_runs import context_for
 from tests.support.whole_way import FILES, content, go
 
-from penstock.config.model import Config, DatasetConfig, SourceConfig, TargetConfig
+from penstock.config.settings import Config, DatasetConfig, SourceConfig, TargetConfig
 from penstock.errors import NewerFormatError
 from penstock.steps import auditing, gate, listing, runbook, status
 

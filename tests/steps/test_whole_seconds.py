@@ -12,7 +12,7 @@ from tests.support.images import mounted
 from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, staging
 
-from penstock.config.model import PlanConfig
+from penstock.config.settings import PlanConfig
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -10,7 +10,7 @@ import pytest
 from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
-from penstock.config.model import PermissionsConfig
+from penstock.config.settings import PermissionsConfig
 from penstock.errors import FailedError, PreflightError
 from penstock.storage import clearing, permissions, waiting
 from penstock.storage.walk import walk

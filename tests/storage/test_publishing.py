@@ -11,7 +11,7 @@ import pytest
 from tests.contracts.storage_contract import make_writer, put
 from tests.support.forked import killed_at_line, nobody
 
-from penstock.config.model import PermissionsConfig
+from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.errors import FailedError, LockedError
 from penstock.storage import clearing, permissions, publishing, target

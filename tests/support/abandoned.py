@@ -6,7 +6,7 @@ import os
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from penstock.config.model import PlanConfig
+from penstock.config.settings import PlanConfig
 from penstock.steps import runbook
 
 if TYPE_CHECKING:

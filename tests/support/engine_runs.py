@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.records import write_shard
 
-from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
+from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.model import Entry
 from penstock.engine.copying import copy_shard
 from penstock.engine.rereading import reread_shard
@@ -19,7 +19,7 @@ from penstock.sources.opening import open_source
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.core.runs import ShardInfo
+    from penstock.core.run_documents import ShardInfo
     from penstock.engine.task import Outcome, Report
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.staging_runs import context_for
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import SourceConfig
+from penstock.config.settings import SourceConfig
 from penstock.core.layout import DATA
 from penstock.steps import copying, listing, permissions, planning, publishing, verifying
 

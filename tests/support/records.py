@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.runs import ShardInfo
+    from penstock.core.run_documents import ShardInfo
 
 
 def write_shard(path: Path, index: int, entries: Iterable[Entry]) -> ShardInfo:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.staging_runs import context_for, events_of
 
 from penstock.cluster.port import State, Status
-from penstock.config.model import ClusterConfig
+from penstock.config.settings import ClusterConfig
 from penstock.core.layout import RunLayout
 from penstock.errors import TransientError
 from penstock.steps import receipts

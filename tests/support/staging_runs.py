@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.local import LocalCluster
-from penstock.config.model import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
+from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
 from penstock.core.model import Claim, Entry, Listed
 from penstock.steps.context import Context
 

@@ -13,7 +13,7 @@ from tests.support.staging_runs import context_for, events_of
 
 from penstock.cluster.local import LocalCluster
 from penstock.cluster.port import State, Status
-from penstock.config.model import EngineConfig, PlanConfig
+from penstock.config.settings import EngineConfig, PlanConfig
 from penstock.formats.manifest import read_manifest
 from penstock.steps import copying, listing, permissions, planning, publishing, verifying
 from penstock.steps.context import Stop

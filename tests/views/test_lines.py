@@ -10,9 +10,9 @@ from typing import Any
 import pytest
 
 from penstock.core.events import Event
-from penstock.views.lines import INTERVAL, WARNINGS, JsonLines, Lines, moving
-from penstock.views.progress import KINDS, open_view
-from penstock.views.tally import STALE_SECONDS, Tally
+from penstock.views.event_totals import STALE_SECONDS, Tally
+from penstock.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving
+from penstock.views.view_choice import KINDS, open_view
 
 
 class Clock:

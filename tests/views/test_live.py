@@ -15,7 +15,7 @@ import pytest
 SCRIPT = r"""
 import sys, time
 from penstock.core.events import Event
-from penstock.views.progress import open_view
+from penstock.views.view_choice import open_view
 view = open_view("auto", sys.stdout)
 print(type(view).__name__)
 say = lambda kind, **data: view(Event(kind, "imagenet", "copy", data))

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.views import plots, report
+from penstock.views import html_report, plots
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -81,7 +81,7 @@ class Page(HTMLParser):
 @pytest.mark.parametrize("name", ["imagenet", HOSTILE])
 def test_the_page_is_whole_and_asks_for_nothing(tmp_path: Path, name: str) -> None:
     path = tmp_path / "report.html"
-    report.write(path, result(name))
+    html_report.write(path, result(name))
     text = path.read_text()
     page = Page(text)
     assert page.left == []
@@ -102,7 +102,7 @@ def test_the_page_is_whole_and_asks_for_nothing(tmp_path: Path, name: str) -> No
 
 
 def test_nothing_known_is_a_page_too() -> None:
-    page = Page(report.render({}))
+    page = Page(html_report.render({}))
     assert page.left == []
     assert "svg" not in [tag for tag, _ in page.tags]
 
@@ -111,7 +111,7 @@ def test_a_failed_write_leaves_the_old_page(tmp_path: Path) -> None:
     path = tmp_path / "report.html"
     path.write_text("old")
     with pytest.raises(TypeError):
-        report.write(path, {"seconds": "not a number"})
+        html_report.write(path, {"seconds": "not a number"})
     assert path.read_text() == "old"
     assert len(list(tmp_path.iterdir())) == 1
 
@@ -152,7 +152,7 @@ def test_a_planted_link_is_replaced_not_followed(tmp_path: Path) -> None:
     page.parent.mkdir()
     for name in ("r.html", ".r.html.new"):
         (page.parent / name).symlink_to(victim)
-    report.write(page, result("x"))
+    html_report.write(page, result("x"))
     assert victim.read_text() == "precious"
     assert not page.is_symlink()
     assert page.read_text().startswith("<!DOCTYPE html>")

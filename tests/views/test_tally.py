@@ -3,7 +3,7 @@ from __future__ import annotations
 from penstock.core.events import Event
 from penstock.steps.reporting import _earlier
 from penstock.views import summary
-from penstock.views.tally import Tally
+from penstock.views.event_totals import Tally
 
 
 def test_a_step_that_counts_files_alone_has_its_share() -> None:

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.views import units
+from penstock.views import human
 
 
 @pytest.mark.parametrize(
@@ -25,7 +25,7 @@ from penstock.views import units
     ],
 )
 def test_sizes(value: float, text: str) -> None:
-    assert units.size(value) == text
+    assert human.size(value) == text
 
 
 @pytest.mark.parametrize(
@@ -47,16 +47,16 @@ def test_sizes(value: float, text: str) -> None:
     ],
 )
 def test_durations(seconds: float, text: str) -> None:
-    assert units.duration(seconds) == text
+    assert human.duration(seconds) == text
 
 
 def test_the_rest() -> None:
-    assert units.size_of(1 << 30, 3 << 30) == "1.00 of 3.00 GiB"
-    assert units.size_of(5, 100) == "5 of 100 B"
-    assert units.speed(100, 0) == "-"
-    assert units.speed(3 << 20, 2) == "1.50 MiB/s"
-    assert units.counted(1, "file") == "1 file"
-    assert units.counted(2000, "file") == "2,000 files"
+    assert human.size_of(1 << 30, 3 << 30) == "1.00 of 3.00 GiB"
+    assert human.size_of(5, 100) == "5 of 100 B"
+    assert human.speed(100, 0) == "-"
+    assert human.speed(3 << 20, 2) == "1.50 MiB/s"
+    assert human.counted(1, "file") == "1 file"
+    assert human.counted(2000, "file") == "2,000 files"
 
 
 @pytest.mark.parametrize(
@@ -73,12 +73,12 @@ def test_the_rest() -> None:
     ],
 )
 def test_what_steers_a_terminal_is_escaped(text: str, shown: str) -> None:
-    assert units.printable(text) == shown
+    assert human.printable(text) == shown
 
 
 @settings(deadline=None, max_examples=200)
 @given(st.text(st.characters()))
 def test_printable_is_printable(text: str) -> None:
-    shown = units.printable(text)
+    shown = human.printable(text)
     assert not any(ord(character) < 32 or 127 <= ord(character) < 160 for character in shown)
     shown.encode()

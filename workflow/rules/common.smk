@@ -9,7 +9,7 @@ import os
 import sys
 import time
 
-from penstock.config.loading import load
+from penstock.config.loader import load
 from penstock.errors import PenstockError
 from penstock.steps import preview
 from penstock.views import outcome

@@ -18,16 +18,16 @@ if TYPE_CHECKING:
 
 def audit(parsed: argparse.Namespace, session: Session) -> int:
     """Audit each dataset in turn; a damaged one does not keep the others from it."""
-    from penstock.core.choosing import Choice
+    from penstock.core.audit_selection import Choice
     from penstock.steps import auditing
-    from penstock.views import findings
+    from penstock.views import findings_text
 
     if parsed.overrule:
         return _each(
             parsed,
             session,
             lambda context, name: auditing.overrule(context, name, parsed.overrule, parsed.release),
-            findings.overruled,
+            findings_text.overruled,
             lambda _: None,
         )
     request = auditing.Request(
@@ -40,7 +40,7 @@ def audit(parsed: argparse.Namespace, session: Session) -> int:
         parsed,
         session,
         lambda context, name: auditing.run(context, name, request),
-        findings.audit,
+        findings_text.audit,
         auditing.judge,
     )
 
@@ -48,13 +48,13 @@ def audit(parsed: argparse.Namespace, session: Session) -> int:
 def repair(parsed: argparse.Namespace, session: Session) -> int:
     """Repair each dataset in turn by its newest finished audit."""
     from penstock.steps import repairing
-    from penstock.views import findings
+    from penstock.views import findings_text
 
     return _each(
         parsed,
         session,
         lambda context, name: repairing.run(context, name, parsed.release),
-        findings.repair,
+        findings_text.repair,
         repairing.judge,
     )
 

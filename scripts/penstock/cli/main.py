@@ -10,7 +10,7 @@ import sys
 from typing import TYPE_CHECKING, NoReturn
 
 from penstock.cli import output
-from penstock.core import collector
+from penstock.runtime import garbage_collection
 
 if TYPE_CHECKING:
     import argparse
@@ -37,7 +37,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; returns the exit status."""
     from penstock.cli import parser as parsers
 
-    collector.rarely()
+    garbage_collection.rarely()
     parser = parsers.build()
     try:
         parsed = parser.parse_args(arguments)

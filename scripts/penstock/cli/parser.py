@@ -175,7 +175,7 @@ def _run(text: str) -> str:
 
 
 def _duration(text: str) -> float:
-    from penstock.config.units import duration
+    from penstock.config.quantities import duration
 
     try:
         return duration(text)
@@ -184,7 +184,7 @@ def _duration(text: str) -> float:
 
 
 def _rate(text: str) -> int:
-    from penstock.config.units import rate
+    from penstock.config.quantities import rate
 
     try:
         return rate(text)

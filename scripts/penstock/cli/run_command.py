@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
 
     from penstock.cli.session import Session
-    from penstock.config.model import Config
+    from penstock.config.settings import Config
 
 RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
@@ -73,14 +73,14 @@ def _exits_folder() -> Path:
 
 def _preview(config: Config, names: list[str], parsed: argparse.Namespace, session: Session) -> int:
     from penstock.steps import preview
-    from penstock.views import outcome
+    from penstock.views import step_results
 
     home()
     result = preview.run(config, names)
     if parsed.progress == "json":
         output.show_json(result)
     else:
-        output.show(outcome.preview(result))
+        output.show(step_results.preview(result))
     session.receipt(result)
     return 0
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.config.model import Config
+    from penstock.config.settings import Config
     from penstock.core.events import Event
 
 ABOVE = "PENSTOCK_ABOVE"
@@ -87,7 +87,7 @@ class Session:
 
     def config(self) -> Config:
         """The configuration of --config, with --backend laid over. Raises ConfigError."""
-        from penstock.config.loading import load
+        from penstock.config.loader import load
 
         return load(self.parsed.config, self.parsed.backend)
 
@@ -135,7 +135,7 @@ class Session:
     def display(self) -> Iterator[View]:
         """One view on standard error. Of several steps of one workflow, one at a time owns the
         terminal; the others write lines."""
-        from penstock.views.progress import open_view
+        from penstock.views.view_choice import open_view
 
         kind = self.parsed.progress
         if kind == "auto":

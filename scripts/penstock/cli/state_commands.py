@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
-    from penstock.config.model import Config
+    from penstock.config.settings import Config
 
 
 def status(parsed: argparse.Namespace, session: Session) -> int:
@@ -35,7 +35,7 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
 
 def render(found: list[dict[str, object]]) -> str:
     """Plain text, one block a dataset."""
-    from penstock.views import findings
+    from penstock.views import findings_text
 
     lines = []
     for one in found:
@@ -43,7 +43,7 @@ def render(found: list[dict[str, object]]) -> str:
         for key, value in one.items():
             if key != "dataset" and value not in (None, "", [], {}):
                 if key == "last_audit" and isinstance(value, Mapping):
-                    text = findings.last(value)
+                    text = findings_text.last(value)
                 else:
                     text = _text(value)
                 lines.append(f"  {key.replace('_', ' '):<14}{text}")
@@ -52,15 +52,15 @@ def render(found: list[dict[str, object]]) -> str:
 
 def _text(value: object) -> str:
     """One line: a step's elements in words, lists by commas, other mappings as JSON."""
-    from penstock.views import units
+    from penstock.views import human
 
     if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int)) for one in value):
         return ", ".join(map(str, value))
     if not isinstance(value, Mapping):
         return value if isinstance(value, str) else str(value)
     if value.keys() >= {"elements", "done", "files", "bytes"}:
-        parts = [f"{value['done']} of {units.counted(value['elements'], 'element')} done"]
-        parts += [units.counted(value["files"], "file"), units.size(value["bytes"])]
+        parts = [f"{value['done']} of {human.counted(value['elements'], 'element')} done"]
+        parts += [human.counted(value["files"], "file"), human.size(value["bytes"])]
         return ", ".join([*parts, f"{value['failed']} failed"] if value.get("failed") else parts)
     return json.dumps(value, default=str)
 

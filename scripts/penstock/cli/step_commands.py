@@ -73,9 +73,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _show(parsed: argparse.Namespace, result: dict[str, Any]) -> None:
     """What people ask for by the command; a step that moves data has its line on standard error."""
-    from penstock.views import outcome
+    from penstock.views import step_results
 
-    texts = {"preflight": outcome.preflight, "list": outcome.listing, "plan": outcome.plan}
+    texts = {"preflight": step_results.preflight, "list": step_results.listing, "plan": step_results.plan}
     if parsed.progress == "json":
         output.show_json(result)
     elif parsed.command in texts:

@@ -20,7 +20,7 @@ DEADLINE = 40
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0 when every source opens; else `VISIT_FAILED`, with the reasons in the file of --answer."""
     from penstock.cluster.slurm.probing import VISIT_FAILED
-    from penstock.config.model import dataset_config
+    from penstock.config.settings import dataset_config
     from penstock.errors import PenstockError
     from penstock.steps.gathering import open_sources
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.port import ArraySpec, Visit
-    from penstock.config.model import ClusterConfig
+    from penstock.config.settings import ClusterConfig
 
 GRACE = 20.0
 """Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Cluster
-    from penstock.config.model import ClusterConfig
+    from penstock.config.settings import ClusterConfig
 
 
 def open_cluster(

@@ -8,9 +8,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import schema
-from penstock.config.schema import Problem
+from penstock.config import validation
 from penstock.config.source_kinds import kind
+from penstock.config.validation import Problem
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -49,7 +49,7 @@ def _of_dataset(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     for index, (url, own) in enumerate(sources):
         if own and (part := _part(kind(url))):
             here = (*path, "sources", index, _COMMON)
-            yield from (Problem((*here, *where), text) for where, text in schema.problems(own, part))
+            yield from (Problem((*here, *where), text) for where, text in validation.problems(own, part))
     common = dataset.get(_COMMON)
     if not isinstance(common, dict) or not sources:
         return
@@ -63,7 +63,7 @@ def _of_dataset(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
         rest = {key: common[key] for key in common if not any(key in (_known(o) or ()) for o in kinds)}
         if part := _part(one):
             given = {**fits, **({} if elsewhere else rest)}
-            for where, text in schema.problems(given, part):
+            for where, text in validation.problems(given, part):
                 told.setdefault(where, text)
     yield from (Problem((*path, _COMMON, *where), text) for where, text in told.items())
 
@@ -88,5 +88,5 @@ def _known(of: str) -> Mapping[str, Any] | None:
     """The options of a kind; None where all may be meant."""
     if not of:
         return None
-    found: Mapping[str, Any] = schema.schema()["$defs"][_part(of)].get("properties", {})
+    found: Mapping[str, Any] = validation.schema()["$defs"][_part(of)].get("properties", {})
     return found

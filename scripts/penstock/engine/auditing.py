@@ -20,8 +20,8 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.config.model import EngineConfig
-    from penstock.core.runs import ShardInfo
+    from penstock.config.settings import EngineConfig
+    from penstock.core.run_documents import ShardInfo
     from penstock.engine.batches import Job
     from penstock.engine.task import Report, StopCheck
 

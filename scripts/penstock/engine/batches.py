@@ -10,7 +10,7 @@ import marshal
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from penstock.core import wire
+from penstock.runtime import wire
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

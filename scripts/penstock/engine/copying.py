@@ -21,7 +21,7 @@ from penstock.errors import FailedError
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
-    from penstock.config.model import DatasetConfig
+    from penstock.config.settings import DatasetConfig
     from penstock.core.model import Entry
     from penstock.engine.batches import Job
     from penstock.engine.task import CopyTask, Report, StopCheck

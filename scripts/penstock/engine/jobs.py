@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.config.model import DatasetConfig
+    from penstock.config.settings import DatasetConfig
     from penstock.core.model import Claim, Entry
     from penstock.engine.rereader import Rereader
     from penstock.engine.stream import Stream

@@ -36,7 +36,7 @@ import secrets
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
-from penstock.core.documents import refuse_newer
+from penstock.core.format_versions import refuse_newer
 from penstock.core.model import Copied, Pin
 from penstock.engine.copied import CopiedRows
 from penstock.engine.part import DROPPED, IN_PARTS, PartLine

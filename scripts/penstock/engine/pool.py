@@ -15,12 +15,12 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import wire
-from penstock.core.helper import start
 from penstock.engine.load import busy_seconds
 from penstock.engine.shared import SLOTS, Shared
 from penstock.engine.sizing import asked_ahead
 from penstock.errors import FailedError
+from penstock.runtime import wire
+from penstock.runtime.helper_process import start
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -26,7 +26,7 @@ from penstock.storage.failures import printable
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.config.model import VerifyConfig
+    from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Entry
     from penstock.engine.batches import Job
     from penstock.engine.task import Report, RereadTask, StopCheck

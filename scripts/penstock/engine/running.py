@@ -16,8 +16,8 @@ from penstock.errors import PenstockError
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from penstock.config.model import EngineConfig
-    from penstock.core.runs import ShardInfo
+    from penstock.config.settings import EngineConfig
+    from penstock.core.run_documents import ShardInfo
     from penstock.engine.batches import Job
     from penstock.engine.multipart import Multipart
     from penstock.engine.task import Outcome, Report, StopCheck

@@ -11,7 +11,6 @@ import mmap
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.wire import EXPIRED, PRESSURE
 from penstock.errors import (
     DamagedError,
     ExpiredCredentialsError,
@@ -22,6 +21,7 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.runtime.wire import EXPIRED, PRESSURE
 from penstock.sources.patience import pause_after
 from penstock.storage.failures import printable
 

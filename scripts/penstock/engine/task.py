@@ -11,8 +11,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.config.model import DatasetConfig, EngineConfig, VerifyConfig
-    from penstock.core.runs import ShardInfo
+    from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
+    from penstock.core.run_documents import ShardInfo
     from penstock.storage.linking import Abandoned
 
     Failed = tuple[int, str, str, int, bool, bool]

@@ -16,12 +16,12 @@ from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import collector, wire
 from penstock.core.model import Entry
 from penstock.engine.part import Part
 from penstock.engine.shared import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
+from penstock.runtime import garbage_collection, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -222,7 +222,7 @@ def _ignore(_: Any) -> None:
 
 
 def main() -> None:
-    collector.rarely()
+    garbage_collection.rarely()
     channel = wire.Channel(socket.socket(fileno=int(sys.argv[1])))
     worker = Worker(channel, Shared(int(sys.argv[2])))
 

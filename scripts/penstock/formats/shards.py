@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.core.model import Entry
-from penstock.core.runs import ShardInfo
+from penstock.core.run_documents import ShardInfo
 from penstock.formats.tables import (
     BATCH,
     GROUP,

@@ -16,7 +16,7 @@ from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from penstock.core.documents import refuse_newer
+from penstock.core.format_versions import refuse_newer
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error

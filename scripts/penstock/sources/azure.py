@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from concurrent.futures import Future
 
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim
 
     Page = tuple[list[Listed], int, str]

@@ -21,7 +21,7 @@ from penstock.sources.secret_file import pairs, read_secret
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
 
 SCHEMES = ("az", "abfs", "abfss")
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")

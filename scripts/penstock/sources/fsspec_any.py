@@ -21,7 +21,7 @@ from penstock.sources.posix import Offenders
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry
 
     Names = list[tuple[bytes, str, Mapping[str, Any]]]

@@ -12,7 +12,7 @@ from penstock.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.config.model import DatasetConfig, SourceConfig
+    from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
 
 BLOCK = 8 << 20

@@ -11,7 +11,7 @@ from penstock.sources.opening import folder, pinned, scheme
 from penstock.storage.facts import mount_of, mount_table
 
 if TYPE_CHECKING:
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
     from penstock.sources.port import Source
 
 

@@ -24,7 +24,7 @@ from penstock.sources.sigv4 import quote_value
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry, Listed
 
 

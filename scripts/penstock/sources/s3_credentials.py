@@ -17,7 +17,7 @@ from penstock.sources.secret_file import read_secret
 from penstock.sources.sigv4 import Keys
 
 if TYPE_CHECKING:
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
 
 _NAMES = {
     "aws_access_key_id": "access",

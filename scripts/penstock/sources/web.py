@@ -18,7 +18,7 @@ from penstock.sources.web_client import WebClient, refused, token_of
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
-    from penstock.config.model import SourceConfig
+    from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry, Listed
 
 

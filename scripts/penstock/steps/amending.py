@@ -25,10 +25,10 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.config.model import DatasetConfig
+    from penstock.config.settings import DatasetConfig
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from penstock.steps.array_watch import Live, Watch, ask, patiently, tell, tell_a
 from penstock.steps.arraybook import Submission
 from penstock.steps.cancel_mark import cancelled
 from penstock.storage import durable
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -103,7 +103,7 @@ def _meet(watch: Watch) -> None:
     for live in _living(watch):
         watch.live.append(live)
         alive = sum(not s.state.ended for s in live.statuses.values())
-        told = f"{alive} of {units.counted(len(live.statuses), 'element')} to come or at work"
+        told = f"{alive} of {human.counted(len(live.statuses), 'element')} to come or at work"
         watch.note(f"array {live.array} lives and is met again: {told}")
     if watch.live:
         tell(watch)

@@ -21,9 +21,9 @@ from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.choosing import Choice
-from penstock.core.documents import known
+from penstock.core.audit_selection import Choice
 from penstock.core.findings import Finding, from_json, to_json
+from penstock.core.format_versions import known
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
 from penstock.storage import clearing, durable

@@ -20,7 +20,7 @@ from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
-from penstock.core.choosing import Choice
+from penstock.core.audit_selection import Choice
 from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.layout import DATA, MANIFEST
 from penstock.engine.auditing import Seen
@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, ShardInfo
+    from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
     from penstock.storage.locking import DatasetLock

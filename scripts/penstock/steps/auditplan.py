@@ -8,13 +8,13 @@ from dataclasses import replace
 from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import to_json
-from penstock.core import runs
+from penstock.config.settings import to_json
+from penstock.core import run_documents
 from penstock.core.balance import Cut, Load, decide
-from penstock.core.documents import refuse_newer
+from penstock.core.format_versions import refuse_newer
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry, Record
-from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
+from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.core.choosing import Choice
+    from penstock.core.audit_selection import Choice
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import ShardInfo
+    from penstock.core.run_documents import ShardInfo
     from penstock.formats.columns import Files
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
@@ -171,11 +171,13 @@ def load(seal: dict[str, Any], choice: Choice) -> Load:
     return Load(found * READ_COST + read, read, found)
 
 
-def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]) -> runs.PlanInfo:
+def plan(
+    context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]
+) -> run_documents.PlanInfo:
     """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        made = runs.plan_info(durable.read_json(folder.plan), folder.plan)
+        made = run_documents.plan_info(durable.read_json(folder.plan), folder.plan)
         _describe(context, layout, audit, seal, len(made.shards))
         return made
     limits = context.config.plan
@@ -194,7 +196,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         audit.choice,
         Cut(about.cost, decision.shards),
     )
-    made = runs.PlanInfo(
+    made = run_documents.PlanInfo(
         run=audit.id,
         release=audit.release,
         base=None,
@@ -209,7 +211,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, 
         why=(decision.why, audit.choice.promise()),
     )
     _describe(context, layout, audit, seal, len(shards))
-    durable.write_json(folder.plan, runs.to_json(made))
+    durable.write_json(folder.plan, run_documents.to_json(made))
     return made
 
 
@@ -263,7 +265,7 @@ def _describe(
     if audit.limit:
         at_once = max(1, min(shards, context.cluster.slots("audit")))
         engine = replace(engine, limit=max(1, audit.limit // at_once))
-    info = runs.RunInfo(
+    info = run_documents.RunInfo(
         run=audit.id,
         dataset=layout.dataset,
         release=audit.release,
@@ -276,4 +278,4 @@ def _describe(
         state_root=str(layout.state_root) if layout.state_root else None,
         config={"engine": to_json(engine)},
     )
-    durable.write_json(audit.layout(layout).run_file, runs.to_json(info))
+    durable.write_json(audit.layout(layout).run_file, run_documents.to_json(info))

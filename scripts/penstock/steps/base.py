@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from itertools import tee
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import permissions_config, plan_config, verify_config
+from penstock.config.settings import permissions_config, plan_config, verify_config
 from penstock.core.delta import compare
 from penstock.errors import FailedError
 from penstock.formats.listing import entries, read_columns
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Entry, Record
-    from penstock.core.runs import RunInfo
+    from penstock.core.run_documents import RunInfo
     from penstock.steps.takeover import TakeOver
 
 

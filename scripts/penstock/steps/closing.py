@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
 
     from penstock.core.model import Entry
-    from penstock.core.runs import PlanInfo
+    from penstock.core.run_documents import PlanInfo
     from penstock.formats.records import SeenRow
     from penstock.steps.standing import Deviations
 

@@ -15,7 +15,7 @@ from penstock.errors import ConfigError, InterruptedRunError
 
 if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
-    from penstock.config.model import Config, DatasetConfig
+    from penstock.config.settings import Config, DatasetConfig
     from penstock.steps.holding import Hold
 
 

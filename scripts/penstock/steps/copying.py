@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import dataset_config
+from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, SourceChangedError
 from penstock.steps import amending, receipts, runbook
@@ -19,13 +19,13 @@ from penstock.steps.takeover import move_giants
 from penstock.storage import clearing, target
 from penstock.storage.jobs import host_name
 from penstock.storage.permissions import dir_mode, group_id, unseal
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
     from penstock.core.layout import RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 STEP = "copy"
@@ -82,7 +82,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         if not folder.receipt("permissions").exists():
             amending.remove_empty_folders(folder, plan, data, told)
         text = (
-            f"the source changed while it was copied: {units.counted(changed, 'file')} in their new version"
+            f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )
         context.emit("note", dataset, STEP, text=f"{text}, {gone:,} gone")
     receipt = {
@@ -130,7 +130,7 @@ def _follows(info: RunInfo) -> bool:
 
 
 def _tell_joined(context: Context, dataset: str, giants: Sequence[str]) -> None:
-    text = f"{units.counted(len(giants), 'giant')} changed while their parts were copied: copied whole"
+    text = f"{human.counted(len(giants), 'giant')} changed while their parts were copied: copied whole"
     context.emit("note", dataset, STEP, text=text)
 
 

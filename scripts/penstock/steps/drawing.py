@@ -16,7 +16,7 @@ import xxhash
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.choosing import Choice
+    from penstock.core.audit_selection import Choice
 
 
 def takes(choice: Choice, path: str, part: int = -1) -> bool:

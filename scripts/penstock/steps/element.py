@@ -15,7 +15,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import dataset_config, engine_config, verify_config
+from penstock.config.settings import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.text import printable_lines
 from penstock.engine import journal
@@ -30,7 +30,7 @@ from penstock.storage.jobs import host_name
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.engine.task import Outcome
     from penstock.steps.context import Stop
 

@@ -11,7 +11,7 @@ from penstock.cluster.port import State
 from penstock.errors import FailedError, FindingsError, NoSpaceError, SourceChangedError
 from penstock.storage import durable
 from penstock.storage.facts import facts
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -99,9 +99,9 @@ class Ends:
         number = sum(kinds.values())
         if len(kinds) == 1:
             (kind,) = kinds
-            text = units.counted(number, f"{kind} element")
+            text = human.counted(number, f"{kind} element")
         else:
-            text = units.counted(number, "element") + f" ({', '.join(f'{n} {k}' for k, n in kinds.items())})"
+            text = human.counted(number, "element") + f" ({', '.join(f'{n} {k}' for k, n in kinds.items())})"
         return f"{text} {'is' if number == 1 else 'are'} submitted again"
 
     def _kind(self, index: int) -> str:
@@ -130,7 +130,7 @@ class Ends:
             left = int(outcome.get("failed", 0)) - len(named)
             if left > 0:
                 lines.append(f"  and {left} more, see {self.run.outcome(self.step, index)}")
-        number = units.counted(len(missing), "element")
+        number = human.counted(len(missing), "element")
         what, hint = f"{number} did not finish", GOES_ON
         kind: type[PenstockError] = FailedError
         if all(map(self._cancelled, missing)):
@@ -184,7 +184,7 @@ class Ends:
         except OSError:
             return ""
         inodes = "" if found.free_inodes is None else f" and {found.free_inodes:,} inodes"
-        return f"free now, without regard to quotas: {units.size(found.free_bytes)}{inodes}"
+        return f"free now, without regard to quotas: {human.size(found.free_bytes)}{inodes}"
 
     def _log(self, index: int) -> Path:
         """Where the last attempt of an element wrote, on either backend."""

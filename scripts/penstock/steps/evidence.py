@@ -17,7 +17,7 @@ from penstock.storage.facts import passable
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.config.model import VerifyConfig
+    from penstock.config.settings import VerifyConfig
     from penstock.core.model import Entry
     from penstock.formats.columns import Files
 

@@ -28,7 +28,7 @@ from penstock.storage.mending import write_at
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.config.model import DatasetConfig, EngineConfig, SourceConfig
+    from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig
     from penstock.core.model import Record
     from penstock.sources.port import Reader, Source
     from penstock.steps.context import Stop

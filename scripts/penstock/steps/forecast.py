@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.estimate import rates, seconds
+from penstock.core.time_estimate import rates, seconds
 from penstock.errors import NoSpaceError
 from penstock.steps import history
 from penstock.storage import durable
 from penstock.storage.facts import facts
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -78,8 +78,8 @@ def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
         raise NoSpaceError(
             "the target has too little space for this run",
             where=str(layout.root),
-            why=f"it needs {units.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
-            f"{units.size(keep)} (target.keep_free); {units.size(seen.free_bytes)} "
+            why=f"it needs {human.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
+            f"{human.size(keep)} (target.keep_free); {human.size(seen.free_bytes)} "
             f"({seen.free_bytes:,} bytes) are free on {seen.kind}",
             hint="make room, lower target.keep_free, or stage less; nothing was copied",
         )
@@ -90,15 +90,15 @@ def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
             why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on {seen.kind}",
             hint="make room, or stage less; nothing was copied",
         )
-    return f"takes {units.size(totals.blocks)} of {units.size(seen.free_bytes)} free on {seen.kind}"
+    return f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
 
 
 def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
     """One sentence on how long the copy will take with `slots` elements at once, and why."""
     basis = rates(_history(layout))
-    took = units.duration(max(1.0, seconds(*totals.to_copy, slots, basis)))
+    took = human.duration(max(1.0, seconds(*totals.to_copy, slots, basis)))
     at_once = "1 element" if slots == 1 else f"{slots} elements at once"
-    each = f"{units.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
+    each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
     return f"copy takes about {took} with {at_once}, {each} ({known}); verify reads it all once more"
 

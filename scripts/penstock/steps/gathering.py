@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.keys import Conflicts, Offenders, all_good, check_key
+from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
 from penstock.sources.port import Emptied, Sharing
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from penstock.config.model import DatasetConfig
+    from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Listed
     from penstock.formats.listing import ListingWriter

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.config.model import dataset_config, verify_config
+from penstock.config.settings import dataset_config, verify_config
 from penstock.engine.checks import admitted
 from penstock.engine.part_sizes import as_assumed, part_sizes
 from penstock.errors import ExpiredCredentialsError, ObjectError, SourceChangedError, TransientError
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.core.runs import RunInfo
+    from penstock.core.run_documents import RunInfo
     from penstock.sources.port import Source
     from penstock.steps.context import Context
 

@@ -14,8 +14,8 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import to_json
-from penstock.core import runs
+from penstock.config.settings import to_json
+from penstock.core import run_documents
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats import empty_folders
@@ -27,13 +27,13 @@ from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.storage import clearing, durable, target
 from penstock.storage.failures import storage_error
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
 
-    from penstock.config.model import Config, DatasetConfig
+    from penstock.config.settings import Config, DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.sources.port import Source
     from penstock.steps.context import Context
@@ -181,11 +181,11 @@ def run_of(
 def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
     """What a source holds and no release will: said when it is listed, not only counted."""
     if count := ignored.get("unclear links"):
-        links = units.counted(count, "link")
+        links = human.counted(count, "link")
         text = f"{links} of the server's pages tell no name (as `a:b` or `a%2Fb`): left out"
         context.emit("warning", dataset, STEP, text=text)
     if count := ignored.get("empty folders"):
-        folders = units.counted(count, "empty folder")
+        folders = human.counted(count, "empty folder")
         text = f"{folders} of the source left out: a release is its files"
         context.emit("note", dataset, STEP, text=text)
 
@@ -240,7 +240,7 @@ def _stands(layout: DatasetLayout, run: str) -> str:
     return next((one for one in target.releases(layout) if runbook.sealed_run(layout, one) == run), "")
 
 
-def _refuse_short(context: Context, layout: DatasetLayout, info: runs.RunInfo) -> None:
+def _refuse_short(context: Context, layout: DatasetLayout, info: run_documents.RunInfo) -> None:
     """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
     seal = receipts.sealed(layout, info)
     lacking = short(seal.get("evidence", {}), context.config.verify) if seal else ""
@@ -263,7 +263,7 @@ def _meet(
     origins: list[str],
     gathered: Gathered,
     spool: Path,
-) -> runs.RunInfo:
+) -> run_documents.RunInfo:
     """The run's description: the one that stands, or a new one with the listing just made."""
     folder = layout.run(run_id)
     frozen = {
@@ -278,8 +278,8 @@ def _meet(
         if any(getattr(info, name) != value for name, value in now_true.items()):
             # What decides the content is part of the id and so the same; how to do it may change, and
             # where: a root is moved, mounted elsewhere, or copied with all that is in it.
-            info = runs.RunInfo(**{**runs.to_json(info), **now_true})
-            durable.write_json(folder.run_file, runs.to_json(info))
+            info = run_documents.RunInfo(**{**run_documents.to_json(info), **now_true})
+            durable.write_json(folder.run_file, run_documents.to_json(info))
         return info
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
@@ -292,7 +292,7 @@ def _meet(
             where=str(layout.release(release)),
             hint="a release never changes: choose another name, or `release: auto`",
         )
-    info = runs.RunInfo(
+    info = run_documents.RunInfo(
         run=run_id,
         dataset=dataset.name,
         release=release,
@@ -309,7 +309,7 @@ def _meet(
         sources=urls,
         origins=origins,
     )
-    durable.write_json(spool / "run.json", runs.to_json(info))
+    durable.write_json(spool / "run.json", run_documents.to_json(info))
     if folder.folder.exists():
         clearing.remove_tree(folder.folder)
     durable.rename(spool, folder.folder)

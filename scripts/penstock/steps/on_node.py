@@ -10,7 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.freezing import freeze, thaw
+from penstock.config.serialization import freeze, thaw
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
 from penstock.storage import durable, target
@@ -18,7 +18,7 @@ from penstock.storage import durable, target
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.config.model import Config
+    from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
     from penstock.steps.context import Context
 

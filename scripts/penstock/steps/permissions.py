@@ -9,7 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import dataset_config
+from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
 from penstock.steps import receipts, runbook
@@ -21,7 +21,7 @@ from penstock.storage.permissions import group_id, mend
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 STEP = "permissions"

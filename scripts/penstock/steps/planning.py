@@ -14,8 +14,8 @@ from itertools import chain, compress, groupby, starmap
 from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import dataset_config, plan_config, verify_config
-from penstock.core import runs
+from penstock.config.settings import dataset_config, plan_config, verify_config
+from penstock.core import run_documents
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Reuse
 from penstock.errors import PenstockError
@@ -29,16 +29,16 @@ from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.steps.takeover import TakeOver
 from penstock.storage import clearing, durable, permissions, target
-from penstock.views import summary, units
+from penstock.views import human, summary
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     import pyarrow as pa
 
-    from penstock.config.model import DatasetConfig
+    from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.steps.context import Context
     from penstock.steps.stagings import Staging
 
@@ -96,7 +96,9 @@ def _published_plan(info: RunInfo, folder: RunLayout) -> PlanInfo:
     with contextlib.suppress(PenstockError):
         return runbook.read_plan(folder)
     why = (f"release {info.release} is published already",)
-    return runs.PlanInfo(info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why)
+    return run_documents.PlanInfo(
+        info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why
+    )
 
 
 class _Planner:
@@ -237,7 +239,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     for name in empty_folders.read(folder.empty_folders):
         durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
-    plan = runs.PlanInfo(
+    plan = run_documents.PlanInfo(
         run=info.run,
         release=info.release,
         base=planner.base.release if totals.unchanged else None,
@@ -255,7 +257,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         staging_inodes={one.key: one.inode for one in used},
         giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
-            f"{units.counted(len(shards), 'shard')}: {decision.why}",
+            f"{human.counted(len(shards), 'shard')}: {decision.why}",
             _reuse_sentence(planner.base, totals),
             *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
@@ -263,7 +265,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
             enough,
         ),
     )
-    durable.write_json(folder.plan, runs.to_json(plan))
+    durable.write_json(folder.plan, run_documents.to_json(plan))
 
 
 def _clear_leftovers(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
@@ -280,16 +282,16 @@ def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
     if base.release is None:
         return f"everything is copied: {base.why}"
     return (
-        f"{totals.unchanged:,} of {units.counted(totals.files, 'file')} are unchanged since release "
+        f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
         f"{base.release} and are linked"
     )
 
 
 def _taken_sentence(totals: Totals, used: Sequence[Staging]) -> str:
     runs = ", ".join(f"run {one.key} ({one.name})" for one in used)
-    whole = units.counted(totals.taken, "file")
+    whole = human.counted(totals.taken, "file")
     return (
-        f"{whole}, {units.size(totals.taken_bytes)}, taken over from what did not end: {runs}; they are read "
+        f"{whole}, {human.size(totals.taken_bytes)}, taken over from what did not end: {runs}; they are read "
         "back again"
     )
 

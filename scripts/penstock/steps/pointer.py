@@ -13,7 +13,7 @@ from penstock.storage import target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import RunInfo
+    from penstock.core.run_documents import RunInfo
 
 MOVES = ("publish", "rollback")
 """Events of the history that say where `current` belongs."""

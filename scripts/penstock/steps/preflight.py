@@ -15,7 +15,7 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.port import Visit
-from penstock.config.model import to_json
+from penstock.config.settings import to_json
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.sources.opening import states_checksums
 from penstock.steps.evidence import beyond
@@ -24,10 +24,10 @@ from penstock.steps.gathering import apart, open_sources, ordered
 from penstock.steps.live_arrays import live_arrays
 from penstock.storage import locking, permissions, target
 from penstock.storage.facts import facts
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
-    from penstock.config.model import DatasetConfig
+    from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.steps.context import Context
 
@@ -124,7 +124,7 @@ def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[
         context.emit("note", dataset, STEP, text=f"array {', '.join(met)} lives: no probe is sent to a node")
     warnings.extend(context.cluster.check(steps, _visit(context, config, layout), met=bool(met)))
     checked.append(
-        f"cluster: {context.cluster.kind}, {units.counted(context.cluster.slots('copy'), 'element')} at once"
+        f"cluster: {context.cluster.kind}, {human.counted(context.cluster.slots('copy'), 'element')} at once"
     )
 
 
@@ -171,7 +171,7 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
         raise NoSpaceError(
             "the target has no room",
             where=str(layout.root),
-            why=f"{units.size(seen.free_bytes)} are free, and target.keep_free is {units.size(keep)}",
+            why=f"{human.size(seen.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
             hint="make room, or lower target.keep_free",
         )
     if not seen.passable:
@@ -188,7 +188,7 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
         if folder.is_dir():
             locking.try_out(folder, layout.dataset)
             break
-    room = f"{units.size(seen.free_bytes)} free"
+    room = f"{human.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
 
 

@@ -13,7 +13,7 @@ from penstock.steps.context import Context
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.config.model import Config
+    from penstock.config.settings import Config
 
 
 def run(config: Config, datasets: Sequence[str], step: str = "run") -> dict[str, Any]:

@@ -15,7 +15,7 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import verify_config
+from penstock.config.settings import verify_config
 from penstock.core.layout import DATA, SEAL
 from penstock.engine import journal
 from penstock.errors import FailedError, FindingsError
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 STEP = "publish"

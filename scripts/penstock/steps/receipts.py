@@ -13,9 +13,9 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.documents import refuse_newer
+from penstock.core.format_versions import refuse_newer
 from penstock.core.layout import SEAL
-from penstock.core.seal import FORMAT
+from penstock.core.seal_tree import FORMAT
 from penstock.errors import FailedError
 from penstock.storage import durable
 from penstock.storage.failures import storage_error
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
 
 
 def read(path: Path) -> dict[str, Any] | None:

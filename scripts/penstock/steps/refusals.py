@@ -4,17 +4,17 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.config.model import plan_config, verify_config
+from penstock.config.settings import plan_config, verify_config
 from penstock.errors import PreflightError
 from penstock.formats.listing import read_listing
 from penstock.sources.opening import BLOCK, in_blocks, may_be_split, states_checksums
 from penstock.steps.evidence import unprovable
 from penstock.storage.failures import printable
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
-    from penstock.core.runs import RunInfo
+    from penstock.core.run_documents import RunInfo
     from penstock.steps.context import Context
 
 SHOWN = 20
@@ -50,7 +50,7 @@ def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> No
     if count:
         more = [f"and {count - SHOWN} more"] if count > SHOWN else []
         raise PreflightError(
-            f"{units.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
+            f"{human.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
             where=info.dataset,
             why="\n  ".join(["", *named, *more]),
             hint="have the checksum files beside the data name them, leave them out by `exclude`, or set "
@@ -72,12 +72,12 @@ def _refuse_unpinned(context: Context, info: RunInfo, folder: RunLayout) -> None
             if blocks[entry.source] and not entry.token and entry.size > BLOCK:
                 count += 1
                 if len(named) < SHOWN:
-                    named.append(f"{printable(entry.path)}: {units.size(entry.size)}")
+                    named.append(f"{printable(entry.path)}: {human.size(entry.size)}")
     if count:
         named += [f"and {count - SHOWN} more"] if count > SHOWN else []
-        told = f"the source states neither version nor time, and a request gives {units.size(BLOCK)} at most:"
+        told = f"the source states neither version nor time, and a request gives {human.size(BLOCK)} at most:"
         raise PreflightError(
-            f"{units.counted(count, 'file')} cannot be pinned to one version while they are read",
+            f"{human.counted(count, 'file')} cannot be pinned to one version while they are read",
             where=info.dataset,
             why="\n  ".join([told, *named]),
             hint="leave them out by `exclude`, or reach the source by a protocol that states versions",

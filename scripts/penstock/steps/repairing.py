@@ -28,8 +28,8 @@ from penstock.storage import durable, target
 from penstock.storage.failures import printable, storage_error
 from penstock.storage.jobs import host_name
 from penstock.storage.mending import Mender
-from penstock.views import findings as views
-from penstock.views import units
+from penstock.views import findings_text as views
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -297,7 +297,7 @@ def judge(result: dict[str, Any]) -> None:
         lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]
         more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
         raise FindingsError(
-            f"{units.counted(len(lines), 'finding')} could not be repaired",
+            f"{human.counted(len(lines), 'finding')} could not be repaired",
             where=f"{result['dataset']}/{result['release']}",
             why="\n  ".join(["", *lines[:SHOWN], *more]),
             hint="they stay as they are; staging the dataset as a new release replaces them",

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 STEPS = ("copy", "permissions", "verify", "publish")
@@ -34,10 +34,10 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> dict[str
     info, folder = runbook.open_run(layout, context.run)
     result = gather(layout, info, folder)
     if html is not None:
-        from penstock.views import report
+        from penstock.views import html_report
 
         result["report"] = str(html.absolute())
-        report.write(html, result)
+        html_report.write(html, result)
     context.emit("end", dataset, "report", status=result["status"])
     return result
 

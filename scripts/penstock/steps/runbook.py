@@ -9,14 +9,14 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
-from penstock.core.runs import plan_info, run_info
+from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.steps import claims, pointer, receipts
 from penstock.storage import clearing, durable, target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
 
 
 _KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS})

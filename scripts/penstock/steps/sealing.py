@@ -9,9 +9,9 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.config.model import dataset_config, verify_config
+from penstock.config.settings import dataset_config, verify_config
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.seal import FORMAT, SEALED_FIELDS, Tree, leaves
+from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError
 from penstock.formats import empty_folders
 from penstock.formats.listing import read_columns
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.formats.columns import Files
     from penstock.formats.records import SeenRow
     from penstock.steps.context import Context

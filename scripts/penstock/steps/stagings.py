@@ -21,7 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import dataset_config
+from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.steps import claims, living, receipts, runbook
@@ -31,14 +31,14 @@ from penstock.steps.stale import damage
 from penstock.storage import clearing, durable
 from penstock.storage.failures import storage_error
 from penstock.storage.linking import Abandoned
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 _SUFFIX = ".staging"
@@ -210,9 +210,9 @@ def sentence(one: dict[str, Any]) -> str:
     """What `described` says of a staging, for people."""
     text = f"{one['staging']} of run {one['run']}" if "run" in one else f"{one['staging']}, of no known run"
     if "files" in one:
-        text += f": {units.counted(one['files'], 'file')}, {units.size(one['bytes'])}"
+        text += f": {human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
     if "idle_seconds" in one:
-        text += f", last written {units.duration(one['idle_seconds'])} ago"
+        text += f", last written {human.duration(one['idle_seconds'])} ago"
     return text
 
 

@@ -10,14 +10,14 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
-from penstock.core.runs import plan_info
+from penstock.core.run_documents import plan_info
 from penstock.errors import FailedError
 from penstock.steps import living, receipts, runbook
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import RunInfo
+    from penstock.core.run_documents import RunInfo
     from penstock.steps.context import Context
 
 

@@ -12,7 +12,7 @@ from penstock.storage import holder, target
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Cluster
-    from penstock.config.model import Config, JobOptions
+    from penstock.config.settings import Config, JobOptions
 
 STEP = "submit"
 MEMORY = 1 << 30

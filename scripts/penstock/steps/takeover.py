@@ -12,7 +12,7 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.config.model import dataset_config
+from penstock.config.settings import dataset_config
 from penstock.core.delta import alike, grouped, merge, taken
 from penstock.core.layout import DATA
 from penstock.engine import journal
@@ -27,11 +27,11 @@ from penstock.storage.staging import Writer
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.config.model import PlanConfig
+    from penstock.config.settings import PlanConfig
     from penstock.core.delta import Held
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Copied, Entry, Reuse
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.stagings import Staging
 
 

@@ -21,14 +21,14 @@ import os
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.documents import refuse_newer
+from penstock.core.format_versions import refuse_newer
 from penstock.errors import FailedError
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
-    from penstock.core.choosing import Choice
+    from penstock.core.audit_selection import Choice
     from penstock.core.layout import DatasetLayout
 
 FORMAT = 1

@@ -15,11 +15,11 @@ from penstock.steps import permissions, receipts, runbook
 from penstock.steps.arrays import run_array
 from penstock.steps.copying import copy, head, keep, published
 from penstock.steps.holding import holding
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
-    from penstock.core.runs import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.steps.context import Context
 
 STEP = "verify"
@@ -103,7 +103,7 @@ def _damaged(folder: RunLayout, index: int) -> bool:
 def _copy_again(
     context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo, damaged: list[int]
 ) -> None:
-    shards = units.counted(len(damaged), "shard")
+    shards = human.counted(len(damaged), "shard")
     text = f"{shards} with files that do not read back as copied: those files are copied again"
     context.emit("warning", dataset, STEP, text=text)
     if plan.base and (linked := _linked_failures(folder, damaged)):
@@ -126,7 +126,7 @@ def _base_damaged(dataset: str, base: str, linked: list[list[str]]) -> str:
     named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
     more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
     return (
-        f"release {base} holds {units.counted(len(linked), 'file')} that cannot be linked: {named}{more}. "
+        f"release {base} holds {human.counted(len(linked), 'file')} that cannot be linked: {named}{more}. "
         f"They are copied from the source here; release {base} stays as it is: look with "
         f"`penstock audit {dataset} --release {base}`, mend with `penstock repair {dataset} --release {base}`"
     )

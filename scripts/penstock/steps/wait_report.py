@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ class WaitReport:
         still = now - self._moved_at
         if waiting and still >= (EVERY if runs else FIRST) and now - self._said_at >= EVERY:
             self._said_at = now
-            lines.append(f"nothing has moved for {units.duration(still)}: {_waits(waiting)}")
+            lines.append(f"nothing has moved for {human.duration(still)}: {_waits(waiting)}")
         return lines
 
     def _newly_held(self, elements: Iterable[Element], now: float) -> list[str]:
@@ -88,7 +88,7 @@ def _waits(waiting: Sequence[Element]) -> str:
     if pending:
         reasons = Counter(e.status.reason or "no reason given" for e in pending)
         why = ", ".join(f"{reason} ({number})" for reason, number in reasons.most_common(NAMED))
-        parts.append(f"{units.counted(len(pending), 'element')} in the queue: {why}{_start(pending)}")
+        parts.append(f"{human.counted(len(pending), 'element')} in the queue: {why}{_start(pending)}")
     if held:
         parts.append(_held(held))
     if running:
@@ -96,7 +96,7 @@ def _waits(waiting: Sequence[Element]) -> str:
         more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
         where = f" on {', '.join(nodes[:NAMED])}{more}" if nodes else ""
         parts.append(
-            f"{units.counted(len(running), 'element')}{where} "
+            f"{human.counted(len(running), 'element')}{where} "
             f"{_verb(running, 'runs', 'run')} without finishing anything"
         )
     return "; ".join(parts)
@@ -126,7 +126,7 @@ def _named(indices: Sequence[int]) -> str:
         return f"element {indices[0]}"
     shown = ", ".join(map(str, sorted(indices)[:NAMED]))
     more = ", ..." if len(indices) > NAMED else ""
-    return f"{units.counted(len(indices), 'element')} ({shown}{more})"
+    return f"{human.counted(len(indices), 'element')} ({shown}{more})"
 
 
 def _verb(things: Sequence[object], one: str, many: str) -> str:

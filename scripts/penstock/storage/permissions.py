@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from penstock.config.model import PermissionsConfig
+    from penstock.config.settings import PermissionsConfig
     from penstock.storage.walk import Found
 
 TOGETHER = 4096

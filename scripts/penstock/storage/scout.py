@@ -13,7 +13,7 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import wire
+from penstock.runtime import wire
 from penstock.storage.beneath import open_dir
 from penstock.storage.looking import FILE, columns, look, names_of, row
 

@@ -12,8 +12,8 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
-from penstock.core import wire
-from penstock.core.helper import start
+from penstock.runtime import wire
+from penstock.runtime.helper_process import start
 from penstock.storage.beneath import PATH_MAX
 
 if TYPE_CHECKING:

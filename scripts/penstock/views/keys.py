@@ -97,7 +97,7 @@ class Result(TypedDict, total=False):
     scanned: Amount
     ignored: dict[str, int]
     hard_links: dict[str, int]
-    """`core.runs.RunInfo.hard_links`."""
+    """`core.run_documents.RunInfo.hard_links`."""
     unchanged: Amount
     """Linked from the release before."""
     taken: Amount

@@ -9,7 +9,7 @@ import html
 import math
 from typing import TYPE_CHECKING, Any
 
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -24,7 +24,7 @@ STEP_CLASSES = {"copy": "a", "verify": "b", "permissions": "c", "publish": "d", 
 
 def escaped(text: object) -> str:
     """For HTML text and attributes; what could deceive the eye is shown as an escape."""
-    return html.escape(units.printable(str(text)), quote=True)
+    return html.escape(human.printable(str(text)), quote=True)
 
 
 def throughput(samples: Sequence[Sequence[float]]) -> str:
@@ -45,14 +45,14 @@ def throughput(samples: Sequence[Sequence[float]]) -> str:
     for index in range(round(top / step) + 1):
         y = place(0, index * step)[1]
         parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        label = units.rate(index * step) if index else "0"
+        label = human.rate(index * step) if index else "0"
         parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
     curve = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
     base = TOP + plot_height
     parts.append(f'<polygon class="area" points="{LEFT},{base} {curve} {WIDTH - RIGHT},{base}"/>')
     parts.append(f'<polyline class="curve" points="{curve}"/>')
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        x, label = LEFT + share * plot_width, units.duration(share * end) if share else "0"
+        x, label = LEFT + share * plot_width, human.duration(share * end) if share else "0"
         parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{label}</text>')
     return "".join(parts) + "</svg>"
 
@@ -110,10 +110,10 @@ def histogram(rows: Sequence[Sequence[int]]) -> str:
     parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
     for index, (upper, number, size) in enumerate(rows):
         middle = left + (index + 0.5) * slot
-        bound = units.size(upper).replace(".00 ", " ").replace(".0 ", " ")
+        bound = human.size(upper).replace(".00 ", " ").replace(".0 ", " ")
         for share, x, kind, text in (
-            (number / files, middle - bar - 1, "a", units.counted(number, "file")),
-            (size / total, middle + 1, "b", units.size(size)),
+            (number / files, middle - bar - 1, "a", human.counted(number, "file")),
+            (size / total, middle + 1, "b", human.size(size)),
         ):
             height = max(share / most * plot_height, 1.5 if share else 0)
             parts.append(
@@ -158,9 +158,9 @@ def lanes(elements: Sequence[Mapping[str, Any]]) -> str:
             parts.append(f'<rect class="{kind}" {shape}><title>{_about(element)}</title></rect>')
     y = height - 8
     parts.append(f'<text x="{left}" y="{y}">0</text>')
-    parts.append(f'<text x="{width - RIGHT}" y="{y}" text-anchor="end">{units.duration(span)}</text>')
+    parts.append(f'<text x="{width - RIGHT}" y="{y}" text-anchor="end">{human.duration(span)}</text>')
     if more > 0:
-        parts.append(f'<text x="0" y="{y}">and {units.counted(more, "more lane")}</text>')
+        parts.append(f'<text x="0" y="{y}">and {human.counted(more, "more lane")}</text>')
     return "".join(parts) + "</svg>"
 
 
@@ -183,9 +183,9 @@ def _about(element: Mapping[str, Any]) -> str:
     text = f"{element.get('step', '')} {element.get('index', '')}"
     if element.get("attempt"):
         text += f", attempt {element['attempt']}"
-    text += f": {element.get('state', 'done')}, {units.duration(seconds)}"
+    text += f": {element.get('state', 'done')}, {human.duration(seconds)}"
     if element.get("bytes"):
-        text += f", {units.size(element['bytes'])}, {units.speed(element['bytes'], seconds)}"
+        text += f", {human.size(element['bytes'])}, {human.speed(element['bytes'], seconds)}"
     return escaped(text)
 
 

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
-from penstock.views import findings, units
+from penstock.views import findings_text, human
 
 WIDTH = 14
 SHOWN_FAILURES = 10
@@ -18,18 +18,18 @@ SHOWN_FAILURES = 10
 
 def render(result: Mapping[str, Any]) -> str:
     """The text for one dataset (views/keys.py says what `result` holds); ends in a line feed."""
-    lines = [(units.printable(str(result.get("dataset", "penstock"))), "")]
+    lines = [(human.printable(str(result.get("dataset", "penstock"))), "")]
     lines += _amounts(result)
     lines += _evidence(result.get("evidence"))
     for title, key in (("Release", "release"), ("Path", "path"), ("Report", "report")):
         if result.get(key):
-            lines.append((title, units.printable(str(result[key]))))
+            lines.append((title, human.printable(str(result[key]))))
     if result.get("last_audit"):
-        lines.append(("Last audit", findings.last(result["last_audit"])))
-    lines += [("Warning", units.printable(str(text))) for text in result.get("warnings") or ()]
+        lines.append(("Last audit", findings_text.last(result["last_audit"])))
+    lines += [("Warning", human.printable(str(text))) for text in result.get("warnings") or ()]
     lines += _failures(result)
     status = str(result.get("status") or "FAILED")
-    why = units.printable(str(result.get("why") or ""))
+    why = human.printable(str(result.get("why") or ""))
     lines.append(("STATUS", f"{status} ({why})" if why else status))
     text = [lines[0][0], *(f"  {title:<{WIDTH}}{value}".rstrip() for title, value in lines[1:])]
     return "\n".join(text) + "\n"
@@ -38,14 +38,14 @@ def render(result: Mapping[str, Any]) -> str:
 def amount(value: object, noun: str = "file") -> str:
     """`18,801 files, 3.30 GiB in 23 s`, of an Amount or a plain count; "" when unknown."""
     if isinstance(value, int):
-        return units.counted(value, noun)
+        return human.counted(value, noun)
     if not isinstance(value, Mapping) or "files" not in value:
         return ""
-    text = units.counted(int(value["files"]), noun)
+    text = human.counted(int(value["files"]), noun)
     if value.get("bytes") is not None:
-        text += f", {units.size(value['bytes'])}"
+        text += f", {human.size(value['bytes'])}"
     if value.get("seconds"):
-        text += f" in {units.duration(value['seconds'])}"
+        text += f" in {human.duration(value['seconds'])}"
     return text
 
 
@@ -53,17 +53,17 @@ def hard_links(counts: object) -> str:
     """What `RunInfo.hard_links` says, in a few words; "" for none."""
     if not isinstance(counts, Mapping) or not counts.get("files"):
         return ""
-    others = units.counted(int(counts["of"]), "other")
+    others = human.counted(int(counts["of"]), "other")
     verb = "is a link" if counts["files"] == 1 else "are links"
-    more = units.size(int(counts["bytes"]))
-    return f"{units.counted(int(counts['files']), 'file')} {verb} of {others}, {more} more"
+    more = human.size(int(counts["bytes"]))
+    return f"{human.counted(int(counts['files']), 'file')} {verb} of {others}, {more} more"
 
 
 def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     ignored = result.get("ignored") or {}
-    left_out = ", ".join(f"{units.count(n)} {units.printable(str(why))}" for why, n in ignored.items() if n)
+    left_out = ", ".join(f"{human.count(n)} {human.printable(str(why))}" for why, n in ignored.items() if n)
     giants = result.get("giants")
-    parts = f" in {units.counted(result['parts'], 'part')}" if giants and result.get("parts") else ""
+    parts = f" in {human.counted(result['parts'], 'part')}" if giants and result.get("parts") else ""
     rows = [
         ("Scanned", amount(result.get("scanned"), "object")),
         ("Left out", left_out),
@@ -74,9 +74,9 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Copied", amount(result.get("copied"))),
         ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),
         ("Verified", amount(result.get("verified"))),
-        ("Giants", "" if giants is None else units.count(giants) + parts),
-        ("Failed", "" if result.get("failed") is None else units.counted(result["failed"], "file")),
-        ("Retries", units.count(result["retries"]) if result.get("retries") else ""),
+        ("Giants", "" if giants is None else human.count(giants) + parts),
+        ("Failed", "" if result.get("failed") is None else human.counted(result["failed"], "file")),
+        ("Retries", human.count(result["retries"]) if result.get("retries") else ""),
         ("Speed in", _speed(result.get("bytes_in"), result.get("copied"))),
         ("Speed out", _speed(result.get("bytes_out"), result.get("copied"))),
         ("Total time", _total(result)),
@@ -89,9 +89,9 @@ def moving(amended: Mapping[str, Any] | None) -> str:
     `amended`: the seal's account."""
     if not amended:
         return ""
-    changed = units.counted(amended["changed"], "file")
+    changed = human.counted(amended["changed"], "file")
     span = f"{amended['from']} to {amended['until']}"
-    return f"{changed} newer than listed, {units.count(amended['gone'])} gone; no one moment: {span}"
+    return f"{changed} newer than listed, {human.count(amended['gone'])} gone; no one moment: {span}"
 
 
 def _total(result: Mapping[str, Any]) -> str:
@@ -99,7 +99,7 @@ def _total(result: Mapping[str, Any]) -> str:
     if result.get("seconds") is None:
         return ""
     resumed = " since the run was resumed" if (result.get("resumed") or {}).get("files") else ""
-    return units.duration(result["seconds"]) + resumed
+    return human.duration(result["seconds"]) + resumed
 
 
 def _speed(count: object, copied: object) -> str:
@@ -107,7 +107,7 @@ def _speed(count: object, copied: object) -> str:
     seconds = copied.get("seconds") if isinstance(copied, Mapping) else None
     if not isinstance(count, int) or not seconds:
         return ""
-    return f"{units.speed(count, seconds)} ({units.size(count)})"
+    return f"{human.speed(count, seconds)} ({human.size(count)})"
 
 
 def _evidence(evidence: object) -> list[tuple[str, str]]:
@@ -116,7 +116,7 @@ def _evidence(evidence: object) -> list[tuple[str, str]]:
     rows = []
     for title, key, order in (("Source", "source", SOURCE_GRADES), ("Storage", "storage", STORAGE_GRADES)):
         grades = graded(evidence.get(key), order)
-        text = ", ".join(f"{grade} {units.count(files)}" for grade, files, _ in grades)
+        text = ", ".join(f"{grade} {human.count(files)}" for grade, files, _ in grades)
         if text:
             rows.append((f"{title} proof", text))
     return rows
@@ -139,9 +139,9 @@ def _failures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     failures = list(result.get("failures") or ())
     rows = []
     for failure in failures[:SHOWN_FAILURES]:
-        path, why = (units.printable(str(failure.get(key, ""))) for key in ("path", "why"))
+        path, why = (human.printable(str(failure.get(key, ""))) for key in ("path", "why"))
         rows.append(("", f"{path}: {why}"))
     more = max(int(result.get("failed") or 0), len(failures)) - len(rows)
     if more > 0 and rows:
-        rows.append(("", f"and {units.count(more)} more, in the report"))
+        rows.append(("", f"and {human.count(more)} more, in the report"))
     return rows

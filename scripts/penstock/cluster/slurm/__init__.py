@@ -8,7 +8,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.slurm.cluster import SlurmCluster
-    from penstock.config.model import ClusterConfig
+    from penstock.config.settings import ClusterConfig
 
 
 def open_slurm(config: ClusterConfig, target: Path | None = None) -> SlurmCluster:

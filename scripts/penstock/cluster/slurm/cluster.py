@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec, Visit
-    from penstock.config.model import ClusterConfig
+    from penstock.config.settings import ClusterConfig
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
 SETTLE = 20.0

@@ -10,7 +10,7 @@ from penstock.cluster.slurm.call import ask
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.config.model import JobOptions
+    from penstock.config.settings import JobOptions
 
 MIB = 1 << 20
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING", "UNKNOWN"})

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Visit
-    from penstock.config.model import ClusterConfig, JobOptions
+    from penstock.config.settings import ClusterConfig, JobOptions
 
 PATIENCE = 60.0
 """Seconds that preflight waits for the probe to run; a full cluster is no reason to stop."""

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.slurm.probing import Probe
-    from penstock.config.model import ClusterConfig, JobOptions
+    from penstock.config.settings import ClusterConfig, JobOptions
 
 
 class Facts(NamedTuple):

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
-    from penstock.config.model import JobOptions
+    from penstock.config.settings import JobOptions
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
 PATTERNS = {

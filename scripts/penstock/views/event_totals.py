@@ -9,7 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -116,26 +116,26 @@ class Task:
         """`9,000 of 20,002 files, 1.50 of 3.42 GiB`."""
         parts = []
         if self.total_files:
-            parts.append(f"{units.count(self.files)} of {units.counted(self.total_files, 'file')}")
+            parts.append(f"{human.count(self.files)} of {human.counted(self.total_files, 'file')}")
         elif self.files:
-            parts.append(units.counted(self.files, "file"))
+            parts.append(human.counted(self.files, "file"))
         if self.total_bytes and (self.bytes or self.step in MOVES_BYTES):
-            parts.append(units.size_of(self.bytes, self.total_bytes))
+            parts.append(human.size_of(self.bytes, self.total_bytes))
         elif self.bytes:
-            parts.append(units.size(self.bytes))
+            parts.append(human.size(self.bytes))
         return ", ".join(parts)
 
     def states_text(self) -> str:
         """`3 running, 1 done`: the elements by state."""
         known = [name for name in STATES if name in self.states]
         known += sorted(set(self.states) - set(STATES))
-        return ", ".join(f"{self.states[name]} {units.printable(name)}" for name in known)
+        return ", ".join(f"{self.states[name]} {human.printable(name)}" for name in known)
 
     def elements_text(self) -> str:
         """`4 elements: 3 running, 1 done`, or "" when nothing is known of them."""
         states = self.states_text()
         total = self.elements or sum(self.states.values())
-        return f"{units.counted(total, 'element')}: {states}" if states else ""
+        return f"{human.counted(total, 'element')}: {states}" if states else ""
 
 
 class Tally:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
 from penstock.storage import durable
-from penstock.views import plots, summary, units
+from penstock.views import human, plots, summary
 from penstock.views.plots import escaped
 from penstock.views.stylesheet import CSS
 
@@ -99,13 +99,13 @@ def _figures(data: Mapping[str, Any]) -> str:
     copied = data.get("copied") or {}
     figures: list[tuple[str, str]] = []
     if data.get("files") is not None:
-        figures.append((units.count(data["files"]), "files in the release"))
+        figures.append((human.count(data["files"]), "files in the release"))
     if data.get("bytes") is not None:
-        figures.append((units.size(data["bytes"]), "in the release"))
+        figures.append((human.size(data["bytes"]), "in the release"))
     if data.get("seconds") is not None:
-        figures.append((units.duration(data["seconds"]), "total time"))
+        figures.append((human.duration(data["seconds"]), "total time"))
     if copied.get("seconds") and copied.get("bytes"):
-        figures.append((units.speed(copied["bytes"], copied["seconds"]), "copied"))
+        figures.append((human.speed(copied["bytes"], copied["seconds"]), "copied"))
     labels = {
         "unchanged": "unchanged, linked",
         "taken": "taken over from a run that did not end",
@@ -116,11 +116,11 @@ def _figures(data: Mapping[str, Any]) -> str:
         value = data.get(key)
         always = key in ("copied", "verified")
         if isinstance(value, Mapping) and (value.get("files") or (always and "files" in value)):
-            figures.append((units.count(value["files"]), f"files {label}"))
+            figures.append((human.count(value["files"]), f"files {label}"))
     if data.get("giants"):
-        figures.append((units.count(data["giants"]), "giants, split in parts"))
+        figures.append((human.count(data["giants"]), "giants, split in parts"))
     if data.get("failed") is not None:
-        figures.append((units.count(data["failed"]), "files failed"))
+        figures.append((human.count(data["failed"]), "files failed"))
     cells = "".join(f"<div><b>{escaped(value)}</b><span>{label}</span></div>" for value, label in figures)
     return f'<section class="figures">{cells}</section>' if cells else ""
 
@@ -152,7 +152,7 @@ def _evidence(data: Mapping[str, Any]) -> str:
         for grade, files, size in summary.graded(evidence.get(key), order):
             meaning = MEANINGS.get(grade, "")
             rows.append(
-                [title, f"<b>{escaped(grade)}</b>", escaped(meaning), units.count(files), units.size(size)]
+                [title, f"<b>{escaped(grade)}</b>", escaped(meaning), human.count(files), human.size(size)]
             )
     if not rows:
         return ""
@@ -169,11 +169,11 @@ def _steps(data: Mapping[str, Any]) -> str:
             [
                 f"<b>{escaped(step.get('step', ''))}</b>",
                 escaped(step.get("status", "")),
-                units.duration(seconds) if seconds is not None else "",
-                units.count(step["files"]) if step.get("files") is not None else "",
-                units.size(size) if size is not None else "",
-                units.speed(size, seconds) if size and seconds and step.get("step") in MOVING else "",
-                units.count(step["elements"]) if step.get("elements") else "",
+                human.duration(seconds) if seconds is not None else "",
+                human.count(step["files"]) if step.get("files") is not None else "",
+                human.size(size) if size is not None else "",
+                human.speed(size, seconds) if size and seconds and step.get("step") in MOVING else "",
+                human.count(step["elements"]) if step.get("elements") else "",
                 escaped(step.get("why", "")),
             ]
         )
@@ -207,7 +207,7 @@ def _failures(data: Mapping[str, Any]) -> str:
     ]
     total = max(int(data.get("failed") or 0), len(failures))
     shown = (
-        f' <span class="soft">first {len(rows)} of {units.count(total)}</span>' if total > len(rows) else ""
+        f' <span class="soft">first {len(rows)} of {human.count(total)}</span>' if total > len(rows) else ""
     )
     return f'<section><h2 class="bad">Failures{shown}</h2>{table(("Path", "Why"), rows)}</section>'
 
@@ -237,7 +237,7 @@ def _details(data: Mapping[str, Any]) -> str:
         if text:
             rows.append((label, text))
     rows += [
-        ("Left out", f"{units.count(number)} {why}")
+        ("Left out", f"{human.count(number)} {why}")
         for why, number in (data.get("ignored") or {}).items()
         if number
     ]
@@ -247,9 +247,9 @@ def _details(data: Mapping[str, Any]) -> str:
         rows.append(("Moving source", moved))
     for label, key in (("Read from source", "bytes_in"), ("Written", "bytes_out")):
         if data.get(key) is not None:
-            rows.append((label, units.size(data[key])))
+            rows.append((label, human.size(data[key])))
     if data.get("retries"):
-        rows.append(("Retries", units.count(data["retries"])))
+        rows.append(("Retries", human.count(data["retries"])))
     if data.get("node_hours"):
         rows.append(("Node hours", f"{data['node_hours']:.2f}"))
     reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, Protocol, TextIO
 
-from penstock.views.lines import JsonLines, Lines
+from penstock.views.line_view import JsonLines, Lines
 
 if TYPE_CHECKING:
     from penstock.core.events import Event
@@ -39,7 +39,7 @@ def open_view(kind: str, stream: TextIO) -> View:
     if kind == "auto":
         kind = "rich" if _is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" else "lines"
     if kind == "rich":
-        from penstock.views.live import Live  # rich takes 50 ms: only who shows it pays
+        from penstock.views.live_view import Live  # rich takes 50 ms: only who shows it pays
 
         return Live(stream)
     if kind == "lines":

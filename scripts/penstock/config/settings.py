@@ -10,7 +10,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.documents import known
+from penstock.core.format_versions import known
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

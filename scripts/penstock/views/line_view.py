@@ -12,8 +12,8 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
-from penstock.views import units
-from penstock.views.tally import MOVES_BYTES, Tally, Task
+from penstock.views import human
+from penstock.views.event_totals import MOVES_BYTES, Tally, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -91,7 +91,7 @@ class Lines:
 
     def _write(self, dataset: str, step: str, text: str) -> None:
         name = " ".join(filter(None, (dataset, step)))
-        self._writer.write(f"{time.strftime('%H:%M:%S')} {units.printable(name)}: {text}")
+        self._writer.write(f"{time.strftime('%H:%M:%S')} {human.printable(name)}: {text}")
 
     def _texts(self, event: Event, task: Task, now: float) -> list[str]:
         key = (event.dataset, event.step)
@@ -115,7 +115,7 @@ class Lines:
             return []
         if event.kind in ("note", "warning"):
             prefix = "warning: " if event.kind == "warning" else ""
-            return [prefix + units.printable(str(event.data.get("text", "")))]
+            return [prefix + human.printable(str(event.data.get("text", "")))]
         return []
 
 
@@ -145,11 +145,11 @@ class JsonLines:
 def started(task: Task) -> str:
     parts = []
     if task.total_files:
-        parts.append(units.counted(task.total_files, "file"))
+        parts.append(human.counted(task.total_files, "file"))
     if task.total_bytes:
-        parts.append(units.size(task.total_bytes))
+        parts.append(human.size(task.total_bytes))
     if task.elements:
-        parts.append(units.counted(task.elements, "element"))
+        parts.append(human.counted(task.elements, "element"))
     return "started" + (": " + ", ".join(parts) if parts else "")
 
 
@@ -162,13 +162,13 @@ def moving(task: Task, now: float) -> str:
     parts.append(task.amount() or "under way")
     by_bytes, by_files = task.rates(now)
     if by_bytes:
-        parts.append(units.rate(by_bytes))
+        parts.append(human.rate(by_bytes))
     elif by_files:
         parts.append(f"{by_files:.0f} files/s")
     if left is not None:
-        parts.append(f"{units.duration(left)} left")
+        parts.append(f"{human.duration(left)} left")
     if task.failed:
-        parts.append(f"{units.count(task.failed)} FAILED")
+        parts.append(f"{human.count(task.failed)} FAILED")
     elements = task.elements_text()
     return ", ".join(parts) + (f"; {elements}" if elements else "")
 
@@ -179,13 +179,13 @@ def finished(task: Task) -> str:
     taken = seconds if isinstance(seconds, (int, float)) else (task.ended or task.begun) - task.begun
     parts = []
     if task.files:
-        parts.append(units.counted(task.files, "file"))
+        parts.append(human.counted(task.files, "file"))
     if task.bytes:
-        parts.append(units.size(task.bytes))
-    text = f"{', '.join(parts)} in {units.duration(taken)}".strip().removeprefix("in ")
+        parts.append(human.size(task.bytes))
+    text = f"{', '.join(parts)} in {human.duration(taken)}".strip().removeprefix("in ")
     if task.bytes and taken >= 0.1 and task.step in MOVES_BYTES:
-        text += f" ({units.speed(task.bytes, taken)})"
-    return f"{units.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
+        text += f" ({human.speed(task.bytes, taken)})"
+    return f"{human.count(task.failed)} FAILED, {text}" if task.failed else f"done: {text}"
 
 
 def left_off(task: Task) -> str:
@@ -203,4 +203,4 @@ def element(data: Mapping[str, Any]) -> str:
     text = f"element {data.get('index', '?')} {state}"
     text += f" on {node}" if node else ""
     text += f": {reason}" if reason else ""
-    return units.printable(text)
+    return human.printable(text)

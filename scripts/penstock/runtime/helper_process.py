@@ -7,7 +7,7 @@ import socket
 import subprocess
 import sys
 
-from penstock.core.wire import Channel
+from penstock.runtime.wire import Channel
 
 _QUIET = {signal.SIGINT, signal.SIGTERM}
 

@@ -12,8 +12,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import schema, secrets, storage_options, units
-from penstock.config.model import (
+from penstock.config import quantities, secret_check, storage_options, validation
+from penstock.config.settings import (
     ClusterConfig,
     Config,
     DatasetConfig,
@@ -26,8 +26,8 @@ from penstock.config.model import (
     TargetConfig,
     VerifyConfig,
 )
-from penstock.config.schema import Problem, shown
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError, read
+from penstock.config.validation import Problem, shown
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -62,14 +62,14 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
             hint="it begins with `target:` and `datasets:`; config.yaml is a commented example",
         )
     fits = _fingerprint(document)
-    hidden = [Problem(where, why) for where, why in secrets.offenders(raw)]
+    hidden = [Problem(where, why) for where, why in secret_check.offenders(raw)]
     if hidden:
-        raise _error(file, document, hidden, hint=secrets.HINT)
+        raise _error(file, document, hidden, hint=secret_check.HINT)
     found = [Problem(where, why) for where, why in unclear.items()]
     found += _control_characters(raw)
     if os.environ.get(FITS) != fits:
         # What is read in different ways has been told; whether it would do as text does not matter.
-        found += [problem for problem in schema.problems(raw) if problem.path not in unclear]
+        found += [problem for problem in validation.problems(raw) if problem.path not in unclear]
         found += storage_options.problems(raw)
     if not found:
         found = list(_meaning(raw))
@@ -83,7 +83,7 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
 
 def _fingerprint(document: Document) -> str:
     """Of the file's content and the schema's."""
-    return hashlib.sha256(schema.source() + b"\0" + document.content).hexdigest()
+    return hashlib.sha256(validation.source() + b"\0" + document.content).hexdigest()
 
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
@@ -153,7 +153,7 @@ def _meaning(raw: Mapping[str, Any]) -> Iterator[Problem]:
 
 def _sizes(plan: Mapping[str, Any]) -> Iterator[Problem]:
     default = PlanConfig()
-    given = {key: units.size(plan[key]) if key in plan else getattr(default, key) for key in _PLAN_SIZES}
+    given = {key: quantities.size(plan[key]) if key in plan else getattr(default, key) for key in _PLAN_SIZES}
     if given["shard_bytes"] < 1:
         yield Problem(("plan", "shard_bytes"), "must be more than nothing")
     part, giant = given["part_bytes"], given["giant_bytes"]
@@ -237,9 +237,9 @@ _PLAN_SIZES = ("shard_bytes", "giant_bytes", "part_bytes")
 def _build(raw: Mapping[str, Any], backend: str | None) -> Config:
     target = raw["target"]
     state = target.get("state_root")
-    keep_free = {"keep_free": units.size(target["keep_free"])} if "keep_free" in target else {}
+    keep_free = {"keep_free": quantities.size(target["keep_free"])} if "keep_free" in target else {}
     plan: dict[str, Any] = {
-        key: units.size(v) if key in _PLAN_SIZES else v for key, v in raw.get("plan", {}).items()
+        key: quantities.size(v) if key in _PLAN_SIZES else v for key, v in raw.get("plan", {}).items()
     }
     verify = dict(raw.get("verify", {}))
     if "digests" in verify:
@@ -272,12 +272,14 @@ def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
     given = dict(raw.get("permissions", {}))
     for key in ("file_mode", "dir_mode"):
         if key in given:
-            given[key] = units.mode(given[key], folder=key == "dir_mode")
+            given[key] = quantities.mode(given[key], folder=key == "dir_mode")
     plain: dict[str, Any] = {
         key: raw[key] for key in ("release", "links", "specials", "empty_folders", "changed") if key in raw
     }
     if "follow_limit" in raw:
-        plain["follow_limit"] = FollowLimit(**{k: units.share(v) for k, v in raw["follow_limit"].items()})
+        plain["follow_limit"] = FollowLimit(
+            **{k: quantities.share(v) for k, v in raw["follow_limit"].items()}
+        )
     listed: dict[str, Any] = {
         key: tuple(raw[key]) for key in ("include", "exclude", "checksums") if key in raw
     }
@@ -303,9 +305,9 @@ def _engine(raw: Mapping[str, Any]) -> EngineConfig:
     if "durability" in raw:
         given["durability"] = raw["durability"]
     if given.get("limit") is not None:
-        given["limit"] = units.rate(given["limit"])
+        given["limit"] = quantities.rate(given["limit"])
     if "timeout" in given:
-        given["timeout"] = units.duration(given["timeout"])
+        given["timeout"] = quantities.duration(given["timeout"])
     return EngineConfig(**given)
 
 
@@ -314,7 +316,7 @@ def _cluster(raw: Mapping[str, Any], backend: str | None) -> ClusterConfig:
     common = {key: value for key, value in raw.items() if key in jobs}
     own = {key: raw[key] for key in ("backend", "python", "retries", "probe") if key in raw}
     if "poll" in raw:
-        own["poll"] = units.duration(raw["poll"])
+        own["poll"] = quantities.duration(raw["poll"])
     if backend:
         own["backend"] = backend
     return ClusterConfig(
@@ -328,9 +330,9 @@ def _cluster(raw: Mapping[str, Any], backend: str | None) -> ClusterConfig:
 def _job(raw: Mapping[str, Any]) -> JobOptions:
     given = dict(raw)
     if given.get("time") is not None:
-        given["time"] = max(1, int(units.duration(given["time"])))
+        given["time"] = max(1, int(quantities.duration(given["time"])))
     if given.get("memory") is not None:
-        given["memory"] = units.size(given["memory"])
+        given["memory"] = quantities.size(given["memory"])
     if given.get("core_spec") == "none":
         given["core_spec"] = None
     if "licenses" in given:

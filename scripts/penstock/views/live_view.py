@@ -16,8 +16,8 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from penstock.views import lines, units
-from penstock.views.tally import Tally, Task
+from penstock.views import human, line_view
+from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
@@ -42,7 +42,7 @@ class Live:
     def __init__(self, stream: TextIO) -> None:
         self._console = _Console(file=stream, highlight=False, soft_wrap=False)
         self._lock = threading.RLock()
-        self._tally, self._warnings = Tally(), lines.Warnings()
+        self._tally, self._warnings = Tally(), line_view.Warnings()
         self._dead = False
         self._live = RichLive(
             console=self._console,
@@ -84,7 +84,7 @@ class Live:
             try:
                 self._live.stop()
                 for task in self._tally.unended():
-                    if (text := lines.left_off(task)) and not self._dead:
+                    if (text := line_view.left_off(task)) and not self._dead:
                         self._console.print(_line(task.dataset, task.step, text, ""))
             except (OSError, ValueError):
                 self._dead = True
@@ -104,14 +104,14 @@ class Live:
         if event.kind == "end":
             more = self._warnings.more(event)
             style = "bold red" if task.failed else "green"
-            texts = [(lines.finished(task), style)]
+            texts = [(line_view.finished(task), style)]
             if more:
                 texts.insert(0, (f"{more} more warnings were not shown", "yellow"))
         elif event.kind == "warning" and self._warnings.show(event):
-            texts = [(f"warning: {units.printable(str(event.data.get('text', '')))}", "yellow")]
+            texts = [(f"warning: {human.printable(str(event.data.get('text', '')))}", "yellow")]
         elif event.kind == "note":
-            texts = [(units.printable(str(event.data.get("text", ""))), "")]
-        elif event.kind == "element" and (text := lines.element(event.data)):
+            texts = [(human.printable(str(event.data.get("text", ""))), "")]
+        elif event.kind == "element" and (text := line_view.element(event.data)):
             texts = [(text, "red")]
         else:
             texts = []
@@ -123,14 +123,14 @@ class Live:
             active = self._tally.unended()
             shown = [self._task(task, now) for task in active[:SHOWN]]
             if len(active) > SHOWN:
-                shown.append(Text(f"and {units.counted(len(active) - SHOWN, 'more step')}", style="dim"))
+                shown.append(Text(f"and {human.counted(len(active) - SHOWN, 'more step')}", style="dim"))
             return Group(*shown)
 
     def _task(self, task: Task, now: float) -> RenderableType:
         share, left = task.share(), task.seconds_left(now)
         by_bytes, by_files = task.rates(now)
-        speed = units.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
-        name = units.printable(" ".join(filter(None, (task.dataset, task.step))))
+        speed = human.rate(by_bytes) if by_bytes else f"{by_files:.0f} files/s" if by_files else ""
+        name = human.printable(" ".join(filter(None, (task.dataset, task.step))))
         grid = Table.grid(padding=(0, 1), expand=True)
         grid.add_column(no_wrap=True, max_width=28)
         grid.add_column(ratio=1, min_width=8)
@@ -139,17 +139,17 @@ class Live:
         bar = ProgressBar(
             total=1.0, completed=share or 0.0, pulse=share is None, animation_time=now, complete_style="cyan"
         )
-        clock = f"{units.duration(left)} left" if left is not None else units.duration(now - task.begun)
+        clock = f"{human.duration(left)} left" if left is not None else human.duration(now - task.begun)
         percent = f"{share:.0%}" if share is not None else ""
         grid.add_row(Text(name, style="bold", overflow="ellipsis"), bar, percent, Text(speed, "cyan"), clock)
         second = Text("  ", no_wrap=True, overflow="ellipsis")
         if task.failed:
-            second.append(f"{units.count(task.failed)} FAILED; ", style="bold red")
+            second.append(f"{human.count(task.failed)} FAILED; ", style="bold red")
         parts = [task.amount() or "under way", task.states_text()]
         second.append("; ".join(filter(None, parts)), style="dim")
         return Group(grid, second)
 
 
 def _line(dataset: str, step: str, text: str, style: str) -> Text:
-    name = units.printable(" ".join(filter(None, (dataset, step))))
+    name = human.printable(" ".join(filter(None, (dataset, step))))
     return Text.assemble((f"{name}  ", "bold"), (text, style))

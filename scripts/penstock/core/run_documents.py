@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.documents import known, refuse_newer
+from penstock.core.format_versions import known, refuse_newer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,7 +39,7 @@ class RunInfo:
     state_root: str | None
     config: Mapping[str, Any] = field(default_factory=dict)
     """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ...}, each by
-    `config.model.to_json`. Never a secret."""
+    `config.settings.to_json`. Never a secret."""
     histogram: Sequence[Sequence[int]] = ()
     """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
     ignored: Mapping[str, int] = field(default_factory=dict)

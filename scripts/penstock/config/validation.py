@@ -1,6 +1,6 @@
 """What is wrong with a parsed configuration, in sentences: every problem at once.
 
-The structure is held against `config.schema.yaml`; units and modes are parsed by `units` where
+The structure is held against `config.validation.yaml`; units and modes are parsed by `units` where
 the schema marks them, so that a problem is told with its key path wherever it lies.
 """
 
@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.config import units
+from penstock.config import quantities
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -70,13 +70,13 @@ def _validator(part: str) -> Validator:
         if instance is None:
             return
         try:
-            getattr(units, kind)(instance)
+            getattr(quantities, kind)(instance)
         except ValueError as error:
             yield ValidationError(str(error))
 
     def mode(_: Any, kind: str, instance: Any, __: Any) -> Iterator[ValidationError]:
         try:
-            units.mode(instance, folder=kind == "folder")
+            quantities.mode(instance, folder=kind == "folder")
         except ValueError as error:
             yield ValidationError(str(error))
 
@@ -117,7 +117,7 @@ def _told(error: ValidationError) -> Iterator[Problem]:
             if not _wrong_type_is_told(part, instance):
                 yield Problem(path, f"{shown(instance)} {error.message}")
         case "type" if "unit" in part:
-            text = getattr(units, f"{part['unit'].upper()}_HELP")
+            text = getattr(quantities, f"{part['unit'].upper()}_HELP")
             yield Problem(path, f"{shown(instance)} must be {text}")
         case "uniqueItems":
             yield Problem(path, f"{shown(instance)} names something twice")

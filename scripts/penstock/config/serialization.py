@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.model import (
+from penstock.config.settings import (
     Config,
     cluster_config,
     dataset_config,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -26,35 +26,35 @@ KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode
 def audit(result: Mapping[str, Any]) -> str:
     """The table of one audit (`steps.auditing.run`); ends in a line feed."""
     title = f"{result['dataset']}/{result['release']}"
-    amount = f"{units.count(int(result['files']))} of {units.counted(int(result['of_files']), 'file')}"
-    amount += f", {units.size(int(result['bytes']))} in {units.duration(float(result['seconds']))}"
-    lines = [units.printable(title), _line("Read", amount)]
+    amount = f"{human.count(int(result['files']))} of {human.counted(int(result['of_files']), 'file')}"
+    amount += f", {human.size(int(result['bytes']))} in {human.duration(float(result['seconds']))}"
+    lines = [human.printable(title), _line("Read", amount)]
     for name, count in sorted((result.get("methods") or {}).items()):
-        lines.append(_line("How", f"{units.count(count)} {METHODS.get(name, name)}"))
+        lines.append(_line("How", f"{human.count(count)} {METHODS.get(name, name)}"))
     lines.append(_line("Means", str(result["promise"])))
     lines += _findings(result)
     counts = result.get("counts") or {}
-    told = ", ".join(f"{units.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
+    told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
     lines.append(_line("STATUS", f"{result['status']} ({told})" if told else str(result["status"])))
     return "".join(f"{line}\n" for line in lines)
 
 
 def repair(result: Mapping[str, Any]) -> str:
     """What one repair did (`steps.repairing.run`); ends in a line feed."""
-    lines = [units.printable(f"{result['dataset']}/{result['release']}"), _line("By audit", result["audit"])]
+    lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("By audit", result["audit"])]
     rows = [("=", path, how) for path, how in result["repaired"]]
     rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]
     rows += [("+", path, "not published, left for you to remove") for path in result["left"]]
     rows.sort(key=lambda row: "!+=".index(row[0]))
     lines += _table(rows[:SHOWN])
     if len(rows) > SHOWN:
-        lines.append(f"    and {units.count(len(rows) - SHOWN)} more")
+        lines.append(f"    and {human.count(len(rows) - SHOWN)} more")
     for name, count in sorted((result.get("also_in") or {}).items()):
         lines.append(_line("Also", also_in(name, count)))
-    fetched = f"{units.size(int(result['fetched_bytes']))} in {units.duration(float(result['seconds']))}"
+    fetched = f"{human.size(int(result['fetched_bytes']))} in {human.duration(float(result['seconds']))}"
     lines.append(_line("Fetched", fetched))
     left = len(result["unrepairable"]) + len(result["left"])
-    told = f"{units.count(len(result['repaired']))} repaired, {units.count(left)} left"
+    told = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
     if not rows:
         told = "the audits found nothing to repair"
     lines.append(_line("STATUS", f"{result['status']} ({told})"))
@@ -63,23 +63,23 @@ def repair(result: Mapping[str, Any]) -> str:
 
 def also_in(release: str, count: int) -> str:
     """That another release shares damaged files with a repaired one, which no longer does."""
-    them = "1 damaged file is" if count == 1 else f"{units.count(count)} damaged files are"
+    them = "1 damaged file is" if count == 1 else f"{human.count(count)} damaged files are"
     return f"{them} the same in release {release}, and not mended there"
 
 
 def overruled(result: Mapping[str, Any]) -> str:
     """What was overruled (`steps.auditing.overrule`); ends in a line feed."""
-    told = ", ".join(f"{units.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
-    lines = [units.printable(f"{result['dataset']}/{result['release']}"), _line("Reason", result["why"])]
+    told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
+    lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("Reason", result["why"])]
     lines.append(_line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))
     return "".join(f"{line}\n" for line in lines)
 
 
 def last(audit: Mapping[str, Any]) -> str:
     """The last audit of a release in one line: when, how much, and the result."""
-    counts = ", ".join(f"{units.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
-    much = f"{units.count(int(audit['files']))} of {units.counted(int(audit['of_files']), 'file')}"
-    much += f", {units.size(int(audit['bytes']))}"
+    counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
+    much = f"{human.count(int(audit['files']))} of {human.counted(int(audit['of_files']), 'file')}"
+    much += f", {human.size(int(audit['bytes']))}"
     return f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({counts})" * bool(counts))
 
 
@@ -89,9 +89,9 @@ def _findings(result: Mapping[str, Any]) -> list[str]:
     ordered = sorted(found, key=lambda f: KINDS.index(f["kind"]))
     lines = _table((f["mark"], f["path"], _why(f)) for f in ordered[:SHOWN])
     if total > len(lines):
-        lines.append(f"    and {units.count(total - len(lines))} more")
+        lines.append(f"    and {human.count(total - len(lines))} more")
     if total:
-        lines.append(_line("All", units.printable(str(result["all_findings"]))))
+        lines.append(_line("All", human.printable(str(result["all_findings"]))))
     return lines
 
 
@@ -104,8 +104,8 @@ def _why(finding: Mapping[str, Any]) -> str:
 
 
 def _table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
-    return [f"  {mark} {units.printable(path)}  ({units.printable(why)})" for mark, path, why in rows]
+    return [f"  {mark} {human.printable(path)}  ({human.printable(why)})" for mark, path, why in rows]
 
 
 def _line(title: str, value: object) -> str:
-    return f"  {title:<{WIDTH}}{units.printable(str(value))}"
+    return f"  {title:<{WIDTH}}{human.printable(str(value))}"

@@ -7,7 +7,7 @@ from itertools import chain, repeat
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.text import printable
-from penstock.views import units
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -27,10 +27,10 @@ def preflight(result: Mapping[str, Any]) -> str:
 def listing(result: Mapping[str, Any]) -> str:
     """How much there is, what was left out, and the release that it makes."""
     ignored = {why: count for why, count in (result.get("ignored") or {}).items() if count}
-    left_out = ", ".join(f"{units.count(count)} {why}" for why, count in ignored.items())
-    amount = f"{units.counted(result['files'], 'file')}, {units.size(result['bytes'])}"
+    left_out = ", ".join(f"{human.count(count)} {why}" for why, count in ignored.items())
+    amount = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     rows = [
-        ("Scanned", units.counted(result["scanned"], "object")),
+        ("Scanned", human.counted(result["scanned"], "object")),
         ("Left out", left_out),
         ("To stage", "" if result["published"] else amount),
         ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
@@ -42,13 +42,13 @@ def listing(result: Mapping[str, Any]) -> str:
 def plan(result: Mapping[str, Any]) -> str:
     """What is copied and what is linked; how many shards, how much room and time, and why."""
     files, size = result["files"] - result["unchanged"], result["bytes"] - result["unchanged_bytes"]
-    unchanged = f"{units.counted(result['unchanged'], 'file')}, {units.size(result['unchanged_bytes'])}"
+    unchanged = f"{human.counted(result['unchanged'], 'file')}, {human.size(result['unchanged_bytes'])}"
     rows = [
         ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
-        ("To copy", f"{units.counted(files, 'file')}, {units.size(size)}"),
+        ("To copy", f"{human.counted(files, 'file')}, {human.size(size)}"),
         ("To link", f"{unchanged}, of {result['base']}" if result["unchanged"] else ""),
-        ("Giants", units.count(result["giants"]) if result["giants"] else ""),
-        ("Shards", units.count(result["shards"]) if result["shards"] else ""),
+        ("Giants", human.count(result["giants"]) if result["giants"] else ""),
+        ("Shards", human.count(result["shards"]) if result["shards"] else ""),
         *(("", text) for text in result["why"]),
     ]
     return _block(result, rows)
@@ -58,7 +58,7 @@ def preview(result: Mapping[str, Any], step: str = "run") -> str:
     """Of `steps.preview`: a block a dataset, and what a dry run does not do."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
-    lines = [f"Dry run: {units.counted(len(datasets), 'dataset')} would be {verb}. No source was listed, "]
+    lines = [f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. No source was listed, "]
     lines[0] += "nothing was changed."
     return "\n".join(lines) + "\n" + "".join(_would(found) for found in datasets.values())
 
@@ -66,7 +66,7 @@ def preview(result: Mapping[str, Any], step: str = "run") -> str:
 def _would(found: Mapping[str, Any]) -> str:
     amount = ""
     if found.get("current") and "files" in found:
-        amount = f": {units.counted(found['files'], 'file')}, {units.size(found.get('bytes', 0))}"
+        amount = f": {human.counted(found['files'], 'file')}, {human.size(found.get('bytes', 0))}"
     rows = [
         *(("Source", url) for url in found["sources"]),
         ("Target", f"{found['target']} ({found['backend']} elements)"),
