@@ -103,7 +103,7 @@ class OverloadedError(TransientError):
 
 
 class ExpiredCredentialsError(TransientError):
-    """Temporary credentials ran out: renew them (`sources.opening.credentials`), then try again."""
+    """Temporary credentials ran out: renew them (`sources.registry.credentials`), then try again."""
 
 
 class ObjectError(PenstockError):

@@ -26,7 +26,7 @@ from penstock.core.model import Entry
 from penstock.engine.checks import Sums
 from penstock.errors import FailedError, IntegrityError
 from penstock.formats.manifest import read_manifest
-from penstock.sources.opening import open_source
+from penstock.sources.registry import open_source
 from penstock.steps import auditing, repairing
 from penstock.storage import target
 

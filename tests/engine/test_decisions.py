@@ -25,7 +25,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.runtime import wire
-from penstock.sources.patience import asked_for, pause
+from penstock.sources.backoff import asked_for, pause
 
 GIB = 1 << 30
 BOOT = 40_000.0

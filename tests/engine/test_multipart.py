@@ -19,7 +19,7 @@ from penstock.engine import journal
 from penstock.engine.multipart import Multipart
 from penstock.engine.part import IN_PARTS, LEAST, part_bytes
 from penstock.engine.task import Outcome
-from penstock.sources.opening import pinned
+from penstock.sources.registry import pinned
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -26,8 +26,8 @@ from penstock.engine.jobs import Sources
 from penstock.engine.pump import PIECE, Pump
 from penstock.errors import SourceChangedError
 from penstock.sources.port import Sparse
-from penstock.sources.posix import PosixSource
-from penstock.sources.posix_sparse import SparseBody
+from penstock.sources.posix.source import PosixSource
+from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

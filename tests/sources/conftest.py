@@ -17,9 +17,9 @@ from tests.support.s3server import S3Server
 from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 
 from penstock.config.settings import DatasetConfig, SourceConfig
-from penstock.sources.opening import open_source
-from penstock.sources.s3_credentials import S3Credentials
-from penstock.sources.sigv4 import Keys
+from penstock.sources.registry import open_source
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.sigv4 import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,14 +11,14 @@ import pytest
 from tests.sources.test_http1 import GET, OK, Canned
 
 from penstock.errors import TransientError
-from penstock.sources.addresses import FRESH, REST, Addresses, look_up
-from penstock.sources.http1 import Connection
-from penstock.sources.http_endpoint import Endpoint
+from penstock.sources.http.addresses import FRESH, REST, Addresses, look_up
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.endpoint import Endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.sources.addresses import Place
+    from penstock.sources.http.addresses import Place
 
 HERE = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

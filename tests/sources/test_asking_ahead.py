@@ -19,9 +19,9 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.s3_credentials import S3Credentials
-from penstock.sources.s3_reader import S3Reader
-from penstock.sources.sigv4 import Keys
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.reader import S3Reader
+from penstock.sources.s3.sigv4 import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

@@ -26,10 +26,11 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources import azure, azure_reader
-from penstock.sources.azure import AzureSource
-from penstock.sources.opening import open_source
-from penstock.sources.ordering import in_order, order
+from penstock.sources.azure import reader as azure_reader
+from penstock.sources.azure import source as azure
+from penstock.sources.azure.source import AzureSource
+from penstock.sources.external_sort import in_order, order
+from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

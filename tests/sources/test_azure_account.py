@@ -24,10 +24,10 @@ from penstock.errors import (
     PreflightError,
     TransientError,
 )
-from penstock.sources.azure import AzureSource
-from penstock.sources.azure_account import AzureCredentials, place, resolve
-from penstock.sources.azure_link import failure
-from penstock.sources.opening import credentials, open_source
+from penstock.sources.azure.account import AzureCredentials, place, resolve
+from penstock.sources.azure.client import failure
+from penstock.sources.azure.source import AzureSource
+from penstock.sources.registry import credentials, open_source
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -9,7 +9,7 @@ import pytest
 from tests.contracts.source_contract import b64
 
 from penstock.core.model import Claim
-from penstock.sources.claims import s3_claims, web_claims
+from penstock.sources.checksum_headers import s3_claims, web_claims
 
 CRC = f"{zlib.crc32(b'x'):08x}"
 SHA = hashlib.sha256(b"x").hexdigest()

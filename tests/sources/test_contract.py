@@ -12,8 +12,8 @@ from tests.sources.conftest import AzuriteStore, DemoStore, FolderStore, MemoryS
 from tests.support.versity import ACCESS
 
 from penstock.errors import PenstockError
-from penstock.sources.s3_credentials import S3Credentials
-from penstock.sources.sigv4 import Keys
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.sigv4 import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -11,13 +11,14 @@ from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
 from penstock.errors import ConfigError, PenstockError, PreflightError
-from penstock.sources import opening, s3_credentials
-from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
-from penstock.sources.posix import PosixSource
-from penstock.sources.s3 import S3Source, bucket_of
-from penstock.sources.s3_client import address
-from penstock.sources.s3_credentials import S3Credentials, parse, resolve
-from penstock.sources.web import WebSource
+from penstock.sources import registry
+from penstock.sources.generic.source import FsspecCredentials, FsspecSource
+from penstock.sources.posix.source import PosixSource
+from penstock.sources.s3 import credentials
+from penstock.sources.s3.client import address
+from penstock.sources.s3.credentials import S3Credentials, parse, resolve
+from penstock.sources.s3.source import S3Source, bucket_of
+from penstock.sources.web.source import WebSource
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -130,12 +131,12 @@ def test_keys_of_the_environment_are_those_that_botocore_finds(
     for name, value in given.items():
         monkeypatch.setenv(name, value)
     sessions = []
-    made = s3_credentials._session
-    monkeypatch.setattr(s3_credentials, "_session", lambda o: sessions.append(o) or made(o))  # type: ignore[func-returns-value]
+    made = credentials._session
+    monkeypatch.setattr(credentials, "_session", lambda o: sessions.append(o) or made(o))  # type: ignore[func-returns-value]
     found = resolve(s3())
     assert bool(sessions) == asked
     # And what botocore itself finds.
-    monkeypatch.setattr(s3_credentials, "_of_environment", lambda *_, **__: None)
+    monkeypatch.setattr(credentials, "_of_environment", lambda *_, **__: None)
     assert found == resolve(s3())
 
 
@@ -167,9 +168,9 @@ def test_temporary_keys_tell_their_end(monkeypatch: pytest.MonkeyPatch, tmp_path
     config = tmp_path / "config"
     config.write_text(f"[profile process]\ncredential_process = cat {tmp_path / 'answer'}\n")
     monkeypatch.setenv("AWS_CONFIG_FILE", str(config))
-    found = opening.credentials(s3(profile="process"))
-    assert opening.expires(found) == 4070908800.0
-    assert opening.expires(None) is None
+    found = registry.credentials(s3(profile="process"))
+    assert registry.expires(found) == 4070908800.0
+    assert registry.expires(None) is None
 
 
 def test_no_credentials_at_all() -> None:
@@ -211,7 +212,7 @@ def test_china_has_its_own_domain() -> None:
 )
 def test_open_source(url: str, kind: type) -> None:
     config = SourceConfig(url, storage_options={"anon": True})
-    assert isinstance(opening.open_source(config, dataset(url)), kind)
+    assert isinstance(registry.open_source(config, dataset(url)), kind)
 
 
 @pytest.mark.parametrize(
@@ -219,14 +220,14 @@ def test_open_source(url: str, kind: type) -> None:
 )
 def test_urls_that_are_refused(url: str) -> None:
     with pytest.raises(ConfigError) as caught:
-        opening.open_source(SourceConfig(url), dataset(url))
+        registry.open_source(SourceConfig(url), dataset(url))
     assert "hush" not in str(caught.value)
 
 
 def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None:
     path = secret_file(tmp_path / "sftp", f"username=a\npassword={SECRET}==\n")
     config = SourceConfig("sftp://c/p", storage_options={"credentials_file": path})
-    found = opening.credentials(config)
+    found = registry.credentials(config)
     assert isinstance(found, FsspecCredentials)
     assert found.options == {"username": "a", "password": f"{SECRET}=="}
     assert SECRET not in repr(found)
@@ -235,5 +236,5 @@ def test_options_of_other_protocols_may_come_from_a_file(tmp_path: Path) -> None
 @pytest.mark.parametrize("url", ["nosuch://x", "memory://nothing/here"])
 def test_what_fsspec_cannot_open_is_told(url: str) -> None:
     with pytest.raises(PenstockError) as caught:
-        opening.open_source(SourceConfig(url), dataset(url)).check()
+        registry.open_source(SourceConfig(url), dataset(url)).check()
     assert caught.value.exit_code in (2, 3)

@@ -23,10 +23,10 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.opening import open_source
-from penstock.sources.s3 import S3Source
-from penstock.sources.s3_credentials import S3Credentials
-from penstock.sources.sigv4 import Keys
+from penstock.sources.registry import open_source
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.sigv4 import Keys
+from penstock.sources.s3.source import S3Source
 
 if TYPE_CHECKING:
     from pathlib import Path

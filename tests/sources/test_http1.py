@@ -10,9 +10,9 @@ import pytest
 from tests.support.canned import GET, OK, Canned
 
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
-from penstock.sources import http_endpoint
-from penstock.sources.http1 import HEAD_LIMIT, Connection
-from penstock.sources.http_endpoint import bypassed, endpoint
+from penstock.sources.http import endpoint as http_endpoint
+from penstock.sources.http.connection import HEAD_LIMIT, Connection
+from penstock.sources.http.endpoint import bypassed, endpoint
 
 if TYPE_CHECKING:
     from pathlib import Path

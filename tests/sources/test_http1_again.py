@@ -11,8 +11,8 @@ import pytest
 from tests.support.canned import END, GET, OK, RESET, TAKEN, Canned
 
 from penstock.errors import FailedError, TransientError
-from penstock.sources.http1 import SHAPES, Connection
-from penstock.sources.http_endpoint import Endpoint, endpoint
+from penstock.sources.http.connection import SHAPES, Connection
+from penstock.sources.http.endpoint import Endpoint, endpoint
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -9,9 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.errors import TransientError
-from penstock.sources.http1 import Connection
-from penstock.sources.http_endpoint import Endpoint
-from penstock.sources.http_shape import LENGTH, Shape, learn
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.endpoint import Endpoint
+from penstock.sources.http.response_template import LENGTH, Shape, learn
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -13,11 +13,11 @@ from tests.sources.test_http1 import Canned
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, TransientError
-from penstock.sources.s3_client import Bucket
-from penstock.sources.s3_credentials import S3Credentials
-from penstock.sources.s3_listing import Pages, Times, listed
-from penstock.sources.s3_page import Page, objects, plain, understand
-from penstock.sources.s3_ranges import PAGE
+from penstock.sources.s3.client import Bucket
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.listing import Pages, Times, listed
+from penstock.sources.s3.listing_ranges import PAGE
+from penstock.sources.s3.page import Page, objects, plain, understand
 
 KEY = st.text(st.characters(codec="utf-8", min_codepoint=32), min_size=1, max_size=12)
 

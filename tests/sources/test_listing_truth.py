@@ -16,10 +16,10 @@ from penstock.config.settings import SourceConfig
 from penstock.core.model import LATEST
 from penstock.errors import FailedError, ObjectError, PreflightError
 from penstock.formats.listing import read_listing
-from penstock.sources import checksum_files, ordering
-from penstock.sources.opening import open_source
-from penstock.sources.s3 import S3Source
-from penstock.sources.s3_credentials import S3Credentials
+from penstock.sources import checksum_files, external_sort
+from penstock.sources.registry import open_source
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.source import S3Source
 from penstock.steps import listing as listing_step
 
 if TYPE_CHECKING:
@@ -103,7 +103,7 @@ def test_a_size_that_no_file_has_is_refused_by_name(
 
 
 def test_a_listing_without_an_end_ends(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(ordering, "EMPTY", 50)
+    monkeypatch.setattr(external_sort, "EMPTY", 50)
     with Hostile({"a": b"1"}, listing="endless") as server:
         with pytest.raises(FailedError, match="does not end"):
             listing(s3(server))

@@ -17,9 +17,10 @@ from tests.sources.conftest import dataset
 from penstock.config.settings import SourceConfig
 from penstock.core.model import Claim
 from penstock.errors import ObjectError, PreflightError, SourceChangedError, TransientError
-from penstock.sources import checksum_files, fsspec_info
-from penstock.sources.opening import open_source
-from penstock.sources.web_listing import links
+from penstock.sources import checksum_files
+from penstock.sources.generic import info as fsspec_info
+from penstock.sources.registry import open_source
+from penstock.sources.web.listing import links
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,10 +12,10 @@ import pytest
 from tests.support.s3server import make_certificates
 
 from penstock.errors import TransientError
-from penstock.sources.http1 import Connection
-from penstock.sources.http_endpoint import Endpoint
-from penstock.sources.http_tls import TlsSocket
-from penstock.sources.paced import PacedSocket
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.endpoint import Endpoint
+from penstock.sources.http.stall_guard import PacedSocket
+from penstock.sources.http.tls import TlsSocket
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

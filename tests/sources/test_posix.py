@@ -13,11 +13,11 @@ from hypothesis import strategies as st
 from tests.contracts.source_contract import drain, entry_of, listing, read
 
 from penstock.errors import ObjectError, PreflightError, SourceChangedError
-from penstock.sources import posix
-from penstock.sources.hard_links import HardLinks
 from penstock.sources.port import Sharing
-from penstock.sources.posix import SHOWN, PosixSource
-from penstock.sources.posix_reader import FOLDERS_KEPT, PosixReader
+from penstock.sources.posix import source as posix
+from penstock.sources.posix.hard_links import HardLinks
+from penstock.sources.posix.reader import FOLDERS_KEPT, PosixReader
+from penstock.sources.posix.source import SHOWN, PosixSource
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,7 +12,7 @@ from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
 from penstock.errors import ConfigError, PreflightError
-from penstock.sources.opening import open_source
+from penstock.sources.registry import open_source
 
 
 @pytest.mark.parametrize(
@@ -43,7 +43,7 @@ def test_what_a_library_logs_stays_off_the_terminal() -> None:
     code = (
         "import logging\n"
         "from penstock.config.settings import DatasetConfig, SourceConfig\n"
-        "from penstock.sources.opening import open_source\n"
+        "from penstock.sources.registry import open_source\n"
         "config = SourceConfig('memory://x')\n"
         "open_source(config, DatasetConfig('d', (config,))).connect()\n"
         "for name in ('paramiko.transport', 'gcsfs', 'fsspec.asyn'):\n"

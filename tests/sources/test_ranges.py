@@ -16,13 +16,13 @@ from tests.support.hostile import Hostile
 
 from penstock.config.settings import SourceConfig
 from penstock.errors import FailedError, TransientError
-from penstock.sources import s3_ranges
-from penstock.sources.keyspace import Letters
-from penstock.sources.s3 import S3Source
-from penstock.sources.s3_client import Bucket
-from penstock.sources.s3_listing import Pages, listed
-from penstock.sources.s3_page import Page, understand
-from penstock.sources.s3_ranges import Ranges
+from penstock.sources.s3 import listing_ranges
+from penstock.sources.s3.client import Bucket
+from penstock.sources.s3.keyspace import Letters
+from penstock.sources.s3.listing import Pages, listed
+from penstock.sources.s3.listing_ranges import Ranges
+from penstock.sources.s3.page import Page, understand
+from penstock.sources.s3.source import S3Source
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -38,8 +38,8 @@ KEY = st.one_of(
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams are added whenever the reader would wait at all."""
-    monkeypatch.setattr(s3_ranges, "PATIENCE", 0.001)
-    monkeypatch.setattr(s3_ranges, "RATE", 1e9)
+    monkeypatch.setattr(listing_ranges, "PATIENCE", 0.001)
+    monkeypatch.setattr(listing_ranges, "RATE", 1e9)
 
 
 class Store:
@@ -125,7 +125,7 @@ def test_many_keys(keys: list[str]) -> None:
     store = Store(keys, 10)
     assert store.listed() == store.keys
     pages = -(-len(store.keys) // 10)
-    assert len(store.asked) <= 2.5 * pages + 4 * s3_ranges.GUESSES
+    assert len(store.asked) <= 2.5 * pages + 4 * listing_ranges.GUESSES
     # A split begins in the middle of the keyspace, not behind a token.
     starts = [after for token, after in store.asked if not token and after]
     assert all(fsencode(after) == after.encode() for after in starts)
@@ -177,7 +177,7 @@ def test_pages_that_wait_are_bounded() -> None:
     most = 0
     for _ in store.ranges:
         most = max(most, store.ranges._waiting)
-    assert most <= (s3_ranges.AHEAD + 1) * s3_ranges.STREAMS
+    assert most <= (listing_ranges.AHEAD + 1) * listing_ranges.STREAMS
 
 
 def test_a_store_that_asks_for_patience_gets_fewer_streams() -> None:
@@ -213,7 +213,7 @@ def test_over_http_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         found = [item.key for batch in source.list() for item in batch]
         assert found == [key[2:] for key in sorted(keys, key=fsencode)]
         many = len(server.asked)
-        monkeypatch.setattr(s3_ranges, "STREAMS", 1)
+        monkeypatch.setattr(listing_ranges, "STREAMS", 1)
         pages = Pages(source.bucket, source.credentials, lambda: None)
         assert [item.key for batch in listed(source.bucket, iter(pages)) for item in batch] == found
         assert len(server.asked) - many == -(-len(keys) // 7)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sources.sigv4 import EMPTY_SHA256, Keys, Signer, query_string, quote_path
+from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer, query_string, quote_path
 
 SUITE = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 SUITE_TIME = calendar.timegm((2015, 8, 30, 12, 36, 0))

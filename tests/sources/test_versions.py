@@ -18,11 +18,11 @@ from tests.support.whole_way import content, go, staging
 from penstock.config.settings import SourceConfig
 from penstock.errors import FailedError, PreflightError
 from penstock.formats.manifest import read_manifest
-from penstock.sources import s3_versions
-from penstock.sources.opening import open_source
-from penstock.sources.s3_credentials import S3Credentials
-from penstock.sources.s3_page import Page
-from penstock.sources.sigv4 import Keys
+from penstock.sources.registry import open_source
+from penstock.sources.s3 import versions
+from penstock.sources.s3.credentials import S3Credentials
+from penstock.sources.s3.page import Page
+from penstock.sources.s3.sigv4 import Keys
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,7 +90,7 @@ def test_newest_versions_are_listed_and_stay_readable(store: VersityStore) -> No
 
 
 def test_pages_of_versions_follow_one_another(store: VersityStore, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(s3_versions, "PAGE", 3)
+    monkeypatch.setattr(versions, "PAGE", 3)
     versioned(store)
     keys = [f"{folder}{n}" for folder in ("", "a-", "a/") for n in range(4)]
     for _ in range(2):
@@ -138,8 +138,8 @@ def test_no_version_of_its_own_is_refused_where_versioning_is_not_known(
     source: Any = pinned(store)
     bucket = replace(source.bucket, prefix="")
     with pytest.raises(PreflightError, match="no version of its own"):
-        list(s3_versions.listed(bucket, iter([Page(page(version="null"), "")]), enabled))
-    assert list(s3_versions.listed(bucket, iter([Page(page(version="null"), "")]), True))
+        list(versions.listed(bucket, iter([Page(page(version="null"), "")]), enabled))
+    assert list(versions.listed(bucket, iter([Page(page(version="null"), "")]), True))
 
 
 @pytest.mark.parametrize(
@@ -151,8 +151,8 @@ def test_no_version_of_its_own_is_refused_where_versioning_is_not_known(
     ],
 )
 def test_what_is_no_page_of_versions_is_told(text: str, says: str) -> None:
-    with pytest.raises((FailedError, s3_versions.TransientError), match=says):
-        s3_versions._understand(text, "s3://b/")
+    with pytest.raises((FailedError, versions.TransientError), match=says):
+        versions._understand(text, "s3://b/")
 
 
 def test_a_release_of_pinned_versions_is_of_one_moment(

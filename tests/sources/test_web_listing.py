@@ -14,9 +14,10 @@ from tests.contracts.source_contract import listing
 from tests.sources.test_others import Quiet, QuietServer, web
 
 from penstock.errors import ObjectError, SourceChangedError, TransientError
-from penstock.sources import patience, web_listing
-from penstock.sources.patience import TRIES
-from penstock.sources.web_listing import CALM, Room
+from penstock.sources import backoff
+from penstock.sources.backoff import TRIES
+from penstock.sources.web import listing as web_listing
+from penstock.sources.web.listing import CALM, Room
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -102,7 +103,7 @@ def moody(tmp_path: Path) -> Iterator[Site]:
 
 @pytest.fixture
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
 
 
 def fill(root: Path, names: list[str]) -> None:

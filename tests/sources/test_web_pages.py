@@ -15,10 +15,10 @@ from tests.sources.test_others import Quiet, QuietServer
 from penstock.config.settings import SourceConfig
 from penstock.core.model import Entry
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
-from penstock.sources import patience
-from penstock.sources.opening import open_source
-from penstock.sources.web_client import may_follow
-from penstock.sources.web_listing import closed, links
+from penstock.sources import backoff
+from penstock.sources.registry import open_source
+from penstock.sources.web.client import may_follow
+from penstock.sources.web.listing import closed, links
 
 if TYPE_CHECKING:
     import http.server
@@ -92,7 +92,7 @@ def web(url: str, **options: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def hurried(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(patience, "FIRST_PAUSE", 0.001)
+    monkeypatch.setattr(backoff, "FIRST_PAUSE", 0.001)
 
 
 NAMES = ["a", "b", "c", "d", "e", "f"]
@@ -107,7 +107,7 @@ def test_a_page_that_is_cut_off_is_not_taken_for_whole(length: int) -> None:
     with Site({"/": WHOLE[:length], **FILES}, ends=True) as site:
         with pytest.raises(TransientError, match="may be cut off"):
             listing(web(site.url))
-        assert site.seen.count("/") == patience.TRIES
+        assert site.seen.count("/") == backoff.TRIES
 
 
 def test_a_page_that_comes_whole_at_the_second_try() -> None:

@@ -12,9 +12,9 @@ from typing import TYPE_CHECKING, Self
 
 from tests.support.commands import until
 
-from penstock.sources.http1 import Connection
-from penstock.sources.http_endpoint import Endpoint
-from penstock.sources.paced import PacedSocket
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.endpoint import Endpoint
+from penstock.sources.http.stall_guard import PacedSocket
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

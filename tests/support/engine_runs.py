@@ -14,7 +14,7 @@ from penstock.core.model import Entry
 from penstock.engine.copying import copy_shard
 from penstock.engine.rereading import reread_shard
 from penstock.engine.task import CopyTask, RereadTask
-from penstock.sources.opening import open_source
+from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

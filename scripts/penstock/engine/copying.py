@@ -288,13 +288,13 @@ class Credentials:
         self.current = self._resolve()
 
     def _resolve(self) -> list[Any]:
-        from penstock.sources.opening import credentials
+        from penstock.sources.registry import credentials
 
         return [credentials(source) for source in self._dataset.sources]
 
     def renew(self, expired: bool) -> bool:
         """Resolve again when it is time. True when there are new ones."""
-        from penstock.sources.opening import expires
+        from penstock.sources.registry import expires
 
         ends = [end for end in map(expires, self.current) if end is not None]
         if not expired and (not ends or min(ends) - time.time() > RENEW_BEFORE):

@@ -26,7 +26,7 @@ from penstock.errors import (
     PenstockError,
     SourceChangedError,
 )
-from penstock.sources.patience import pause_after
+from penstock.sources.backoff import pause_after
 from penstock.storage.staging import Writer
 
 if TYPE_CHECKING:

@@ -32,7 +32,7 @@ class Sources:
         self._claims: dict[tuple[int, str, str], Sequence[Claim]] = {}
 
     def get(self, index: int) -> Source:
-        from penstock.sources.opening import open_source
+        from penstock.sources.registry import open_source
 
         with self._lock:
             if index not in self._open:

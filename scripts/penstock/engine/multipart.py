@@ -33,7 +33,7 @@ from penstock.engine.part import (
     fetching,
     part_bytes,
 )
-from penstock.sources.opening import has_tokens, pinned
+from penstock.sources.registry import has_tokens, pinned
 from penstock.storage.giants import shared_stands
 
 if TYPE_CHECKING:

@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.formats.listing import read_listing
+from penstock.sources.backoff import pause_after
 from penstock.sources.checksum_files import joined, read
-from penstock.sources.patience import pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

@@ -22,7 +22,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.runtime.wire import EXPIRED, PRESSURE
-from penstock.sources.patience import pause_after
+from penstock.sources.backoff import pause_after
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB
-from penstock.sources.opening import folder, pinned, scheme
+from penstock.sources.registry import folder, pinned, scheme
 from penstock.storage.facts import mount_of, mount_table
 
 if TYPE_CHECKING:
@@ -36,7 +36,7 @@ def origin(config: SourceConfig, source: Source) -> str:
         held = device if ":" in device else f"device {seen.st_dev}"
         return f"{held} inode {seen.st_ino}"
     if kind in S3:
-        from penstock.sources.s3 import S3Source
+        from penstock.sources.s3.source import S3Source
 
         assert isinstance(source, S3Source)
         return f"{source.bucket.endpoint.rstrip('/').lower() or 'aws'} {source.bucket.name}"

@@ -20,8 +20,8 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.opening import credentials, open_source
-from penstock.sources.patience import pause_after
+from penstock.sources.backoff import pause_after
+from penstock.sources.registry import credentials, open_source
 from penstock.storage.failures import printable
 from penstock.storage.mending import write_at
 

@@ -65,12 +65,12 @@ class Gathered:
 def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
     """The dataset's sources, in the configuration's order; their secrets are resolved here.
     `timeout`: seconds without a byte. Raises ConfigError, PreflightError."""
-    from penstock.sources import opening
+    from penstock.sources import registry
 
     keep = Filter(dataset.include, dataset.exclude).wants
     return [
-        opening.open_source(
-            config, dataset, credentials=opening.credentials(config), timeout=timeout, keep=keep
+        registry.open_source(
+            config, dataset, credentials=registry.credentials(config), timeout=timeout, keep=keep
         )
         for config in dataset.sources
     ]

@@ -8,7 +8,7 @@ from penstock.config.settings import dataset_config, verify_config
 from penstock.engine.checks import admitted
 from penstock.engine.part_sizes import as_assumed, part_sizes
 from penstock.errors import ExpiredCredentialsError, ObjectError, SourceChangedError, TransientError
-from penstock.sources.patience import pause_after
+from penstock.sources.backoff import pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -44,7 +44,7 @@ class GiantClaims:
         return as_assumed(self._asked(entry, lambda source: part_sizes(source, entry, claim)) or (), claim)
 
     def _asked(self, entry: Entry, ask: Callable[[Source], T]) -> T | None:
-        from penstock.sources import opening
+        from penstock.sources import registry
         from penstock.steps.gathering import open_sources
 
         if not self._sources:
@@ -55,7 +55,7 @@ class GiantClaims:
                 return ask(source)
             except TransientError as error:
                 if isinstance(error, ExpiredCredentialsError):
-                    source.renew(opening.credentials(self._config.sources[entry.source]))
+                    source.renew(registry.credentials(self._config.sources[entry.source]))
                 if attempt == TRIES:
                     text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
                     self._context.emit("warning", self._dataset, "publish", text=text)

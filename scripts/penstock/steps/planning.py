@@ -21,7 +21,7 @@ from penstock.core.model import Reuse
 from penstock.errors import PenstockError
 from penstock.formats import empty_folders
 from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
-from penstock.sources.opening import may_be_split
+from penstock.sources.registry import may_be_split
 from penstock.steps import base as bases
 from penstock.steps import forecast, receipts, refusals, runbook, stagings
 from penstock.steps.forecast import Totals

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.port import Visit
 from penstock.config.settings import to_json
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
-from penstock.sources.opening import states_checksums
+from penstock.sources.registry import states_checksums
 from penstock.steps.evidence import beyond
 from penstock.steps.filtering import Filter
 from penstock.steps.gathering import apart, open_sources, ordered

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Entry, Listed
 from penstock.errors import ObjectError, PreflightError, TransientError
 from penstock.formats.listing import ListingWriter, read_listing
-from penstock.sources.patience import pause_after
+from penstock.sources.backoff import pause_after
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -21,9 +21,9 @@ from os import fsdecode, fsencode
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, TransientError
-from penstock.sources.keyspace import Letters
-from penstock.sources.ordering import endless
-from penstock.sources.s3_page import Page, encoded, key_of, keys
+from penstock.sources.external_sort import endless
+from penstock.sources.s3.keyspace import Letters
+from penstock.sources.s3.page import Page, encoded, key_of, keys
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
-from penstock.sources.http1 import Connection
-from penstock.sources.http_endpoint import endpoint, split, without_user
-from penstock.sources.patience import asked_for, retry_after
+from penstock.sources.backoff import asked_for, retry_after
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.endpoint import endpoint, split, without_user
 from penstock.storage.failures import printable
 
 if TYPE_CHECKING:

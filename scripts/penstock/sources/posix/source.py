@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, SourceChangedError
-from penstock.sources.hard_links import HardLinks
-from penstock.sources.posix_reader import PosixReader, beneath, token, tokens
+from penstock.sources.posix.hard_links import HardLinks
+from penstock.sources.posix.reader import PosixReader, beneath, token, tokens
 from penstock.storage.tree import BELOW, BROKEN, FILE, LINK, descend
 
 if TYPE_CHECKING:

@@ -11,19 +11,19 @@ from collections import deque
 from typing import TYPE_CHECKING
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
-from penstock.sources.claims import s3_claims
-from penstock.sources.http_body import HttpBody
-from penstock.sources.patience import asked_for, retry_after
-from penstock.sources.s3_client import S3Client
-from penstock.sources.sigv4 import quote_path, quote_value
+from penstock.sources.backoff import asked_for, retry_after
+from penstock.sources.checksum_headers import s3_claims
+from penstock.sources.http.body import HttpBody
+from penstock.sources.s3.client import S3Client
+from penstock.sources.s3.sigv4 import quote_path, quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.sources.http1 import Connection
-    from penstock.sources.s3_client import Bucket
-    from penstock.sources.s3_credentials import S3Credentials
+    from penstock.sources.http.connection import Connection
+    from penstock.sources.s3.client import Bucket
+    from penstock.sources.s3.credentials import S3Credentials
 
 _Request = tuple[str, str, str]
 """Path, query, headers that need no signature."""

@@ -11,15 +11,15 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.model import Claim
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
-from penstock.sources.claims import decode
+from penstock.sources.checksum_headers import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from concurrent.futures import Future
 
     from penstock.core.model import Entry
-    from penstock.sources.azure import AzureSource
-    from penstock.sources.azure_link import Link
+    from penstock.sources.azure.client import Link
+    from penstock.sources.azure.source import AzureSource
 
 BLOCK = 8 << 20
 """Bytes of one request; below what the SDK would split by itself (32 MiB)."""

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import source_kinds
 from penstock.core.model import Listed
 from penstock.errors import ConfigError, PreflightError, SourceChangedError, TransientError
-from penstock.sources.fsspec_info import claims_of, failure, modified, protocol_errors, token_of
-from penstock.sources.fsspec_reader import FsspecReader
+from penstock.sources.generic.info import claims_of, failure, modified, protocol_errors, token_of
+from penstock.sources.generic.reader import FsspecReader
 from penstock.sources.library_logs import keep_off_the_terminal
-from penstock.sources.posix import Offenders
+from penstock.sources.posix.source import Offenders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -77,17 +77,17 @@ def credentials(config: SourceConfig) -> object | None:
     """
     kind = scheme(config.url)
     if kind in S3:
-        from penstock.sources.s3_credentials import resolve
+        from penstock.sources.s3.credentials import resolve
 
         return resolve(config)
     if kind in AZURE:
-        from penstock.sources import azure_account
+        from penstock.sources.azure import account
 
-        return azure_account.resolve(config)
+        return account.resolve(config)
     if kind not in (*FOLDER, *WEB):
-        from penstock.sources import fsspec_any
+        from penstock.sources.generic import source
 
-        return fsspec_any.resolve(config)
+        return source.resolve(config)
     return None
 
 
@@ -113,7 +113,7 @@ def open_source(
     """
     kind = scheme(config.url)
     if kind in FOLDER:
-        from penstock.sources.posix import PosixSource
+        from penstock.sources.posix.source import PosixSource
 
         return PosixSource(
             folder(config.url),
@@ -123,22 +123,22 @@ def open_source(
             keep=keep,
         )
     if kind in S3:
-        from penstock.sources.s3 import S3Source
-        from penstock.sources.s3_credentials import S3Credentials
+        from penstock.sources.s3.credentials import S3Credentials
+        from penstock.sources.s3.source import S3Source
 
         assert credentials is None or isinstance(credentials, S3Credentials)
         return S3Source(config, credentials, timeout=timeout, versions=dataset.changed == "pinned")
     if kind in WEB:
-        from penstock.sources.web import WebSource
+        from penstock.sources.web.source import WebSource
 
         return WebSource(config, timeout=timeout)
     if kind in AZURE:
-        from penstock.sources.azure import AzureSource
-        from penstock.sources.azure_account import AzureCredentials
+        from penstock.sources.azure.account import AzureCredentials
+        from penstock.sources.azure.source import AzureSource
 
         assert credentials is None or isinstance(credentials, AzureCredentials)
         return AzureSource(config, credentials, timeout=timeout)
-    from penstock.sources.fsspec_any import FsspecCredentials, FsspecSource
+    from penstock.sources.generic.source import FsspecCredentials, FsspecSource
 
     assert credentials is None or isinstance(credentials, FsspecCredentials)
     return FsspecSource(config, credentials, keep=keep)

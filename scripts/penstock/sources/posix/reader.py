@@ -166,7 +166,7 @@ class PosixReader:
             raise
         if found.st_blocks * 512 < found.st_size > HOLES:
             # Few files have holes, and few workers need to know how to find them.
-            from penstock.sources.posix_sparse import SparseBody
+            from penstock.sources.posix.sparse import SparseBody
 
             return SparseBody(fd, key, found, offset, length)
         return PosixBody(fd, key, found, offset, length)

@@ -12,7 +12,7 @@ import errno
 import os
 from functools import cache
 
-from penstock.sources.posix_reader import PosixBody, failure
+from penstock.sources.posix.reader import PosixBody, failure
 from penstock.storage.facts import mount_table
 
 CERTAIN = frozenset({"ext4", "xfs", "tmpfs"})

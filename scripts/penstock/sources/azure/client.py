@@ -18,16 +18,16 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.azure_account import HINT, AzureCredentials
-from penstock.sources.http_endpoint import ca_bundle, split, tls_context
+from penstock.sources.azure.account import HINT, AzureCredentials
+from penstock.sources.backoff import asked_for, retry_after
+from penstock.sources.http.endpoint import ca_bundle, split, tls_context
 from penstock.sources.library_logs import keep_off_the_terminal
-from penstock.sources.patience import asked_for, retry_after
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Coroutine, Mapping
     from concurrent.futures import Future
 
-    from penstock.sources.azure_account import Place
+    from penstock.sources.azure.account import Place
 
 T = TypeVar("T")
 

@@ -16,17 +16,17 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import ExpiredCredentialsError, FailedError, TransientError
-from penstock.sources.patience import TRIES, pause_after
-from penstock.sources.s3_client import S3Client
-from penstock.sources.s3_page import Page, encoded, key_of, objects, plain, understand
-from penstock.sources.s3_ranges import PAGE, Ranges
-from penstock.sources.sigv4 import query_string
+from penstock.sources.backoff import TRIES, pause_after
+from penstock.sources.s3.client import S3Client
+from penstock.sources.s3.listing_ranges import PAGE, Ranges
+from penstock.sources.s3.page import Page, encoded, key_of, objects, plain, understand
+from penstock.sources.s3.sigv4 import query_string
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.sources.s3_client import Bucket
-    from penstock.sources.s3_credentials import S3Credentials
+    from penstock.sources.s3.client import Bucket
+    from penstock.sources.s3.credentials import S3Credentials
 
 PAGE_LIMIT = 64 << 20
 _QUOTES = ("&quot;", "&#34;")

@@ -14,20 +14,20 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
-from penstock.sources.addresses import addresses
 from penstock.sources.decimals import decimal
-from penstock.sources.http_connect import STATUS, broken, connect, why
-from penstock.sources.http_shape import FIELD, LENGTH, fields, learn
+from penstock.sources.http.addresses import addresses
+from penstock.sources.http.connect import STATUS, broken, connect, why
+from penstock.sources.http.response_template import FIELD, LENGTH, fields, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.errors import TransientError
-    from penstock.sources.addresses import Addresses
-    from penstock.sources.http_endpoint import Endpoint
-    from penstock.sources.http_shape import Shape
-    from penstock.sources.http_tls import TlsSocket
-    from penstock.sources.paced import PacedSocket
+    from penstock.sources.http.addresses import Addresses
+    from penstock.sources.http.endpoint import Endpoint
+    from penstock.sources.http.response_template import Shape
+    from penstock.sources.http.stall_guard import PacedSocket
+    from penstock.sources.http.tls import TlsSocket
 
 HEAD_ROOM = 8192
 HEAD_LIMIT = 1 << 16

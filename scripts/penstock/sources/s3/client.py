@@ -17,16 +17,16 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.http1 import Connection
-from penstock.sources.http_endpoint import Endpoint, endpoint, split
-from penstock.sources.patience import asked_for, retry_after
-from penstock.sources.s3_page import plain
-from penstock.sources.sigv4 import EMPTY_SHA256, Signer, quote_path
+from penstock.sources.backoff import asked_for, retry_after
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.endpoint import Endpoint, endpoint, split
+from penstock.sources.s3.page import plain
+from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer, quote_path
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from penstock.sources.s3_credentials import S3Credentials
+    from penstock.sources.s3.credentials import S3Credentials
 
 AWS = (".amazonaws.com", ".amazonaws.com.cn")
 REDIRECTS = 4

@@ -9,15 +9,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import ObjectError, SourceChangedError, TransientError
-from penstock.sources.claims import COMBINE
-from penstock.sources.fsspec_info import claims_of, failure, protocol_errors, token_of
-from penstock.sources.opening import BLOCK
+from penstock.sources.checksum_headers import COMBINE
+from penstock.sources.generic.info import claims_of, failure, protocol_errors, token_of
+from penstock.sources.registry import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.sources.fsspec_any import FsspecSource
+    from penstock.sources.generic.source import FsspecSource
 
 
 class FsspecBody:

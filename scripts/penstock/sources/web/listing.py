@@ -15,15 +15,15 @@ from urllib.parse import unquote_to_bytes, urljoin, urlsplit
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, TransientError
+from penstock.sources.backoff import TRIES, pause_after
 from penstock.sources.decimals import decimal
-from penstock.sources.http_endpoint import without_user
-from penstock.sources.patience import TRIES, pause_after
-from penstock.sources.web_client import modified, plain, refused, token_of
+from penstock.sources.http.endpoint import without_user
+from penstock.sources.web.client import modified, plain, refused, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from penstock.sources.web_client import WebClient
+    from penstock.sources.web.client import WebClient
 
 T = TypeVar("T")
 

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import PreflightError
+from penstock.sources.s3.sigv4 import Keys
 from penstock.sources.secret_file import read_secret
-from penstock.sources.sigv4 import Keys
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig

@@ -8,13 +8,13 @@ import ssl
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, TransientError
-from penstock.sources.http_endpoint import tls_context
-from penstock.sources.http_tls import TlsSocket
-from penstock.sources.paced import PacedSocket
+from penstock.sources.http.endpoint import tls_context
+from penstock.sources.http.stall_guard import PacedSocket
+from penstock.sources.http.tls import TlsSocket
 
 if TYPE_CHECKING:
-    from penstock.sources.addresses import Addresses
-    from penstock.sources.http_endpoint import Endpoint
+    from penstock.sources.http.addresses import Addresses
+    from penstock.sources.http.endpoint import Endpoint
 
 STATUS = re.compile(rb"HTTP/1\.([01]) ([1-9][0-9][0-9])(?: |\r|$)")
 PROXY_HEAD = 8192

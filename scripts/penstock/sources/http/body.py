@@ -10,7 +10,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.core.model import Claim
-    from penstock.sources.http1 import Connection
+    from penstock.sources.http.connection import Connection
 
 
 class HttpBody:

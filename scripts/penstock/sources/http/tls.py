@@ -11,7 +11,7 @@ import ssl
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from penstock.sources.paced import PacedSocket
+    from penstock.sources.http.stall_guard import PacedSocket
 
 FEED = 256 << 10
 """Measured without a gain: 32 KiB to 1 MiB. OpenSSL's own loop over the socket (its buffering BIO, by ctypes)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Claim
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
-from penstock.sources.claims import decode
-from penstock.sources.patience import asked_for
+from penstock.sources.backoff import asked_for
+from penstock.sources.checksum_headers import decode
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

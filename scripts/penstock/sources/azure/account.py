@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from urllib.parse import parse_qsl
 
 from penstock.errors import ConfigError, PreflightError
-from penstock.sources.http_endpoint import split
+from penstock.sources.http.endpoint import split
 from penstock.sources.secret_file import pairs, read_secret
 
 if TYPE_CHECKING:

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from urllib.parse import quote, unquote_to_bytes, urlsplit
 
 from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
-from penstock.sources.claims import web_claims
+from penstock.sources.checksum_headers import web_claims
 from penstock.sources.decimals import decimal
-from penstock.sources.http_body import HttpBody
-from penstock.sources.http_endpoint import split, without_user
-from penstock.sources.web_client import WebClient, refused, token_of
+from penstock.sources.http.body import HttpBody
+from penstock.sources.http.endpoint import split, without_user
+from penstock.sources.web.client import WebClient, refused, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -124,7 +124,7 @@ class WebSource:
             client.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        from penstock.sources.web_listing import WebListing
+        from penstock.sources.web.listing import WebListing
 
         with WebListing(self.client, self.url_of) as listing:
             if self._single:
@@ -134,7 +134,7 @@ class WebSource:
                 self._unclear = listing.unclear
 
     def list_one(self, key: str) -> Listed | None:
-        from penstock.sources.web_listing import WebListing
+        from penstock.sources.web.listing import WebListing
 
         with WebListing(self.client, self.url_of) as listing:
             try:

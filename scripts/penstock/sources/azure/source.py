@@ -20,11 +20,11 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.azure_account import HINT, AzureCredentials, place, resolve
-from penstock.sources.azure_link import Link, Links
-from penstock.sources.azure_reader import AzureReader, claims_of, fetch, misfit
-from penstock.sources.ordering import endless, in_order, order
-from penstock.sources.patience import TRIES, pause_after
+from penstock.sources.azure.account import HINT, AzureCredentials, place, resolve
+from penstock.sources.azure.client import Link, Links
+from penstock.sources.azure.reader import AzureReader, claims_of, fetch, misfit
+from penstock.sources.backoff import TRIES, pause_after
+from penstock.sources.external_sort import endless, in_order, order
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

@@ -14,12 +14,12 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
-from penstock.sources.claims import s3_claims
-from penstock.sources.s3_client import AWS, Bucket, S3Client
-from penstock.sources.s3_credentials import S3Credentials, resolve
-from penstock.sources.s3_listing import Pages, first, listed
-from penstock.sources.s3_reader import S3Reader, part_bytes, part_sizes, quoted
-from penstock.sources.sigv4 import quote_value
+from penstock.sources.checksum_headers import s3_claims
+from penstock.sources.s3.client import AWS, Bucket, S3Client
+from penstock.sources.s3.credentials import S3Credentials, resolve
+from penstock.sources.s3.listing import Pages, first, listed
+from penstock.sources.s3.reader import S3Reader, part_bytes, part_sizes, quoted
+from penstock.sources.s3.sigv4 import quote_value
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -94,12 +94,12 @@ class S3Source:
         finally:
             pages.close()
         if self._versions:
-            from penstock.sources.s3_versions import check
+            from penstock.sources.s3.versions import check
 
             check(self.bucket, self._enabled())
 
     def _enabled(self) -> bool | None:
-        from penstock.sources.s3_versions import VersionPages
+        from penstock.sources.s3.versions import VersionPages
 
         pages = VersionPages(self.bucket, self.credentials, self._renew_here)
         try:
@@ -109,7 +109,7 @@ class S3Source:
 
     def list(self) -> Iterator[Sequence[Listed]]:
         if self._versions:
-            from penstock.sources import s3_versions
+            from penstock.sources.s3 import versions as s3_versions
 
             pages = s3_versions.VersionPages(self.bucket, self.credentials, self._renew_here)
             return s3_versions.listed(self.bucket, iter(pages), self._enabled())

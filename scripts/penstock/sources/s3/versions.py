@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
-from penstock.sources.s3_listing import Pages, Times
-from penstock.sources.s3_page import Page, encoded, key_of, plain
+from penstock.sources.s3.listing import Pages, Times
+from penstock.sources.s3.page import Page, encoded, key_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.sources.s3_client import Bucket
-    from penstock.sources.s3_credentials import S3Credentials
+    from penstock.sources.s3.client import Bucket
+    from penstock.sources.s3.credentials import S3Credentials
 
 PAGE = 1000
 """Versions that a page is asked to hold."""

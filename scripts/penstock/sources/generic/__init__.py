@@ -1,0 +1,1 @@
+"""Any other protocol that fsspec opens."""

@@ -1,0 +1,1 @@
+"""HTTP/1.1 on kept connections: addresses, TLS, requests, answers, bodies."""

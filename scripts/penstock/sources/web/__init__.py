@@ -1,0 +1,1 @@
+"""Web servers: single files, and folder pages."""
