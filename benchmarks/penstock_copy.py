@@ -87,8 +87,8 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
 def _copy(
     source: Source, dataset: DatasetConfig, engine: EngineConfig, root: Path, state: Path, begin: float
 ) -> int:
-    from penstock.engine.copying import copy_shard
-    from penstock.engine.task import CopyTask
+    from penstock.engine.copy_shard import copy_shard
+    from penstock.engine.tasks import CopyTask
     from penstock.formats.shards import ShardWriter
     from penstock.storage import target
 

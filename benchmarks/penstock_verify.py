@@ -11,8 +11,8 @@ from pathlib import Path
 
 from penstock.config.settings import EngineConfig, VerifyConfig
 from penstock.core.run_documents import ShardInfo
-from penstock.engine.rereading import reread_shard
-from penstock.engine.task import RereadTask
+from penstock.engine.reread_shard import reread_shard
+from penstock.engine.tasks import RereadTask
 
 
 def main(data: Path, state: Path) -> int:

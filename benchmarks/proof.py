@@ -36,10 +36,10 @@ MODULES = (
     "pyarrow.parquet",
     "penstock.cli.main",
     "penstock.steps.auditing",
-    "penstock.engine.rereading",
-    "penstock.engine.auditing",
-    "penstock.engine.auditor",
-    "penstock.engine.worker",
+    "penstock.engine.reread_shard",
+    "penstock.engine.audit_shard",
+    "penstock.engine.reading.auditor",
+    "penstock.engine.workers.worker",
     "multiprocessing.context",
 )
 LOADED = "import " + ", ".join(MODULES)

@@ -10,7 +10,7 @@ import pytest
 import xxhash
 
 from penstock.core.model import Entry
-from penstock.engine.auditor import Auditor
+from penstock.engine.reading.auditor import Auditor
 from penstock.errors import FailedError, IntegrityError, TransientError
 from penstock.storage.cold import Seen
 

@@ -18,7 +18,7 @@ from tests.support.relay import Asked, Relay
 from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.formats.manifest import read_manifest
 from penstock.steps import auditing, publishing, receipts, repairing, runbook
 

@@ -15,10 +15,10 @@ from tests.support.hostile import GATHERED, Hostile
 from tests.support.s3server import S3Server
 
 from penstock.core.model import Entry
-from penstock.engine import journal
-from penstock.engine.asking import AHEAD_BYTES, Asking
-from penstock.engine.sizing import AHEAD, MOST_STREAMS
-from penstock.engine.stream import BLOCK
+from penstock.engine.records import journal
+from penstock.engine.transfer.prefetch import AHEAD_BYTES, Asking
+from penstock.engine.workers.sizing import AHEAD, MOST_STREAMS
+from penstock.engine.workers.stream import BLOCK
 from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from tests.support.engine_runs import make_tree, read_tree, rewrite, shard_run, 
 from tests.support.s3server import S3Server
 
 from penstock.core.model import Copied
-from penstock.engine import journal
-from penstock.engine.copied import CopiedRows
-from penstock.engine.copying import settled
+from penstock.engine.copy_shard import settled
+from penstock.engine.records import journal
+from penstock.engine.records.copied_rows import CopiedRows
 from penstock.errors import FailedError, InterruptedRunError, NoSpaceError
 
 if TYPE_CHECKING:

@@ -15,7 +15,7 @@ from tests.support.records import rows_of
 
 from penstock.config.settings import FollowLimit, VerifyConfig
 from penstock.core.model import Pin
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.errors import SourceChangedError
 
 if TYPE_CHECKING:

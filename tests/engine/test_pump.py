@@ -10,7 +10,7 @@ import pytest
 from tests.engine.test_sparse import copier
 
 from penstock.core.model import Entry
-from penstock.engine.pump import ASK_EVERY, Pump
+from penstock.engine.transfer.pump import ASK_EVERY, Pump
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:

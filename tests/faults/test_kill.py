@@ -18,7 +18,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content
 
 from penstock.core.layout import DatasetLayout
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.formats.shards import read_shard
 from penstock.steps import runbook
 

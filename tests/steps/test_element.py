@@ -11,7 +11,7 @@ import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
 from penstock.steps import receipts, runbook
 from penstock.steps.context import Stop

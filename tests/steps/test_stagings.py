@@ -13,7 +13,7 @@ from tests.support.abandoned import FILES, intend, named, opened, stagings
 from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.cluster.port import State, Status
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
 from penstock.steps import runbook, status
 from penstock.steps.arraybook import ArrayBook

@@ -14,7 +14,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go, records, staging, texts
 
 from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig, VerifyConfig
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
 from penstock.steps import reporting, runbook

@@ -6,7 +6,7 @@ import pickle
 import sys
 from pathlib import Path
 
-from penstock.engine.copying import copy_shard
+from penstock.engine.copy_shard import copy_shard
 
 
 def main() -> None:

@@ -11,16 +11,16 @@ from tests.support.records import write_shard
 
 from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig, VerifyConfig
 from penstock.core.model import Entry
-from penstock.engine.copying import copy_shard
-from penstock.engine.rereading import reread_shard
-from penstock.engine.task import CopyTask, RereadTask
+from penstock.engine.copy_shard import copy_shard
+from penstock.engine.reread_shard import reread_shard
+from penstock.engine.tasks import CopyTask, RereadTask
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.task import Outcome, Report
+    from penstock.engine.tasks import Outcome, Report
 
 
 def content(index: int, size: int) -> bytes:
@@ -166,7 +166,7 @@ def workers_of(parent: int) -> list[int]:
                 command = (folder / "cmdline").read_bytes()
             except (FileNotFoundError, ProcessLookupError):
                 continue
-            if int(fields[1]) == parent and b"penstock.engine.worker" in command:
+            if int(fields[1]) == parent and b"penstock.engine.workers.worker" in command:
                 found.append(int(folder.name))
     return found
 

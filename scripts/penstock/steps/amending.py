@@ -14,9 +14,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
-from penstock.engine import journal
-from penstock.engine.amended import Amendments
-from penstock.engine.following import beyond
+from penstock.engine.change_following import beyond
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
 from penstock.errors import FailedError
 from penstock.steps import receipts
 from penstock.storage import clearing

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.core.audit_selection import Choice
 from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.layout import DATA, MANIFEST
-from penstock.engine.auditing import Seen
+from penstock.engine.audit_shard import Seen
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.formats.shards import read_shard
 from penstock.steps import auditbook, auditplan, history, receipts, verdicts

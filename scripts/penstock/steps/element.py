@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.settings import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.text import printable_lines
-from penstock.engine import journal
-from penstock.engine.sizing import cpus
+from penstock.engine.records import journal
+from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.claiming import shard_for
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
-    from penstock.engine.task import Outcome
+    from penstock.engine.tasks import Outcome
     from penstock.steps.context import Stop
 
 NAMED = 1000
@@ -146,8 +146,8 @@ def _work(
     dataset = dataset_config(info.config["dataset"])
     engine = engine_config(info.config["engine"])
     if step == "copy":
-        from penstock.engine.copying import copy_shard
-        from penstock.engine.task import CopyTask
+        from penstock.engine.copy_shard import copy_shard
+        from penstock.engine.tasks import CopyTask
         from penstock.steps import stagings
         from penstock.storage.permissions import group_id
 
@@ -171,8 +171,8 @@ def _work(
         )
         outcome = copy_shard(task, reporter, stop.check)
         return outcome, {"amended": outcome.amended, "gone": outcome.gone}
-    from penstock.engine.rereading import reread_shard
-    from penstock.engine.task import RereadTask
+    from penstock.engine.reread_shard import reread_shard
+    from penstock.engine.tasks import RereadTask
 
     verify = verify_config(info.config["verify"])
     copied_by = receipts.copied_by(run, shard.index)
@@ -207,7 +207,7 @@ def _audit(
     run: RunLayout, info: RunInfo, layout: DatasetLayout, shard: ShardInfo, reporter: Reporter, stop: Stop
 ) -> tuple[Outcome, dict[str, Any]]:
     """A shard of a published release. What it finds is not a failure of the element."""
-    from penstock.engine.auditing import AuditTask, audit_shard
+    from penstock.engine.audit_shard import AuditTask, audit_shard
     from penstock.steps import auditbook
 
     task = AuditTask(

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import verify_config
 from penstock.core.layout import DATA, SEAL
-from penstock.engine import journal
+from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
 from penstock.steps import permissions, pointer, receipts, runbook, stagings, verdicts

@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING
 from penstock.config.settings import dataset_config
 from penstock.core.delta import alike, grouped, merge, taken
 from penstock.core.layout import DATA
-from penstock.engine import journal
-from penstock.engine.amended import Amendments
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
 from penstock.errors import InterruptedRunError, PenstockError
 from penstock.sources.origin import same_bytes
 from penstock.steps import stagings

@@ -15,9 +15,9 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.load import busy_seconds
-from penstock.engine.shared import SLOTS, Shared
-from penstock.engine.sizing import asked_ahead
+from penstock.engine.workers.cpu_usage import busy_seconds
+from penstock.engine.workers.shared_memory import SLOTS, Shared
+from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
 from penstock.runtime import wire
 from penstock.runtime.helper_process import start
@@ -25,9 +25,9 @@ from penstock.runtime.helper_process import start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.engine.batches import Ahead, Job
-    from penstock.engine.task import StopCheck
-    from penstock.engine.tuning import Tuner
+    from penstock.engine.tasks import StopCheck
+    from penstock.engine.workers.batches import Ahead, Job
+    from penstock.engine.workers.stream_tuning import Tuner
     from penstock.errors import PenstockError
 
 GRACE = 8.0
@@ -76,7 +76,7 @@ class Pool:
         share = SLOTS // 64
         first = (len(self.members) % 64) * share
         try:
-            process, channel = start("penstock.engine.worker", self.shared.fd)
+            process, channel = start("penstock.engine.workers.worker", self.shared.fd)
         except OSError as error:
             raise FailedError("cannot start a worker process", why=error.strerror or str(error)) from None
         member = Member(process, channel, range(first, first + share))

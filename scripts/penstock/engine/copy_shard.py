@@ -11,11 +11,12 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
-from penstock.engine import journal, sizing
-from penstock.engine.amended import Amendments
-from penstock.engine.multipart import Multipart
-from penstock.engine.running import Run
-from penstock.engine.task import Outcome
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
+from penstock.engine.shard_run import Run
+from penstock.engine.tasks import Outcome
+from penstock.engine.transfer.multipart import Multipart
+from penstock.engine.workers import sizing
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
@@ -23,8 +24,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.model import Entry
-    from penstock.engine.batches import Job
-    from penstock.engine.task import CopyTask, Report, StopCheck
+    from penstock.engine.tasks import CopyTask, Report, StopCheck
+    from penstock.engine.workers.batches import Job
 
 # Temporary credentials are made anew this many seconds before they end.
 RENEW_BEFORE = 300.0
@@ -56,7 +57,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
     outcome = run.outcome
     with ExitStack() as stack:
         # Imported and opened while the workers start.
-        from penstock.engine.keeper import Keeper
+        from penstock.engine.records.journal_flusher import Keeper
         from penstock.storage.barrier import Barrier
         from penstock.storage.facts import facts
 
@@ -70,7 +71,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         changes = Amendments.read(task.journals, task.shard.digest, done)
         credentials = Credentials(task.dataset)
         setup = _setup(task, outcome.durability, credentials.current)
-        from penstock.engine.batches import batches
+        from penstock.engine.workers.batches import batches
         from penstock.formats.shards import read_shard
 
         def shard() -> Iterator[Sequence[Entry]]:
@@ -110,7 +111,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
 
         follow = None
         if task.dataset.changed == "follow":
-            from penstock.engine.following import Following
+            from penstock.engine.change_following import Following
 
             follow = Following(task, outcome, credentials, setup["writer"], changes)
 

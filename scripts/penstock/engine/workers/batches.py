@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.multipart import Multipart
+    from penstock.engine.transfer.multipart import Multipart
 
 BATCH_ROWS = 256
 BATCH_BYTES = 8 << 20

@@ -14,8 +14,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.model import Claim, Entry
-    from penstock.engine.rereader import Rereader
-    from penstock.engine.stream import Stream
+    from penstock.engine.reading.rereader import Rereader
+    from penstock.engine.workers.stream import Stream
     from penstock.sources.port import Source
 
     Maker = Callable[..., Stream]
@@ -62,7 +62,7 @@ class Sources:
 
 
 def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
-    from penstock.engine.copier import Copier
+    from penstock.engine.transfer.copier import Copier
     from penstock.storage.staging import Writer, prepare_process
 
     prepare_process()
@@ -84,13 +84,13 @@ def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
 
 
 def reread(given: dict[str, Any]) -> tuple[Maker, Renew]:
-    from penstock.engine.rereader import Rereader
+    from penstock.engine.reading.rereader import Rereader
 
     return _reading(given, Rereader)
 
 
 def audit(given: dict[str, Any]) -> tuple[Maker, Renew]:
-    from penstock.engine.auditor import Auditor
+    from penstock.engine.reading.auditor import Auditor
 
     return _reading(given, Auditor)
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.engine.stream import BLOCK, Stopped
+from penstock.engine.workers.stream import BLOCK, Stopped
 from penstock.errors import IntegrityError, TransientError
 from penstock.sources.port import Sparse
 from penstock.storage.libc import all_zeros
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.model import Entry
-    from penstock.engine.beside import Beside
-    from penstock.engine.checks import Sums
-    from penstock.engine.stream import Stream
+    from penstock.engine.transfer.checksum_thread import Beside
+    from penstock.engine.transfer.checksums import Sums
+    from penstock.engine.workers.stream import Stream
     from penstock.sources.port import Body
     from penstock.storage.pending import Pending
 
@@ -58,7 +58,7 @@ class Pump:
         if sums is None or not sums.slow or length < BESIDE:
             return self._plain(entry, body, pending, sums.update if sums else None, length)
         # Few bodies need it, and it brings a pool of threads along.
-        from penstock.engine.beside import Beside
+        from penstock.engine.transfer.checksum_thread import Beside
 
         beside = Beside(sums.update, 2)
         try:

@@ -1,4 +1,4 @@
-"""A worker process: `python -m penstock.engine.worker <socket fd> <shared memory fd>`.
+"""A worker process: `python -m penstock.engine.workers.worker <socket fd> <shared memory fd>`.
 
 It takes batches from its parent over a socket, and does their rows in a few threads. The main
 thread only listens: when the parent is gone, for whatever reason, the socket closes and the
@@ -17,16 +17,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Entry
-from penstock.engine.part import Part
-from penstock.engine.shared import Limiter, Shared
-from penstock.engine.stream import Stopped, failure, of_row
+from penstock.engine.transfer.part import Part
+from penstock.engine.workers.shared_memory import Limiter, Shared
+from penstock.engine.workers.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
 from penstock.runtime import garbage_collection, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.engine.stream import Stream
+    from penstock.engine.workers.stream import Stream
 
 SLICE = 64
 FIELDS = len(Entry._fields)
@@ -67,7 +67,7 @@ class Worker:
 
     def setup(self, given: dict[str, Any]) -> None:
         """What to do, for whom: resolves the kind of work and starts the first threads."""
-        from penstock.engine import jobs
+        from penstock.engine.workers import work_kinds
 
         limiter = Limiter(self.shared, given["limit"], self.stopping.wait) if given["limit"] else None
         self.first_slot = given["first_slot"]
@@ -78,7 +78,7 @@ class Worker:
             "limiter": limiter,
             "tell": self.tell,
         }
-        self.make, self.renew = getattr(jobs, given["job"])(given)
+        self.make, self.renew = getattr(work_kinds, given["job"])(given)
         self.set_streams(given["streams"], given["ahead"])
         self.channel.send(wire.READY)
 

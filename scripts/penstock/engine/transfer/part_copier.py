@@ -11,18 +11,27 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Claim
-from penstock.engine.checks import Sums, best, combine, compose, grade_of, judge_giant, listed, tree_digest
-from penstock.engine.journal import PART, line, row_line
-from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_PARTS, TREE, PartLine
-from penstock.engine.part_sizes import as_assumed, part_sizes
+from penstock.engine.records.journal import PART, line, row_line
+from penstock.engine.transfer.checksums import (
+    Sums,
+    best,
+    combine,
+    compose,
+    grade_of,
+    judge_giant,
+    listed,
+    tree_digest,
+)
+from penstock.engine.transfer.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_PARTS, TREE, PartLine
+from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.copier import Copier
-    from penstock.engine.part import Part
+    from penstock.engine.transfer.copier import Copier
+    from penstock.engine.transfer.part import Part
 
 
 class PartCopier:

@@ -6,11 +6,11 @@ import os
 import time
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine import sizing
-from penstock.engine.batches import Ahead
-from penstock.engine.pool import Pool
-from penstock.engine.task import Failure
-from penstock.engine.tuning import Tuner
+from penstock.engine.tasks import Failure
+from penstock.engine.workers import sizing
+from penstock.engine.workers.batches import Ahead
+from penstock.engine.workers.pool import Pool
+from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
 
 if TYPE_CHECKING:
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.batches import Job
-    from penstock.engine.multipart import Multipart
-    from penstock.engine.task import Outcome, Report, StopCheck
+    from penstock.engine.tasks import Outcome, Report, StopCheck
+    from penstock.engine.transfer.multipart import Multipart
+    from penstock.engine.workers.batches import Job
 
 
 class Run:

@@ -18,8 +18,7 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.batches import Job
-from penstock.engine.part import (
+from penstock.engine.transfer.part import (
     BEGIN,
     BEGUN,
     DROP,
@@ -33,6 +32,7 @@ from penstock.engine.part import (
     fetching,
     part_bytes,
 )
+from penstock.engine.workers.batches import Job
 from penstock.sources.registry import has_tokens, pinned
 from penstock.storage.giants import shared_stands
 
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.task import CopyTask, Outcome
+    from penstock.engine.tasks import CopyTask, Outcome
 
 
 UNDER_WAY = 384 << 20

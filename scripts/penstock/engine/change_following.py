@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Pin
-from penstock.engine import journal
-from penstock.engine.jobs import Sources
-from penstock.engine.stream import failure
+from penstock.engine.records import journal
+from penstock.engine.workers.stream import failure
+from penstock.engine.workers.work_kinds import Sources
 from penstock.errors import (
     ExpiredCredentialsError,
     ObjectError,
@@ -34,9 +34,9 @@ if TYPE_CHECKING:
     from typing import Any
 
     from penstock.core.model import Entry, Listed
-    from penstock.engine.amended import Amendments
-    from penstock.engine.copying import Credentials
-    from penstock.engine.task import CopyTask, Failed, Outcome, StopCheck
+    from penstock.engine.copy_shard import Credentials
+    from penstock.engine.records.amendments import Amendments
+    from penstock.engine.tasks import CopyTask, Failed, Outcome, StopCheck
 
 LOOKS = 8
 """Objects that are listed anew at a time."""
@@ -136,7 +136,7 @@ class Following:
         """The versions to be copied, with what checksum files state of them now. Raises ObjectError."""
         claims = {}
         if found and self._task.stated:
-            from penstock.engine.restating import restated
+            from penstock.engine.sidecar_refresh import restated
 
             def wait(seconds: float) -> None:
                 ends = time.monotonic() + seconds

@@ -18,7 +18,7 @@ from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
-    from penstock.engine.journal import Journal
+    from penstock.engine.records.journal import Journal
     from penstock.storage.barrier import Barrier
 
 SOONEST = 0.5

@@ -12,9 +12,9 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.rereading import COLD_STREAMS
-from penstock.engine.running import Run
-from penstock.engine.task import Outcome
+from penstock.engine.reread_shard import COLD_STREAMS
+from penstock.engine.shard_run import Run
+from penstock.engine.tasks import Outcome
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.batches import Job
-    from penstock.engine.task import Report, StopCheck
+    from penstock.engine.tasks import Report, StopCheck
+    from penstock.engine.workers.batches import Job
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""
@@ -113,7 +113,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
 
 
 def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
-    from penstock.engine.batches import batches
+    from penstock.engine.workers.batches import batches
     from penstock.formats.shards import read_shard
 
     outcome, left = run.outcome, seen.left

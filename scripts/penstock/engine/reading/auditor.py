@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.engine.rereader import Rereader
+from penstock.engine.reading.rereader import Rereader
 from penstock.errors import FailedError, IntegrityError, ObjectError, PenstockError, TransientError
 from penstock.storage.failures import printable
 

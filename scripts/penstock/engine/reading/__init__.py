@@ -1,0 +1,1 @@
+"""Stored rows read back: for verify and for audits."""

@@ -1,0 +1,1 @@
+"""One object's way from its source into staging: read, hash, check, write; whole or in parts."""

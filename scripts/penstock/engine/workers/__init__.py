@@ -1,0 +1,1 @@
+"""The pool: worker processes, their threads, batches and tuning."""
