@@ -90,7 +90,7 @@ def _copy(
     from penstock.engine.copy_shard import copy_shard
     from penstock.engine.tasks import CopyTask
     from penstock.formats.shards import ShardWriter
-    from penstock.storage import target
+    from penstock.storage import dataset_folders
 
     with ShardWriter(state / "00000.parquet", 0) as writer:
         for batch in _rows(source):
@@ -98,8 +98,8 @@ def _copy(
         shard = writer.close()
     listed = time.perf_counter() - begin
     layout = DatasetLayout(root, dataset.name)
-    target.prepare(layout)
-    data = target.open_staging(layout, "bench", dataset.permissions.dir_mode, None)
+    dataset_folders.prepare(layout)
+    data = dataset_folders.open_staging(layout, "bench", dataset.permissions.dir_mode, None)
     task = CopyTask(
         shard=shard,
         rows=state / "00000.parquet",

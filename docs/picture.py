@@ -21,7 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from penstock.demo.example import serving_folder
-from penstock.storage.clearing import remove_tree
+from penstock.storage.tree_removal import remove_tree
 
 WIDTH, HEIGHT = 96, 40
 FILES, SMALL, LARGE = 3000, 64 << 10, 512 << 20

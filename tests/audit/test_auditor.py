@@ -12,7 +12,7 @@ import xxhash
 from penstock.core.model import Entry
 from penstock.engine.reading.auditor import Auditor
 from penstock.errors import FailedError, IntegrityError, TransientError
-from penstock.storage.cold import Seen
+from penstock.filesystem.cold_read import Seen
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -14,9 +14,9 @@ from tests.support.images import BLOCK, blocks, mounted
 from tests.support.published import content, data_of, published
 from tests.support.staging_runs import tree
 
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
 from penstock.steps import auditing, auditplan
-from penstock.storage.cold import ColdReader
-from penstock.storage.facts import facts
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

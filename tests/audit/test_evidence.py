@@ -16,9 +16,9 @@ from penstock.cluster.local import LocalCluster
 from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import SEAL
 from penstock.errors import FindingsError, PreflightError
+from penstock.filesystem.capabilities import facts
 from penstock.steps import preflight
-from penstock.storage import durable, target
-from penstock.storage.facts import facts
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -45,7 +45,7 @@ def with_verify(context: Context, **verify: Any) -> Context:
 
 def evidence(context: Context) -> dict[str, Any]:
     layout = context.layout("data")
-    release = target.current(layout)
+    release = dataset_folders.current(layout)
     assert release is not None
     told: dict[str, Any] = durable.read_json(layout.release(release) / SEAL)["evidence"]
     return told
@@ -58,7 +58,7 @@ def refused(context: Context) -> str:
     with pytest.raises(FindingsError) as caught:
         STEPS[-1](context, "data")
     assert caught.value.exit_code == 4
-    assert target.releases(context.layout("data")) == []
+    assert dataset_folders.releases(context.layout("data")) == []
     return str(caught.value)
 
 

@@ -28,7 +28,7 @@ from penstock.errors import FailedError, IntegrityError
 from penstock.formats.manifest import read_manifest
 from penstock.sources.registry import open_source
 from penstock.steps import auditing, repairing
-from penstock.storage import target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -91,7 +91,7 @@ def test_a_byte_that_stays_flipped_publishes_nothing(tmp_path: Path) -> None:
         with run(tmp_path, f"s3://{server.bucket}/", options=options) as context:
             with pytest.raises(FailedError, match="contradict the source's own crc32"):
                 publish(context)
-            assert target.releases(context.layout("data")) == []
+            assert dataset_folders.releases(context.layout("data")) == []
 
 
 def test_a_giant_that_was_replaced_after_it_was_copied_is_published_with_less_proof(tmp_path: Path) -> None:

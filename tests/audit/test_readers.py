@@ -18,7 +18,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import PermissionsConfig
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,7 +40,7 @@ def place() -> Iterator[Path]:
     (folder / "own").mkdir()
     os.chown(folder / "own", OWNER, OWNER)
     yield folder
-    clearing.remove_tree(folder)
+    tree_removal.remove_tree(folder)
 
 
 def staged(place: Path, mode: int, dir_mode: int) -> tuple[str, Path]:

@@ -15,7 +15,7 @@ from penstock.core.model import Record
 from penstock.formats.columns import Files
 from penstock.formats.manifest import ManifestWriter
 from penstock.steps.audittree import look
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,7 +31,7 @@ def layout() -> Iterator[DatasetLayout]:
     made = DatasetLayout(root, "data")
     publish(made, PATHS)
     yield made
-    clearing.remove_tree(root)
+    tree_removal.remove_tree(root)
 
 
 def publish(layout: DatasetLayout, paths: list[str]) -> Path:

@@ -16,11 +16,12 @@ from tests.support.forked import nobody
 from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
 from penstock.errors import FailedError, IntegrityError
-from penstock.storage import clearing, permissions, publishing, target
-from penstock.storage.cold import ColdReader
-from penstock.storage.facts import facts
-from penstock.storage.staging import Barrier, Writer
-from penstock.storage.walk import walk
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
+from penstock.filesystem.path_walk import walk
+from penstock.storage import dataset_folders, reveal, tree_removal
+from penstock.storage import modes as permissions
+from penstock.storage.staging_writer import Barrier, Writer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -144,11 +145,11 @@ class StorageContract:
 
     def test_whole_way_to_a_reader(self, place: Path) -> None:
         layout = DatasetLayout(place, "set")
-        target.prepare(layout)
-        assert target.releases(layout) == []
-        assert target.current(layout) is None
+        dataset_folders.prepare(layout)
+        assert dataset_folders.releases(layout) == []
+        assert dataset_folders.current(layout) is None
         for release in ("r1", "r2"):
-            data = target.open_staging(layout, release, 0o2550, os.getegid())
+            data = dataset_folders.open_staging(layout, release, 0o2550, os.getegid())
             with make_writer(data, gid=os.getegid()) as writer:
                 put(writer, "a/b", release.encode())
                 writer.discard(writer.begin("c", 1))
@@ -157,7 +158,7 @@ class StorageContract:
                 writer.finish_part(part, TIME)
                 left = writer.begin("a/left", 1)
                 os.close(left.fd)
-            assert clearing.sweep_temporaries(data) == 1
+            assert tree_removal.sweep_temporaries(data) == 1
             counts = permissions.mend(layout.staging(release), PermissionsConfig(), os.getegid())
             assert counts["changed_files"] == 1
             assert counts["changed_folders"] == 2
@@ -166,8 +167,8 @@ class StorageContract:
             for name in (SEAL, MANIFEST):
                 (layout.staging(release) / name).write_text("{}")
             assert stat.S_IMODE(layout.staging(release).stat().st_mode) == 0o700
-            publishing.reveal(layout, release, nobody)
-            publishing.point(layout, release, nobody)
+            reveal.reveal(layout, release, nobody)
+            reveal.point(layout, release, nobody)
             assert os.readlink(layout.current) == f"releases/{release}"
             assert (layout.current / "data/a/b").read_text() == release
             modes = {
@@ -178,9 +179,9 @@ class StorageContract:
                 "data": 0o2550, "data/a": 0o2550, "data/a/b": 0o440, "data/g": 0o440,
                 MANIFEST: 0o440, SEAL: 0o440,
             }  # fmt: skip
-        assert target.releases(layout) == ["r1", "r2"]
-        clearing.remove_tree(layout.release("r1"))
-        assert target.releases(layout) == ["r2"]
+        assert dataset_folders.releases(layout) == ["r1", "r2"]
+        tree_removal.remove_tree(layout.release("r1"))
+        assert dataset_folders.releases(layout) == ["r2"]
 
     def test_an_unchanged_file_is_linked(self, place: Path) -> None:
         base, data = place / "base", place / "data"

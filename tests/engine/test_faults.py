@@ -26,7 +26,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.runtime.wire import EXPIRED, PRESSURE
-from penstock.storage.staging import Writer
+from penstock.storage.staging_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

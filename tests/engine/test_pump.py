@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Claim
-    from penstock.storage.pending import Pending
+    from penstock.storage.pending_file import Pending
 
 SIZE = (3 << 20) + 5
 

@@ -17,7 +17,7 @@ from tests.support.whole_way import content
 from penstock.cli.main import main
 from penstock.core.layout import DatasetLayout
 from penstock.formats.manifest import read_manifest
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -94,7 +94,7 @@ def older(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Iterator[Older]
     made = Older(tmp_path, capsys)
     made.serve()
     yield made
-    clearing.remove_tree(made.top)
+    tree_removal.remove_tree(made.top)
 
 
 @pytest.fixture

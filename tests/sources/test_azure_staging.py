@@ -12,7 +12,7 @@ from tests.support import commands
 from tests.support.azurite import KEY
 from tests.support.whole_way import content as content_of
 
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -29,7 +29,7 @@ def store(azure_store: AzuriteStore, tmp_path: Path) -> Iterator[AzuriteStore]:
     """The same; nothing of the target that it is staged to is left."""
     yield azure_store
     if (tmp_path / "target").exists():
-        clearing.remove_tree(tmp_path / "target")
+        tree_removal.remove_tree(tmp_path / "target")
 
 
 def test_two_hundred_blobs_and_a_giant(store: AzuriteStore, tmp_path: Path) -> None:

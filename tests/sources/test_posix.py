@@ -344,9 +344,9 @@ def test_threads_and_scouts_give_the_same_answer(
     told = source.hard_links, source.ignored
     open_before = len(os.listdir("/proc/self/fd"))
     # With -1 every call counts as one that waits, with 0 each tree as a large one.
-    monkeypatch.setattr("penstock.storage.waiting.WAITS", waits)
-    monkeypatch.setattr("penstock.storage.tree.LARGE", large)
-    monkeypatch.setattr("penstock.storage.scouts.spare_cpus", lambda: 2)
+    monkeypatch.setattr("penstock.filesystem.adaptive_threads.WAITS", waits)
+    monkeypatch.setattr("penstock.filesystem.tree.LARGE", large)
+    monkeypatch.setattr("penstock.filesystem.readahead.spare_cpus", lambda: 2)
     many = [listed for batch in source.list() for listed in batch]
     assert many == alone
     assert len(many) == 85 * 3 + 700 + 2

@@ -18,11 +18,12 @@ from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.cluster.port import State, Status
 from penstock.errors import LockedError
+from penstock.locks import heartbeat
+from penstock.locks import holder as holders
 from penstock.steps import cancelling, claims, living, runbook
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.arrays import still_alive
-from penstock.storage import clearing, heart, publishing
-from penstock.storage import holder as holders
+from penstock.storage import reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -262,7 +263,7 @@ def test_a_run_whose_state_is_removed_by_whoever_overtook_it_says_so(context: Co
     layout = context.layout("data")
     context.run = go(context, upto="plan")["run"]
     overtake(layout)
-    clearing.remove_tree(layout.run(context.run).folder)
+    tree_removal.remove_tree(layout.run(context.run).folder)
     with pytest.raises(LockedError, match=f"overtaken by run {'f' * 16}"):
         go(context, upto="copy", after="plan")
 
@@ -304,7 +305,7 @@ def test_frozen_between_the_look_and_the_rename_current_is_not_moved(context: Co
     second = go(context)["release"]
     run = runbook.open_run(layout)[0].run
     with pytest.raises(LockedError, match="overtaken"):
-        publishing.point(layout, first, Frozen(layout, run))
+        reveal.point(layout, first, Frozen(layout, run))
     assert os.readlink(layout.current) == f"releases/{second}"
     assert [n for n in os.listdir(layout.folder) if n.startswith(".current")] == []
 
@@ -355,8 +356,8 @@ def test_cancel_ends_nothing_on_another_cluster(context: Context) -> None:
 def test_local_elements_of_a_controller_that_may_be_frozen(
     context: Context, monkeypatch: pytest.MonkeyPatch, where: str, moves: int, lives: int
 ) -> None:
-    monkeypatch.setattr(heart, "PATIENCE", 0.3)
-    monkeypatch.setattr(heart, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "PATIENCE", 0.3)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     go(context, upto="plan")
     layout = context.layout("data")
     _, folder = runbook.open_run(layout)

@@ -17,12 +17,12 @@ from tests.support.whole_way import FILES, InProcess, content, go, staging
 
 from penstock.cluster.port import State, Status
 from penstock.errors import FailedError, LockedError, TransientError
+from penstock.locks import heartbeat
+from penstock.locks import holder as holders
 from penstock.steps import claims, living, runbook
 from penstock.steps.array_watch import CLOCKS
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.arrays import still_alive
-from penstock.storage import heart
-from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -82,8 +82,8 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
     context: Context, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Their files' times look an hour old, and they are at work."""
-    monkeypatch.setattr(heart, "PATIENCE", 0.5)
-    monkeypatch.setattr(heart, "HEARTBEAT", 0.02)
+    monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
+    monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     go(context, upto="plan")
     _, folder = runbook.open_run(context.layout("data"))
     by = replace(holders.this_process("", "copy"), host="node17", boot="another")

@@ -13,7 +13,7 @@ from tests.support.staging_runs import tree
 from tests.support.whole_way import content, go
 
 from penstock.errors import FailedError
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -94,6 +94,6 @@ def test_a_staging_brings_nothing_of_a_release_that_is_not_trusted(context: Cont
 def test_without_a_release_it_is_a_plain_run(context: Context) -> None:
     assert anew(context)["run"] == go(context)["run"]
     layout = context.layout("data")
-    clearing.remove_tree(layout.runs)
+    tree_removal.remove_tree(layout.runs)
     assert anew(context)["published"]
     assert len(os.listdir(layout.replaced)) == 1

@@ -17,8 +17,8 @@ from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.steps import publishing, receipts, reporting, runbook, status, verifying
-from penstock.storage import clearing, durable, target
-from penstock.storage import publishing as revealing
+from penstock.storage import dataset_folders, durable, tree_removal
+from penstock.storage import reveal as revealing
 from penstock.views import html_report
 
 if TYPE_CHECKING:
@@ -124,7 +124,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
 
 def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
     go(context, upto="verify")
-    clearing.open_folders(staged(context))
+    tree_removal.open_folders(staged(context))
     names = ["extra", "a/extra", ".p.0123456789abcdef", "zz"]
     for name in names:
         (staged(context) / name).write_bytes(b"?")
@@ -132,7 +132,7 @@ def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
     with pytest.raises(FailedError, match="holds 4 things that were not listed") as refused:
         publishing.run(context, "data")
     assert all(repr(name) in str(refused.value) for name in [*names, "empty-folder"])
-    assert target.current(context.layout("data")) is None
+    assert dataset_folders.current(context.layout("data")) is None
     (staged(context) / "empty-folder").rmdir()
     for name in names:
         (staged(context) / name).unlink()
@@ -178,7 +178,7 @@ def test_what_changed_since_verify_is_verified_and_mended_before_it_is_published
     context: Context, source: Path, spoils: tuple[Callable[[Path], None], ...]
 ) -> None:
     go(context, upto="verify")
-    clearing.open_folders(staged(context))
+    tree_removal.open_folders(staged(context))
     for spoil in spoils:
         spoil(staged(context))
     receipt = publishing.run(context, "data")
@@ -230,7 +230,7 @@ def test_damage_whose_source_is_gone_is_never_published(context: Context, source
     for step in (verifying, publishing):
         with pytest.raises(PenstockError):
             step.run(context, "data")
-    assert target.current(context.layout("data")) is None
+    assert dataset_folders.current(context.layout("data")) is None
 
 
 def test_steps_refuse_to_run_before_their_turn(context: Context) -> None:
@@ -258,7 +258,7 @@ def test_too_little_evidence_is_a_finding(tmp_path: Path, source: Path) -> None:
     assert "'a/one'" in str(refused.value)
     assert "cold-other-node" in str(refused.value)
     assert "'b'" not in str(refused.value), "an empty file proves itself"
-    assert target.current(context.layout("data")) is None
+    assert dataset_folders.current(context.layout("data")) is None
 
 
 def test_further_digests_have_a_manifest_of_their_own(tmp_path: Path, source: Path) -> None:

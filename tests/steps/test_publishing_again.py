@@ -19,7 +19,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.errors import FailedError, LockedError
 from penstock.steps import runbook
 from penstock.steps.arraybook import ArrayBook
-from penstock.storage import clearing, target
+from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -40,7 +40,7 @@ def test_a_pointer_that_leads_nowhere_is_set_again(
     if pointer == "dangling":
         layout.current.symlink_to("releases/none")
     if state == "removed":
-        clearing.remove_tree(layout.state)
+        tree_removal.remove_tree(layout.state)
     assert not go(context, upto="list")["published"]
     assert go(context, after="list")["current"] == release
     assert content(layout.current / "data") == content(source)
@@ -51,7 +51,7 @@ def test_a_release_that_was_deleted_is_published_again(context: Context, source:
     layout = context.layout("data")
     go(context)
     layout.current.unlink()
-    clearing.remove_tree(layout.releases)
+    tree_removal.remove_tree(layout.releases)
     assert go(context)["moved"]
     assert content(layout.current / "data") == content(source)
 
@@ -64,7 +64,7 @@ def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, sour
     (staged / "release.json").write_text("{}")
     # As root no bit keeps anybody out; the mode that sealing works in can still be seen.
     staged.chmod(0o2550)
-    target.close_staging(layout, info.release)
+    dataset_folders.close_staging(layout, info.release)
     assert staged.stat().st_mode & 0o777 == 0o700
     staged.chmod(0o2550)
     assert go(context, after="verify")["published"]
@@ -214,9 +214,9 @@ def test_what_its_owner_renames_while_it_is_swept_is_no_error(tmp_path: Path) ->
     thread.start()
     try:
         for _ in range(300):
-            clearing.sweep_temporaries(data)
+            tree_removal.sweep_temporaries(data)
     finally:
         ended.set()
         thread.join()
-    clearing.sweep_temporaries(data)
+    tree_removal.sweep_temporaries(data)
     assert set(os.listdir(data / "a")) <= {"b", "final"}

@@ -18,8 +18,8 @@ from penstock.engine.records import journal
 from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
 from penstock.steps import reporting, runbook
-from penstock.storage.linking import Abandoned
-from penstock.storage.staging import Writer
+from penstock.storage.links import Abandoned
+from penstock.storage.staging_writer import Writer
 from penstock.views import human, summary
 
 if TYPE_CHECKING:

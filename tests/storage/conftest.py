@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.layout import DatasetLayout
-from penstock.storage import clearing, target
+from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -24,7 +24,7 @@ def place(request: pytest.FixtureRequest) -> Iterator[Path]:
     folder = Path(tempfile.mkdtemp(prefix="penstock-test-", dir=base))
     folder.chmod(0o755)
     yield folder
-    clearing.remove_tree(folder)
+    tree_removal.remove_tree(folder)
 
 
 @pytest.fixture
@@ -33,7 +33,7 @@ def folder() -> Iterator[Path]:
     made = Path(tempfile.mkdtemp(prefix="penstock-test-"))
     made.chmod(0o755)
     yield made
-    clearing.remove_tree(made)
+    tree_removal.remove_tree(made)
 
 
 @pytest.fixture
@@ -42,9 +42,9 @@ def layout() -> Iterator[DatasetLayout]:
     root = Path(tempfile.mkdtemp(prefix="penstock-test-", dir="/dev/shm"))
     root.chmod(0o755)
     made = DatasetLayout(root, "set")
-    target.prepare(made)
+    dataset_folders.prepare(made)
     yield made
-    clearing.remove_tree(root)
+    tree_removal.remove_tree(root)
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.storage import beneath
+from penstock.filesystem import safe_open
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 @pytest.fixture(params=["openat2", "walk"])
 def way(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
-    monkeypatch.setattr(beneath, "_openat2_works", request.param == "openat2")
+    monkeypatch.setattr(safe_open, "_openat2_works", request.param == "openat2")
     return str(request.param)
 
 
@@ -35,7 +35,7 @@ def root(folder: Path) -> Iterator[int]:
 @pytest.mark.parametrize("path", ["", "..", "a/..", "/a", "a//b", "./a", "a/", "a/../../outside/x"])
 def test_paths_that_are_not_normalised(root: int, way: str, path: str) -> None:
     with pytest.raises(OSError):
-        beneath.open_beneath(root, path, os.O_WRONLY | os.O_CREAT, 0o600)
+        safe_open.open_beneath(root, path, os.O_WRONLY | os.O_CREAT, 0o600)
 
 
 @pytest.mark.parametrize("link", ["../outside", "/", "."])
@@ -43,9 +43,9 @@ def test_links_anywhere_are_refused(folder: Path, root: int, way: str, link: str
     (folder / "root/link").symlink_to(link)
     for path in ("link", "link/x"):
         with pytest.raises(OSError):
-            beneath.open_beneath(root, path, os.O_WRONLY | os.O_CREAT, 0o600)
+            safe_open.open_beneath(root, path, os.O_WRONLY | os.O_CREAT, 0o600)
         with pytest.raises(OSError):
-            os.close(beneath.make_dir(root, path, 0o700, None))
+            os.close(safe_open.make_dir(root, path, 0o700, None))
     assert os.listdir(folder / "outside") == []
 
 
@@ -65,12 +65,12 @@ def test_a_racer_that_swaps_folders_for_links(folder: Path, root: int, way: str)
     try:
         while (written < 200 or refused < 200) and time.monotonic() < deadline:
             try:
-                os.close(beneath.open_beneath(root, f"d/{written}", os.O_WRONLY | os.O_CREAT, 0o600))
+                os.close(safe_open.open_beneath(root, f"d/{written}", os.O_WRONLY | os.O_CREAT, 0o600))
                 written += 1
             except OSError:
                 refused += 1
             with contextlib.suppress(OSError):
-                os.close(beneath.open_dir(root, "d"))
+                os.close(safe_open.open_dir(root, "d"))
     finally:
         os.kill(pid, signal.SIGKILL)
         os.waitpid(pid, 0)
@@ -80,7 +80,7 @@ def test_a_racer_that_swaps_folders_for_links(folder: Path, root: int, way: str)
 
 
 def test_kept_folders(folder: Path, root: int, way: str) -> None:
-    folders = beneath.Folders(root, cap=2)
+    folders = safe_open.Folders(root, cap=2)
     with pytest.raises(FileNotFoundError):
         folders.get("a")
     first = folders.make("a/b", 0o2750, None)

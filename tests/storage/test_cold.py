@@ -13,9 +13,9 @@ from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import IntegrityError
-from penstock.storage import cold
-from penstock.storage.cold import ColdReader
-from penstock.storage.facts import facts
+from penstock.filesystem import cold_read
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,7 +50,7 @@ def method(folder: Path, *, direct: bool) -> str:
 def test_what_can_be_dropped_is_read_cold(
     stored: Path, direct: bool, cachestat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold, "_cachestat_works", cachestat)
+    monkeypatch.setattr(cold_read, "_cachestat_works", cachestat)
     for _ in range(2):  # the comparison with the file's content has cached it again
         expected = ("direct",) if direct and facts(stored).direct else ("dropped", "direct")
         assert method(stored, direct=direct) in expected
@@ -61,7 +61,7 @@ def test_what_can_be_dropped_is_read_cold(
 def test_pages_that_stay_are_never_called_cold(
     stored: Path, direct: bool, cachestat: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cold, "_cachestat_works", cachestat)
+    monkeypatch.setattr(cold_read, "_cachestat_works", cachestat)
     with (stored / "f").open("rb") as file, mmap.mmap(file.fileno(), 0, prot=mmap.PROT_READ) as held:
         assert len(bytes(held)) == SIZE  # mapped pages cannot be dropped
         assert method(stored, direct=direct) == "cached"
@@ -74,7 +74,7 @@ def test_whom_the_kernel_does_not_tell(stored: Path) -> None:
     assert forked(lambda: method(stored, direct=True), uid=NOBODY) in cold_reads
 
     def by_mincore() -> str:
-        cold._cachestat_works = False
+        cold_read._cachestat_works = False
         return method(stored, direct=True)
 
     assert forked(by_mincore, uid=NOBODY) == "cached"

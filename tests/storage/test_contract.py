@@ -13,13 +13,13 @@ from tests.contracts.storage_contract import StorageContract, make_writer, put
 from tests.storage.conftest import need, need_root
 
 from penstock.errors import NoSpaceError
-from penstock.storage import clearing
-from penstock.storage.facts import facts
+from penstock.filesystem.capabilities import facts
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.storage.staging import Writer
+    from penstock.storage.staging_writer import Writer
 
 
 class TestHere(StorageContract):
@@ -58,11 +58,11 @@ class TestMounted(StorageContract):
     def place(self, mounted: Path) -> Iterator[Path]:
         folder = Path(tempfile.mkdtemp(dir=mounted))
         yield folder
-        clearing.remove_tree(folder)
+        tree_removal.remove_tree(folder)
 
     def test_cold_means_cold(self, place: Path) -> None:
-        from penstock.storage.cold import ColdReader
-        from penstock.storage.staging import Barrier
+        from penstock.filesystem.cold_read import ColdReader
+        from penstock.storage.staging_writer import Barrier
 
         with Barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "f", bytes(100_000))

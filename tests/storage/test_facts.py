@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from penstock.storage.facts import durability_of, facts, kind_of, mount_of, passable
+from penstock.filesystem.capabilities import durability_of, facts, kind_of, mount_of, passable
 
 _MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
 30 22 0:25 / /mnt/beegfs rw,relatime - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf

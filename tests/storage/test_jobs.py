@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.storage.jobs import Job, this_job
+from penstock.runtime.job_environment import Job, this_job
 
 if TYPE_CHECKING:
     from pathlib import Path

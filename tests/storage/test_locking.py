@@ -12,9 +12,10 @@ import pytest
 from tests.support.forked import killed_at_line
 
 from penstock.errors import LockedError
-from penstock.storage import holder as holders
-from penstock.storage import jobs, locking
-from penstock.storage.locking import DatasetLock
+from penstock.locks import dataset_lock
+from penstock.locks import holder as holders
+from penstock.locks.dataset_lock import DatasetLock
+from penstock.runtime import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -137,7 +138,7 @@ def waiting(seconds: list[float]) -> Callable[[float], None]:
 
     def pause(some: float) -> None:
         seconds.append(some)
-        locking._pause(some)
+        dataset_lock._pause(some)
 
     return pause
 
@@ -149,7 +150,7 @@ def test_what_killed_takers_left_is_removed_when_it_is_old(layout: DatasetLayout
         assert not clean_but_for_the_lock(layout)
     left = {name: os.stat(layout.state / name).st_ctime for name in os.listdir(layout.state)}
     while not all(os.stat(layout.state).st_ctime - at > 0.4 for at in left.values()):
-        locking._pause(0.05)
+        dataset_lock._pause(0.05)
         os.utime(layout.state)
     with lock(layout):
         assert clean_but_for_the_lock(layout)
@@ -182,7 +183,7 @@ def test_the_heart_beats(layout: DatasetLayout) -> None:
         for _ in range(6000):
             if layout.lock.stat().st_mtime_ns != 1:
                 break
-            locking._pause(0.01)
+            dataset_lock._pause(0.01)
         assert layout.lock.stat().st_mtime_ns != 1
 
 
@@ -191,7 +192,7 @@ def test_a_requeued_job_takes_over_its_own_lock(
 ) -> None:
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "cgroup").write_text("0::/slurm/uid_0/job_4711/step_batch\n")
-    monkeypatch.setattr(jobs, "PROC", tmp_path)
+    monkeypatch.setattr(job_environment, "PROC", tmp_path)
     monkeypatch.setenv("SLURM_JOB_ID", "4711")
     monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
     for cluster, taken in (("alpha", True), ("beta", False)):
@@ -286,7 +287,7 @@ def test_killed_at_every_line(layout: DatasetLayout) -> None:
             held.assert_held()
 
     for line in range(1, 1000):
-        killed = killed_at_line(child, ("storage/locking.py", "storage/holder.py"), line)
+        killed = killed_at_line(child, ("locks/dataset_lock.py", "locks/holder.py"), line)
         with lock(layout) as held:
             held.assert_held()
         assert not layout.lock.exists()

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.storage.mending import copy_range
+from penstock.storage.file_replacement import copy_range
 
 if TYPE_CHECKING:
     from pathlib import Path

@@ -12,17 +12,18 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.config.settings import PermissionsConfig
 from penstock.errors import FailedError, PreflightError
-from penstock.storage import clearing, permissions, waiting
-from penstock.storage.walk import walk
+from penstock.filesystem import adaptive_threads
+from penstock.filesystem.path_walk import walk
+from penstock.storage import modes, tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 
-@pytest.fixture(params=[waiting.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)
+@pytest.fixture(params=[adaptive_threads.WAITS, -1.0], ids=["at once", "waiting"], autouse=True)
 def calls(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """All of it on a file system that answers at once, and on one whose calls count as waiting."""
-    monkeypatch.setattr(waiting, "WAITS", request.param)
+    monkeypatch.setattr(adaptive_threads, "WAITS", request.param)
 
 
 @pytest.fixture
@@ -49,24 +50,24 @@ def test_all_of_it_is_as_the_policy_says(
     staging: Path, file_mode: int, dir_mode: int, files: int, folders: int
 ) -> None:
     policy = PermissionsConfig(file_mode=file_mode, dir_mode=dir_mode)
-    counts = permissions.mend(staging, policy, None)
+    counts = modes.mend(staging, policy, None)
     assert (counts["files"], counts["folders"]) == (4, 3)
     for found in walk(staging / "data"):
         assert found.mode == (files if found.kind == "file" else folders), found
     assert stat.S_IMODE((staging / "data").stat().st_mode) == folders
-    again = permissions.mend(staging, policy, None)
+    again = modes.mend(staging, policy, None)
     assert (again["changed_files"], again["changed_folders"]) == (0, 0)
 
 
 def test_nothing_is_touched_that_is_right(staging: Path) -> None:
     before = (staging / "data/d/g").stat().st_ctime_ns
-    permissions.mend(staging, PermissionsConfig(), None)
+    modes.mend(staging, PermissionsConfig(), None)
     assert (staging / "data/d/g").stat().st_ctime_ns == before
 
 
 def test_the_group_is_given(staging: Path) -> None:
     need_root()
-    permissions.mend(staging, PermissionsConfig(), 4242)
+    modes.mend(staging, PermissionsConfig(), 4242)
     assert {f.gid for f in walk(staging / "data")} == {4242}
     assert (staging / "data").stat().st_gid == 4242
 
@@ -77,9 +78,9 @@ def test_a_group_that_one_may_not_give(staging: Path) -> None:
         os.chown(staging / "data" / found.path, NOBODY, NOBODY)
     os.chown(staging / "data", NOBODY, NOBODY)
     with pytest.raises(FailedError, match="Operation not permitted") as caught:
-        forked(lambda: permissions.mend(staging, PermissionsConfig(), 4242), uid=NOBODY)
+        forked(lambda: modes.mend(staging, PermissionsConfig(), 4242), uid=NOBODY)
     assert "group 4242" in str(caught.value)
-    forked(lambda: permissions.mend(staging, PermissionsConfig(), NOBODY), uid=NOBODY)
+    forked(lambda: modes.mend(staging, PermissionsConfig(), NOBODY), uid=NOBODY)
     with pytest.raises(PermissionError):  # the fence against late attempts
         forked(lambda: (staging / "data/d/late").write_text("x"), uid=NOBODY)
 
@@ -92,7 +93,7 @@ def test_a_mode_that_is_not_kept(staging: Path) -> None:
     os.chown(staging / "data", NOBODY, NOBODY)
     os.chown(staging / "data/d/e", NOBODY, 4242)
     with pytest.raises(FailedError, match="does not keep the permissions") as caught:
-        forked(lambda: permissions.mend(staging, PermissionsConfig(dir_mode=0o2550), None), uid=NOBODY)
+        forked(lambda: modes.mend(staging, PermissionsConfig(dir_mode=0o2550), None), uid=NOBODY)
     assert caught.value.where == "d/e"
     assert "mode 0550 and group 4242 again; set were 2550" in caught.value.why
 
@@ -100,19 +101,19 @@ def test_a_mode_that_is_not_kept(staging: Path) -> None:
 def test_many_folders_are_closed_in_parts_the_deepest_first(
     folder: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(permissions, "TOGETHER", 5)
+    monkeypatch.setattr(modes, "TOGETHER", 5)
     order: list[str] = []
-    real = permissions._set
+    real = modes._set
 
     def noted(root: int, path: str, mode: int, gid: int | None) -> bool:
         order.append(path)
         return real(root, path, mode, gid)
 
-    monkeypatch.setattr(permissions, "_set", noted)
+    monkeypatch.setattr(modes, "_set", noted)
     for number in range(30):
         (folder / f"s/data/{number % 7}/{number}/x").mkdir(parents=True)
         (folder / f"s/data/{number % 7}/{number}/f").touch(0o600)
-    counts = permissions.mend(folder / "s", PermissionsConfig(), None)
+    counts = modes.mend(folder / "s", PermissionsConfig(), None)
     assert counts["changed_folders"] == 7 + 30 + 30 + 1
     assert counts["changed_files"] == 30
     folders = [path for path in order if not path.endswith("/f")]
@@ -131,31 +132,31 @@ def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path
     (staging / "data/d").chmod(0o640)
     for above in (staging, staging.parent):
         above.chmod(0o755)
-    assert forked(lambda: clearing.sweep_temporaries(staging / "data"), uid=NOBODY) == 1
-    forked(lambda: permissions.mend(staging, PermissionsConfig(), None), uid=NOBODY)
+    assert forked(lambda: tree_removal.sweep_temporaries(staging / "data"), uid=NOBODY) == 1
+    forked(lambda: modes.mend(staging, PermissionsConfig(), None), uid=NOBODY)
     assert {found.mode for found in walk(staging / "data") if found.kind == "dir"} == {0o2550}
 
 
 def test_links_and_specials_are_refused(staging: Path) -> None:
     (staging / "data/d/link").symlink_to("g")
     with pytest.raises(FailedError, match="neither a file nor a folder") as caught:
-        permissions.mend(staging, PermissionsConfig(), None)
+        modes.mend(staging, PermissionsConfig(), None)
     assert f"remove {staging}/data/d/link" in caught.value.hint
 
 
 def test_what_another_release_shares_is_never_changed(staging: Path, folder: Path) -> None:
     os.link(staging / "data/f", folder / "published")
     with pytest.raises(FailedError, match="shared with another release"):
-        permissions.mend(staging, PermissionsConfig(), None)
+        modes.mend(staging, PermissionsConfig(), None)
     assert stat.S_IMODE((folder / "published").stat().st_mode) == 0o600
 
 
 def test_groups_by_name_and_number() -> None:
-    assert permissions.group_id(PermissionsConfig()) is None
-    assert permissions.group_id(PermissionsConfig(group="root")) == 0
-    assert permissions.group_id(PermissionsConfig(group="4242")) == 4242
+    assert modes.group_id(PermissionsConfig()) is None
+    assert modes.group_id(PermissionsConfig(group="root")) == 0
+    assert modes.group_id(PermissionsConfig(group="4242")) == 4242
     with pytest.raises(PreflightError, match="no group 'no such group'"):
-        permissions.group_id(PermissionsConfig(group="no such group"))
+        modes.group_id(PermissionsConfig(group="no such group"))
 
 
 def test_read_only_trees_can_be_removed(staging: Path) -> None:
@@ -169,9 +170,9 @@ def test_read_only_trees_can_be_removed(staging: Path) -> None:
     (staging / "link").symlink_to(outside)
 
     def child() -> None:
-        permissions.mend(staging, PermissionsConfig(), None)
-        clearing.remove_tree(staging)
-        clearing.remove_tree(staging)
+        modes.mend(staging, PermissionsConfig(), None)
+        tree_removal.remove_tree(staging)
+        tree_removal.remove_tree(staging)
 
     forked(child, uid=NOBODY)
     assert not staging.exists()

@@ -14,29 +14,29 @@ from tests.support.forked import killed_at_line, nobody
 from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL
 from penstock.errors import FailedError, LockedError
-from penstock.storage import clearing, permissions, publishing, target
+from penstock.storage import dataset_folders, modes, reveal, tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
 
-_FILES = ("storage/publishing.py", "storage/durable.py", "storage/target.py", "storage/beneath.py")
+_FILES = ("storage/reveal.py", "storage/durable.py", "storage/dataset_folders.py", "filesystem/safe_open.py")
 
 
 def stage(layout: DatasetLayout, release: str) -> None:
-    data = target.open_staging(layout, release, 0o2550, None)
+    data = dataset_folders.open_staging(layout, release, 0o2550, None)
     with make_writer(data) as writer:
         put(writer, "d/f", release.encode())
-    permissions.mend(layout.staging(release), PermissionsConfig(), None)
+    modes.mend(layout.staging(release), PermissionsConfig(), None)
     for name in (SEAL, MANIFEST):
         (layout.staging(release) / name).write_text("{}")
         (layout.staging(release) / name).chmod(0o600)
 
 
 def publish(layout: DatasetLayout, release: str) -> None:
-    publishing.reveal(layout, release, nobody)
-    publishing.point(layout, release, nobody)
+    reveal.reveal(layout, release, nobody)
+    reveal.point(layout, release, nobody)
 
 
 def whole(layout: DatasetLayout, release: str) -> bool:
@@ -50,13 +50,13 @@ def test_killed_at_every_line_and_done_again(layout: DatasetLayout) -> None:
     for line in range(1, 1000):
         release = f"r{line}"
         stage(layout, release)
-        before = target.current(layout)
+        before = dataset_folders.current(layout)
         killed = killed_at_line(functools.partial(publish, layout, release), _FILES, line)
-        pointed = target.current(layout)
+        pointed = dataset_folders.current(layout)
         assert pointed in (before, release)
         assert whole(layout, str(pointed))
         publish(layout, release)
-        assert target.current(layout) == release
+        assert dataset_folders.current(layout) == release
         assert whole(layout, release)
         assert not layout.staging(release).exists()
         assert sorted(os.listdir(layout.folder)) == [".penstock", "current", "releases"]
@@ -64,7 +64,7 @@ def test_killed_at_every_line_and_done_again(layout: DatasetLayout) -> None:
         assert stat.S_IMODE((layout.release(release) / SEAL).stat().st_mode) == 0o440
         if not killed:
             break
-        clearing.remove_tree(layout.release(str(before)))
+        tree_removal.remove_tree(layout.release(str(before)))
     assert not killed
     assert line > 40
 
@@ -73,28 +73,28 @@ def test_a_release_is_never_replaced(layout: DatasetLayout) -> None:
     stage(layout, "r")
     layout.release("r").mkdir()  # empty: rename(2) would replace it without a word
     with pytest.raises(FailedError, match="both a release and its staging"):
-        publishing.reveal(layout, "r", nobody)
+        reveal.reveal(layout, "r", nobody)
     with pytest.raises(FailedError, match="published already"):
-        target.open_staging(layout, "r", 0o2550, None)
+        dataset_folders.open_staging(layout, "r", 0o2550, None)
     layout.release("r").rmdir()
     layout.release("r").symlink_to("elsewhere")
     with pytest.raises(FailedError, match="taken by something else"):
-        publishing.reveal(layout, "r", nobody)
+        reveal.reveal(layout, "r", nobody)
 
 
 def test_what_is_not_sealed_is_never_shown(layout: DatasetLayout) -> None:
     stage(layout, "r")
     (layout.staging("r") / SEAL).unlink()
     with pytest.raises(FailedError, match="not sealed"):
-        publishing.reveal(layout, "r", nobody)
-    assert target.releases(layout) == []
+        reveal.reveal(layout, "r", nobody)
+    assert dataset_folders.releases(layout) == []
     with pytest.raises(FailedError, match="no staging"):
-        publishing.reveal(layout, "none", nobody)
+        reveal.reveal(layout, "none", nobody)
     with pytest.raises(FailedError, match="no such release"):
-        publishing.point(layout, "none", nobody)
+        reveal.point(layout, "none", nobody)
     (layout.releases / "bare").mkdir()
     with pytest.raises(FailedError, match="not sealed"):
-        publishing.point(layout, "bare", nobody)
+        reveal.point(layout, "bare", nobody)
 
 
 def test_leftovers_of_killed_writes_are_not_published(layout: DatasetLayout) -> None:
@@ -105,35 +105,35 @@ def test_leftovers_of_killed_writes_are_not_published(layout: DatasetLayout) -> 
     stage(layout, "r2")
     (layout.staging("r2") / "link").symlink_to("/etc/passwd")
     with pytest.raises(FailedError):
-        publishing.reveal(layout, "r2", nobody)
+        reveal.reveal(layout, "r2", nobody)
 
 
 @pytest.mark.parametrize("text", ["/etc", "../x", "releases/a/b", "releases/.r.staging", "releases/"])
 def test_a_pointer_that_leads_elsewhere(layout: DatasetLayout, text: str) -> None:
     layout.current.symlink_to(text)
     with pytest.raises(FailedError, match="leads elsewhere"):
-        target.current(layout)
+        dataset_folders.current(layout)
 
 
 def test_a_pointer_that_is_a_folder(layout: DatasetLayout, folder: Path) -> None:
     stage(layout, "r")
-    publishing.reveal(layout, "r", nobody)
+    reveal.reveal(layout, "r", nobody)
     layout.current.mkdir()
     with pytest.raises(FailedError, match="not a symbolic link"):
-        publishing.point(layout, "r", nobody)
+        reveal.point(layout, "r", nobody)
 
 
 def test_a_run_that_was_overtaken_leaves_no_link_behind(layout: DatasetLayout) -> None:
     """One that was frozen between its two renames makes its link after all others were removed."""
     for release in ("r0", "r1"):
         stage(layout, release)
-        publishing.reveal(layout, release, nobody)
-    publishing.point(layout, "r0", nobody)
+        reveal.reveal(layout, release, nobody)
+    reveal.point(layout, "r0", nobody)
 
     def overtaken() -> None:
         raise LockedError("overtaken")
 
     with pytest.raises(LockedError, match="overtaken"):
-        publishing.point(layout, "r1", overtaken)
-    assert target.current(layout) == "r0"
+        reveal.point(layout, "r1", overtaken)
+    assert dataset_folders.current(layout) == "r0"
     assert sorted(os.listdir(layout.folder)) == [".penstock", "current", "releases"]

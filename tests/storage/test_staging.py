@@ -16,9 +16,9 @@ from tests.storage.conftest import need, need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import FailedError, NoSpaceError, ObjectError, PenstockError, TransientError
-from penstock.storage import beneath
-from penstock.storage.failures import printable, storage_error
-from penstock.storage.staging import TEMPORARY, prepare_process
+from penstock.filesystem import safe_open
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.storage.staging_writer import TEMPORARY, prepare_process
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])
@@ -170,13 +170,13 @@ def test_more_folders_than_descriptors_are_kept(folder: Path) -> None:
 def test_a_path_longer_than_the_kernel_takes(
     folder: Path, walking: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(beneath, "_openat2_works", not walking)
+    monkeypatch.setattr(safe_open, "_openat2_works", not walking)
     path = "/".join(["d" * 200] * 25 + ["f"])
     with make_writer(folder) as writer:
         put(writer, path, b"deep")
         put(writer, path + "2", b"deep")
     root = os.open(folder, os.O_RDONLY)
-    fd = beneath.open_beneath(root, path, os.O_RDONLY)
+    fd = safe_open.open_beneath(root, path, os.O_RDONLY)
     assert os.read(fd, 9) == b"deep"
     os.close(fd)
     os.close(root)
@@ -238,7 +238,7 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 from penstock.errors import PenstockError
-from penstock.storage.staging import Barrier, Writer
+from penstock.storage.staging_writer import Barrier, Writer
 data = Path(sys.argv[1])
 with Barrier(data) as barrier, Writer(data, file_mode=0o440, dir_mode=0o2550, gid=None,
         durability=sys.argv[2], attempt="1", keep_mtime=True) as writer:

@@ -13,7 +13,7 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.core.layout import DatasetLayout
 from penstock.errors import PreflightError
-from penstock.storage import target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,10 +28,10 @@ def test_folders_and_their_modes(folder: Path, mask: int) -> None:
     os.umask(mask)
     layout = DatasetLayout(folder / "root", "set")
     for _ in range(2):
-        target.prepare(layout)
+        dataset_folders.prepare(layout)
     assert [mode(p) for p in (layout.root, layout.folder, layout.releases)] == [0o755] * 3
     assert mode(layout.state) == 0o700
-    data = target.open_staging(layout, "r", 0o2550, None)
+    data = dataset_folders.open_staging(layout, "r", 0o2550, None)
     assert data == layout.staging("r") / "data"
     assert (mode(layout.staging("r")), mode(data)) == (0o700, 0o2750)
 
@@ -39,7 +39,7 @@ def test_folders_and_their_modes(folder: Path, mask: int) -> None:
 def test_the_state_elsewhere(folder: Path) -> None:
     (folder / "state").mkdir(mode=0o755)
     layout = DatasetLayout(folder / "root", "set", folder / "state")
-    target.prepare(layout)
+    dataset_folders.prepare(layout)
     assert mode(folder / "state/set/.penstock") == 0o700
     assert sorted(os.listdir(layout.folder)) == ["releases"]
 
@@ -49,8 +49,8 @@ def test_an_inherited_group_stays(folder: Path) -> None:
     os.chown(folder, 0, 4242)
     folder.chmod(0o3775)
     layout = DatasetLayout(folder, "set")
-    target.prepare(layout)
-    data = target.open_staging(layout, "r", 0o2550, None)
+    dataset_folders.prepare(layout)
+    data = dataset_folders.open_staging(layout, "r", 0o2550, None)
     assert (layout.folder.stat().st_gid, mode(layout.folder)) == (4242, 0o2755)
     assert data.stat().st_gid == 4242
 
@@ -59,33 +59,33 @@ def test_refusals_change_nothing(folder: Path) -> None:
     (folder / "file").write_text("x")
     for root, why in ((folder / "file", "not a folder"), (folder / "no/where", "neither it nor")):
         with pytest.raises(PreflightError, match=why):
-            target.prepare(DatasetLayout(root, "set"))
+            dataset_folders.prepare(DatasetLayout(root, "set"))
     (folder / "set").symlink_to(folder)
     with pytest.raises(PreflightError, match="not a folder"):
-        target.prepare(DatasetLayout(folder, "set"))
+        dataset_folders.prepare(DatasetLayout(folder, "set"))
     (folder / "open").mkdir(mode=0o777)
     with pytest.raises(PreflightError, match="everybody may write"):
-        target.prepare(DatasetLayout(folder, "open"))
+        dataset_folders.prepare(DatasetLayout(folder, "open"))
     assert sorted(os.listdir(folder)) == ["file", "open", "set"]
 
 
 def test_another_accounts_dataset(layout: DatasetLayout) -> None:
     need_root()
     with pytest.raises(PreflightError, match="belongs to root"):
-        forked(lambda: target.check_owner(layout), uid=NOBODY)
+        forked(lambda: dataset_folders.check_owner(layout), uid=NOBODY)
     with pytest.raises(PreflightError, match="may not write"):
-        forked(lambda: target.prepare(layout), uid=NOBODY)
+        forked(lambda: dataset_folders.prepare(layout), uid=NOBODY)
 
 
 def test_the_root_may_be_a_link(folder: Path) -> None:
     (folder / "real").mkdir(mode=0o755)
     (folder / "root").symlink_to("real")
-    target.prepare(DatasetLayout(folder / "root", "set"))
+    dataset_folders.prepare(DatasetLayout(folder / "root", "set"))
     assert (folder / "real/set/releases").is_dir()
 
 
 def test_folders_that_hold_nothing_go_and_others_stay(tmp_path: Path) -> None:
-    from penstock.storage.clearing import remove_empty
+    from penstock.storage.tree_removal import remove_empty
 
     for path in ("a/b/c", "a/b/d", "e/f"):
         (tmp_path / path).mkdir(parents=True)
@@ -99,16 +99,16 @@ def test_folders_that_hold_nothing_go_and_others_stay(tmp_path: Path) -> None:
 )
 def test_a_root_in_which_others_may_rename_is_refused(layout: DatasetLayout, mode: int, used: bool) -> None:
     """Between two calls of a step the dataset's folder could become a link to anywhere (R11)."""
-    target.prepare(layout)
+    dataset_folders.prepare(layout)
     os.chown(layout.root, -1, 54321)
     layout.root.chmod(mode)
     refused = pytest.raises(PreflightError, match=r"(?s)open to others.*may rename.*chmod \+t")
     with contextlib.nullcontext() if used else refused:
-        target.check_owner(layout)
+        dataset_folders.check_owner(layout)
 
 
 def test_a_root_of_the_owners_own_group_is_used(layout: DatasetLayout) -> None:
     """As umask 002 makes it where each account has a group of its own."""
-    target.prepare(layout)
+    dataset_folders.prepare(layout)
     layout.root.chmod(0o775)
-    target.check_owner(layout)
+    dataset_folders.check_owner(layout)

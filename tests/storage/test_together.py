@@ -12,10 +12,10 @@ import pytest
 from tests.support.forked import forked
 
 from penstock.errors import IntegrityError
-from penstock.storage import together
-from penstock.storage.aio import Reads
-from penstock.storage.cold import ColdReader
-from penstock.storage.facts import facts
+from penstock.filesystem import batched_reads
+from penstock.filesystem.aio import Reads
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -74,14 +74,14 @@ def test_they_are_read_by_few_submissions(stored: Path, monkeypatch: pytest.Monk
         return run(self, wanted)
 
     monkeypatch.setattr(Reads, "run", counting)
-    small = [wanted for wanted in ranges() if wanted[2] < together.LARGE]
+    small = [wanted for wanted in ranges() if wanted[2] < batched_reads.LARGE]
     with ColdReader(stored, facts(stored)) as reader:
         reader.expect(ranges())
         for wanted in ranges():
             read(reader, wanted)
     assert sum(asked) == len(small)
     assert len(asked) <= 4
-    assert max(asked) <= together.MOST
+    assert max(asked) <= batched_reads.MOST
 
 
 def test_ranges_that_are_not_aligned(stored: Path) -> None:
@@ -141,7 +141,7 @@ def test_another_order_again_and_none(stored: Path) -> None:
 
 
 def test_where_it_is_refused_each_is_read_by_itself(stored: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(together, "Reads", _refuse)
+    monkeypatch.setattr(batched_reads, "Reads", _refuse)
     with ColdReader(stored, facts(stored)) as reader:
         reader.expect(ranges())
         for wanted in ranges():

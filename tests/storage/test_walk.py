@@ -18,8 +18,9 @@ from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import FailedError, TransientError
-from penstock.storage import clearing, scout, scouts, tree, waiting
-from penstock.storage.walk import Cursor, walk
+from penstock.filesystem import adaptive_threads, readahead, readahead_process, tree
+from penstock.filesystem.path_walk import Cursor, walk
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -30,11 +31,11 @@ WAYS = pytest.mark.parametrize("way", ["at once", "threads", "scouts", "scouts w
 def take(way: str, patch: pytest.MonkeyPatch) -> None:
     """Have trees walked that way, however small they are and fast the calls."""
     if "threads" in way:
-        patch.setattr(waiting, "WAITS", -1.0)
+        patch.setattr(adaptive_threads, "WAITS", -1.0)
     if "scouts" in way:
         patch.setattr(tree, "LARGE", 0)
-        patch.setattr(scouts, "MOST", 2)
-        patch.setattr(scouts, "spare_cpus", lambda: 2)
+        patch.setattr(readahead, "MOST", 2)
+        patch.setattr(readahead, "spare_cpus", lambda: 2)
 
 
 def helpers() -> set[int]:
@@ -125,7 +126,7 @@ def test_deep_trees_need_few_descriptors(folder: Path, way: str, monkeypatch: py
             most = max(most, len(os.listdir("/proc/self/fd")))
     assert kinds == ["dir"] * 4000 + ["file"] * 2000
     assert most <= before + tree.DEPTH + tree.OPENED
-    clearing.remove_tree(folder / "d")
+    tree_removal.remove_tree(folder / "d")
     assert [found.path for found in walk(folder)] == ["c", "e"]
 
 
@@ -258,17 +259,17 @@ def test_a_folder_too_large_to_be_handed_over(folder: Path, monkeypatch: pytest.
     """Its names alone are told; its files are looked at here."""
     for name in ("a", "b"):
         (folder / name).mkdir()
-        for number in range(scout.MANY if name == "b" else 1):
+        for number in range(readahead_process.MANY if name == "b" else 1):
             os.close(os.open(folder / name / f"{number:06d}", os.O_CREAT | os.O_WRONLY))
     take("scouts", monkeypatch)
     root = os.open(folder, os.O_RDONLY)
     try:
-        assert scout.answer(root, "a", 1)[2] is not None
-        assert scout.answer(root, "b", 1)[2] is None
+        assert readahead_process.answer(root, "a", 1)[2] is not None
+        assert readahead_process.answer(root, "b", 1)[2] is None
     finally:
         os.close(root)
     found = [found for found in walk(folder) if found.kind == "file"]
-    assert len(found) == scout.MANY + 1
+    assert len(found) == readahead_process.MANY + 1
     assert {one.links for one in found} == {1}
 
 

@@ -12,7 +12,7 @@ import pytest
 import yaml
 from tests.support import commands
 
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     import subprocess
@@ -84,4 +84,4 @@ def place(tmp_path: Path) -> Iterator[Place]:
     }
     made.write()
     yield made
-    clearing.remove_tree(tmp_path)
+    tree_removal.remove_tree(tmp_path)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.workflow.conftest import Place, digests
 
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -42,7 +42,7 @@ def test_one_that_cannot_be_listed_keeps_none_of_its_group(place: Place) -> None
 def test_a_group_drops_the_receipts_of_a_target_that_is_gone(place: Place) -> None:
     assert place.penstock("run").returncode == 0
     [receipt] = place.receipts("copy")
-    clearing.remove_tree(place.target)
+    tree_removal.remove_tree(place.target)
     assert place.penstock("list-group", "d", "--receipt", GROUP).returncode == 0
     assert not receipt.exists()
 

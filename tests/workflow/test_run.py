@@ -47,9 +47,9 @@ def test_fresh_again_changed_and_deleted(place: Place) -> None:
     assert len(place.releases()) == 2
 
     # Receipts in results/ outlive a target that was deleted: list sees it, and all is made anew.
-    from penstock.storage import clearing
+    from penstock.storage import tree_removal
 
-    clearing.remove_tree(place.target)
+    tree_removal.remove_tree(place.target)
     done = place.penstock("run")
     assert done.returncode == 0, done.stderr
     assert digests(place.published()) == digests(place.source)

@@ -19,7 +19,7 @@ import sys
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import NoSpaceError, PenstockError, PreflightError
-from penstock.storage.failures import PASSING, storage_error
+from penstock.filesystem.errno_map import PASSING, storage_error
 
 if TYPE_CHECKING:
     from penstock.cli.session import Session

@@ -27,7 +27,7 @@ from penstock.errors import (
     SourceChangedError,
 )
 from penstock.sources.backoff import pause_after
-from penstock.storage.staging import Writer
+from penstock.storage.staging_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence

@@ -58,8 +58,8 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
     with ExitStack() as stack:
         # Imported and opened while the workers start.
         from penstock.engine.records.journal_flusher import Keeper
+        from penstock.filesystem.capabilities import facts
         from penstock.storage.barrier import Barrier
-        from penstock.storage.facts import facts
 
         if not task.data.is_dir():
             raise FailedError("the staging folder is not there", where=str(task.data))
@@ -264,7 +264,7 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
 
 def _local(task: CopyTask, target_kind: str) -> bool:
     """Whether neither side leaves this machine: then more streams than CPUs only get in the way."""
-    from penstock.storage.facts import facts
+    from penstock.filesystem.capabilities import facts
 
     if target_kind not in sizing.LOCAL_KINDS:
         return False

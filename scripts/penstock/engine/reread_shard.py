@@ -21,7 +21,7 @@ from penstock.engine.shard_run import Run
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.transfer.part import IN_PARTS, TREE
 from penstock.errors import FailedError
-from penstock.storage.failures import printable
+from penstock.filesystem.errno_map import printable
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence

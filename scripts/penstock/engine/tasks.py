@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
     from penstock.core.run_documents import ShardInfo
-    from penstock.storage.linking import Abandoned
+    from penstock.storage.links import Abandoned
 
     Failed = tuple[int, str, str, int, bool, bool]
     """A row's number, and the fields of its `Failure`."""

@@ -18,8 +18,8 @@ import pyarrow.parquet as pq
 
 from penstock.core.format_versions import refuse_newer
 from penstock.errors import FailedError
+from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
-from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping, Sequence

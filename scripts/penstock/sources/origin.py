@@ -7,8 +7,8 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB
+from penstock.filesystem.capabilities import mount_of, mount_table
 from penstock.sources.registry import folder, pinned, scheme
-from penstock.storage.facts import mount_of, mount_table
 
 if TYPE_CHECKING:
     from penstock.config.settings import SourceConfig

@@ -19,7 +19,7 @@ from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.errors import FailedError
 from penstock.steps import receipts
-from penstock.storage import clearing
+from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
@@ -128,7 +128,7 @@ def remove_empty_folders(
         if pin is None
     ]
     if paths:
-        clearing.remove_empty(data, paths)
+        tree_removal.remove_empty(data, paths)
 
 
 def write(run: RunLayout, plan: PlanInfo) -> Amended | None:

@@ -12,15 +12,15 @@ from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
+from penstock.locks import holder as holders
 from penstock.storage import durable
-from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
-    from penstock.storage.holder import Holder
+    from penstock.locks.holder import Holder
 
 
 @dataclass(frozen=True)

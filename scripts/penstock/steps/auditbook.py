@@ -26,7 +26,7 @@ from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.format_versions import known
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
-from penstock.storage import clearing, durable
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -158,12 +158,12 @@ def tidy(layout: DatasetLayout) -> None:
     for number, (audit, end) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
-            clearing.remove_tree(run.folder)
+            tree_removal.remove_tree(run.folder)
         elif end is not None or time.time() - _touched(run) >= STALE:
             for name in os.listdir(run.folder):
                 path = run.folder / name
                 if path.is_dir():
-                    clearing.remove_tree(path)
+                    tree_removal.remove_tree(path)
                 elif name not in _LASTING:
                     path.unlink()
 

@@ -31,16 +31,16 @@ from penstock.steps.arrays import run_array
 from penstock.steps.audittree import look
 from penstock.steps.holding import lock_of
 from penstock.steps.publishing import user
-from penstock.storage import durable, target
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.locks.dataset_lock import DatasetLock
     from penstock.steps.auditbook import Audit
     from penstock.steps.context import Context
-    from penstock.storage.locking import DatasetLock
 
 STEP = "audit"
 SHOWN = 1000
@@ -71,8 +71,8 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
     """
     request = request or Request()
     layout = context.layout(dataset)
-    if target.owns(layout):
-        target.check_owner(layout)
+    if dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
     else:
         layout = _as_reader(context, layout)
     release = _released(layout, request.release)
@@ -117,12 +117,12 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
 
 def _released(layout: DatasetLayout, name: str | None) -> str:
     """That release, or the current one. Raises FailedError when it is not there."""
-    release = name or target.current(layout)
-    if release is None or release not in target.releases(layout):
+    release = name or dataset_folders.current(layout)
+    if release is None or release not in dataset_folders.releases(layout):
         raise FailedError(
             "there is no such release to audit" if release else "nothing is published yet",
             where=f"{layout.dataset}/{release}" if release else layout.dataset,
-            hint=f"released are: {', '.join(target.releases(layout)) or 'none'}",
+            hint=f"released are: {', '.join(dataset_folders.releases(layout)) or 'none'}",
         )
     return release
 
@@ -312,7 +312,7 @@ def _close(
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
-        "owner": target.owns(layout),
+        "owner": dataset_folders.owns(layout),
         "promise": audit.choice.promise() if plan else "no file was read",
         "began": audit.created,
         "seconds": round(time.time() - began, 3),
@@ -346,7 +346,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     """Let the findings that stand against a release stand no more, by its owner's word. Returns {dataset,
     release, status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
     layout = context.layout(dataset)
-    target.check_owner(layout)
+    dataset_folders.check_owner(layout)
     release = _released(layout, release)
     with auditing(context, layout, release, STEP):
         before = verdicts.read(layout, release)

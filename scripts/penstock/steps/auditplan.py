@@ -20,7 +20,7 @@ from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
 from penstock.steps import history, receipts
 from penstock.steps.drawing import drawn, takes
-from penstock.storage import clearing, durable
+from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -219,7 +219,7 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     """None, when nothing was chosen."""
     parent = folder.shard(0).parent
     if parent.exists():
-        clearing.remove_tree(parent)
+        tree_removal.remove_tree(parent)
     durable.make_dirs(parent)
     made: list[ShardInfo] = []
     waiting: list[Entry] = []

@@ -15,18 +15,18 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.findings import FOLDER, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError
+from penstock.filesystem.path_walk import Cursor, kind_of
+from penstock.filesystem.safe_open import open_beneath
 from penstock.formats.empty_folders import Kept
 from penstock.formats.empty_folders import read as read_folders
 from penstock.formats.manifest import read_files
-from penstock.storage.beneath import open_beneath
-from penstock.storage.walk import Cursor, kind_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.layout import DatasetLayout
-    from penstock.storage.looking import Looked
-    from penstock.storage.walk import Found
+    from penstock.filesystem.dir_stat import Looked
+    from penstock.filesystem.path_walk import Found
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 

@@ -13,7 +13,7 @@ from penstock.formats.listing import entries, read_columns
 from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import whole_files
 from penstock.steps import runbook
-from penstock.storage import target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -85,7 +85,7 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     """
     if not plan_config(info.config["plan"]).reuse:
         return none("plan.reuse is off")
-    current = target.current(layout)
+    current = dataset_folders.current(layout)
     if current is None:
         return none("there is no release yet")
     manifest = layout.release(current) / "manifest.parquet"
@@ -104,7 +104,7 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     sources = {index: now[url] for index, url in enumerate(theirs.sources) if url in now}
     if not sources:
         return none(f"release {current} came from other sources")
-    if not target.links_between_folders(layout):
+    if not dataset_folders.links_between_folders(layout):
         return none("this file system refuses hard links between folders")
     return Base(current, "", manifest, sources)
 

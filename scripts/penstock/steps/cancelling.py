@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from penstock.steps import cancel_mark
 from penstock.steps.live_arrays import live_arrays
 from penstock.steps.status import held_by
-from penstock.storage import target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.steps.context import Context
@@ -18,7 +18,7 @@ def run(context: Context, dataset: str) -> list[str]:
     whichever backend they were submitted to, and the controller at work, which obeys a durable mark.
     Takes no lock: the controller that holds it may be the one that hangs."""
     layout = context.layout(dataset)
-    target.check_owner(layout)
+    dataset_folders.check_owner(layout)
     holder = held_by(layout)
     # Before the arrays: a controller that sees them end must not submit them again.
     cancel_mark.make(layout)

@@ -24,13 +24,13 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, LockedError
+from penstock.locks import holder as holders
 from penstock.steps import history
-from penstock.storage import durable, publishing
-from penstock.storage import holder as holders
+from penstock.storage import durable, reveal
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
-    from penstock.storage.holder import Holder
+    from penstock.locks.holder import Holder
 
 FORMAT = 1
 KEPT = 8
@@ -100,7 +100,7 @@ def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) 
                 raise overtaken(layout, run, standing)
         check(layout, run)
         # Only now: a run that saw no higher claim may be about to move `current` (`publishing.point`).
-        publishing.sweep(layout)
+        reveal.sweep(layout)
         for old in range(number - KEPT, 0, -1):
             if not _remove(layout, old):
                 break

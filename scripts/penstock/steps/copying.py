@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, SourceChangedError
+from penstock.runtime.job_environment import host_name
 from penstock.steps import amending, receipts, runbook
 from penstock.steps.arrays import run_array, still_alive
 from penstock.steps.holding import holding
 from penstock.steps.takeover import move_giants
-from penstock.storage import clearing, target
-from penstock.storage.jobs import host_name
-from penstock.storage.permissions import dir_mode, group_id, unseal
+from penstock.storage import dataset_folders, tree_removal
+from penstock.storage.modes import dir_mode, group_id, unseal
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -65,8 +65,8 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         # What permissions closed is written to again. The receipt goes last: after a crash in
         # between all of this is done again.
         policy = dataset_config(info.config["dataset"]).permissions
-        target.open_staging(layout, info.release, dir_mode(policy), group_id(policy))
-        clearing.open_folders(data)
+        dataset_folders.open_staging(layout, info.release, dir_mode(policy), group_id(policy))
+        tree_removal.open_folders(data)
         unseal(data, _giants(folder, set(shards) - set(done_before)))
         receipts.drop(folder.receipt("permissions"))
     if len(done_before) < len(shards) and not still_alive(context, dataset, folder, STEP):

@@ -21,11 +21,11 @@ from penstock.core.text import printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
+from penstock.runtime.job_environment import host_name
 from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.claiming import shard_for
 from penstock.steps.progress import Reporter
-from penstock.storage import durable, target
-from penstock.storage.jobs import host_name
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -56,7 +56,7 @@ def run_element(
         info = dataclasses.replace(info, root=str(root))
     layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
     if step in living.ELEMENTS:
-        target.check_owner(layout)
+        dataset_folders.check_owner(layout)
         claims.check(layout, info.run)
     index = shard_for(run, step, index, host_name(), os.environ)
     reporter = Reporter(run.progress(step, index))
@@ -149,7 +149,7 @@ def _work(
         from penstock.engine.copy_shard import copy_shard
         from penstock.engine.tasks import CopyTask
         from penstock.steps import stagings
-        from penstock.storage.permissions import group_id
+        from penstock.storage.modes import group_id
 
         base = layout.release(plan.base) / DATA if plan.base else None
         task = CopyTask(

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.port import State
 from penstock.errors import FailedError, FindingsError, NoSpaceError, SourceChangedError
+from penstock.filesystem.capabilities import facts
 from penstock.storage import durable
-from penstock.storage.facts import facts
 from penstock.views import human
 
 if TYPE_CHECKING:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES, Claim
 from penstock.engine.transfer.checksums import COMBINABLE
-from penstock.storage.facts import passable
+from penstock.filesystem.capabilities import passable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

@@ -20,10 +20,10 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.filesystem.errno_map import printable
 from penstock.sources.backoff import pause_after
 from penstock.sources.registry import credentials, open_source
-from penstock.storage.failures import printable
-from penstock.storage.mending import write_at
+from penstock.storage.file_replacement import write_at
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.time_estimate import rates, seconds
 from penstock.errors import NoSpaceError
+from penstock.filesystem.capabilities import facts
 from penstock.steps import history
 from penstock.storage import durable
-from penstock.storage.facts import facts
 from penstock.views import human
 
 if TYPE_CHECKING:

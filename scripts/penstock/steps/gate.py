@@ -24,9 +24,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem.errno_map import printable
 from penstock.steps import history, receipts, verdicts
-from penstock.storage import target
-from penstock.storage.failures import printable
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -112,7 +112,7 @@ def _read_within(layout: DatasetLayout, found: Published, since: datetime | None
 
 def _current(layout: DatasetLayout) -> str:
     try:
-        release = target.current(layout)
+        release = dataset_folders.current(layout)
     except FailedError as error:
         raise FindingsError(
             "the pointer names no release", where=error.where, why=error.why, hint=error.hint

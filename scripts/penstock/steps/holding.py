@@ -7,14 +7,14 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.steps import cancel_mark, claims, living
-from penstock.storage import target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from penstock.core.layout import DatasetLayout
+    from penstock.locks.dataset_lock import DatasetLock
     from penstock.steps.context import Context
-    from penstock.storage.locking import DatasetLock
 
 
 class Hold:
@@ -65,7 +65,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     Raises LockedError (exit 7) that names who holds it, or which run overtook this one; that it waits, and
     from whom it took over, is told. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
-    target.check_owner(layout)
+    dataset_folders.check_owner(layout)
     lock = lock_of(context, layout, run or release, step)
     with lock:
         hold = Hold(layout, lock, run)
@@ -102,7 +102,7 @@ def lock_of(
     context: Context, layout: DatasetLayout, run: str, command: str, name: str = "lock"
 ) -> DatasetLock:
     """A lock of the dataset, which waits by the context's clock and tells whom it waits for."""
-    from penstock.storage.locking import DatasetLock
+    from penstock.locks.dataset_lock import DatasetLock
 
     return DatasetLock(
         layout.state / name,

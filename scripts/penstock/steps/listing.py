@@ -18,6 +18,7 @@ from penstock.config.settings import to_json
 from penstock.core import run_documents
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.sources.origin import origin
 from penstock.steps import cancel_mark, history, pointer, receipts, runbook, stagings
@@ -25,8 +26,7 @@ from penstock.steps.evidence import short
 from penstock.steps.gathering import Gathered, apart, gather, open_sources, ordered
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
-from penstock.storage import clearing, durable, target
-from penstock.storage.failures import storage_error
+from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -53,7 +53,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     cannot be staged, LockedError, NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
-    target.check_root(layout.root)
+    dataset_folders.check_root(layout.root)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for source in sources:
@@ -61,7 +61,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
     context.emit("start", dataset, STEP)
     try:
-        target.prepare(layout)
+        dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
             cancel_mark.clear(layout)
             receipt = _list(context, config, layout, sources, hold)
@@ -78,7 +78,7 @@ def _list(
     durable.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
         if name.startswith(_NEW):
-            clearing.remove_tree(layout.runs / name)
+            tree_removal.remove_tree(layout.runs / name)
     spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
@@ -104,7 +104,7 @@ def _list(
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
     finally:
         if spool.exists():
-            clearing.remove_tree(spool)
+            tree_removal.remove_tree(spool)
     folder = layout.run(info.run)
     if runbook.sealed_run(layout, info.release) not in (None, info.run):
         raise FailedError(
@@ -136,7 +136,7 @@ def _list(
         "ignored": dict(info.ignored),
         "hard_links": dict(info.hard_links),
         "published": published,
-        "current": target.current(layout),
+        "current": dataset_folders.current(layout),
     }
 
 
@@ -237,7 +237,9 @@ def _stands(layout: DatasetLayout, run: str) -> str:
         release = runbook.read_run(folder).release
         return release if os.path.lexists(layout.release(release)) else ""
     # Its state was removed.
-    return next((one for one in target.releases(layout) if runbook.sealed_run(layout, one) == run), "")
+    return next(
+        (one for one in dataset_folders.releases(layout) if runbook.sealed_run(layout, one) == run), ""
+    )
 
 
 def _refuse_short(context: Context, layout: DatasetLayout, info: run_documents.RunInfo) -> None:
@@ -311,7 +313,7 @@ def _meet(
     )
     durable.write_json(spool / "run.json", run_documents.to_json(info))
     if folder.folder.exists():
-        clearing.remove_tree(folder.folder)
+        tree_removal.remove_tree(folder.folder)
     durable.rename(spool, folder.folder)
     return info
 

@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
+from penstock.locks import holder as holders
 from penstock.steps.arrays import still_alive
-from penstock.storage import holder as holders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout

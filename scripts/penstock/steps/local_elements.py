@@ -6,8 +6,8 @@ import os
 import time
 from typing import TYPE_CHECKING
 
-from penstock.storage import heart
-from penstock.storage import holder as holders
+from penstock.locks import heartbeat
+from penstock.locks import holder as holders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -42,7 +42,7 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
     first = _progress(run, submission)
     if not first:
         return False
-    deadline = time.monotonic() + heart.PATIENCE
+    deadline = time.monotonic() + heartbeat.PATIENCE
     told = False
     while (left := deadline - time.monotonic()) > 0:
         if not told:
@@ -50,7 +50,7 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
             who = submission.by.describe() if submission.by else "another run"
             text = f"waiting for elements of {who}: they count as ended when nothing moves for {left:.0f} s"
             context.emit("note", layout.dataset, submission.step, text=text)
-        context.stop.wait(min(left, heart.HEARTBEAT / 2))
+        context.stop.wait(min(left, heartbeat.HEARTBEAT / 2))
         if _progress(run, submission) != first:
             return True
     return False

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.serialization import freeze, thaw
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
-from penstock.storage import durable, target
+from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -41,7 +41,7 @@ def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
     from penstock.steps.arrays import still_alive
 
     layout = context.layout(dataset)
-    target.prepare(layout)
+    dataset_folders.prepare(layout)
     place = folder(layout, step)
     durable.make_dirs(place.folder)
     frozen = place.folder / "config.json"

@@ -16,8 +16,8 @@ from penstock.steps import receipts, runbook
 from penstock.steps.arrays import still_alive
 from penstock.steps.copying import head, published
 from penstock.steps.holding import holding
-from penstock.storage import clearing
-from penstock.storage.permissions import group_id, mend
+from penstock.storage import tree_removal
+from penstock.storage.modes import group_id, mend
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
@@ -57,10 +57,10 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
         )
     staging = context.layout(dataset).staging(info.release)
     policy = dataset_config(info.config["dataset"]).permissions
-    swept = clearing.sweep_temporaries(staging / DATA)
+    swept = tree_removal.sweep_temporaries(staging / DATA)
     counts = mend(staging, policy, group_id(policy))
     # An attempt that lives on unseen could make one until its folder was closed.
-    swept += clearing.sweep_temporaries(staging / DATA)
+    swept += tree_removal.sweep_temporaries(staging / DATA)
     receipt = {
         **head(info, STEP, started),
         **counts,

@@ -28,7 +28,7 @@ from penstock.steps.forecast import Totals
 from penstock.steps.holding import holding
 from penstock.steps.stale import drop_stale
 from penstock.steps.takeover import TakeOver
-from penstock.storage import clearing, durable, permissions, target
+from penstock.storage import dataset_folders, durable, modes, tree_removal
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -162,7 +162,7 @@ class _Planner:
 
     def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
         if self.folder.shard(0).parent.exists():
-            clearing.remove_tree(self.folder.shard(0).parent)
+            tree_removal.remove_tree(self.folder.shard(0).parent)
         cut = Cut(totals.cost, wanted)
         made: list[ShardInfo] = []
         writer, index = ShardWriter(self.folder.shard(0), 0), 0
@@ -206,7 +206,7 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
 
 def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:
     planner = _Planner(context, info, folder)
-    gid = permissions.group_id(planner.dataset.permissions)
+    gid = modes.group_id(planner.dataset.permissions)
     stagings.make_way(context, layout, info)
     planner.base = bases.find(layout, info)
     if planner.plan.reuse:
@@ -235,7 +235,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         stagings.take(one, info.run)
-    data = target.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    data = dataset_folders.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
     for name in empty_folders.read(folder.empty_folders):
         durable.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
@@ -275,7 +275,7 @@ def _clear_leftovers(context: Context, layout: DatasetLayout, info: RunInfo) -> 
     runbook.drop_derived(layout.run(info.run))
     if layout.staging(info.release).exists():
         context.assert_held()
-        clearing.remove_tree(layout.staging(info.release))
+        tree_removal.remove_tree(layout.staging(info.release))
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:

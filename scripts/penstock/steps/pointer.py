@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.steps import history
-from penstock.storage import target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -49,7 +49,7 @@ def settled(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
 
     Raises FailedError when `current` is anything but a link into `releases/`.
     """
-    if not target.leads(layout):
+    if not dataset_folders.leads(layout):
         return False
     last = last_move(layout)
     if last is None:
@@ -60,7 +60,7 @@ def settled(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
 def kept(layout: DatasetLayout, info: RunInfo) -> str:
     """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
     run that is settled."""
-    current = target.current(layout)
+    current = dataset_folders.current(layout)
     if current in (None, info.release):
         return ""
     return (

@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.port import Visit
 from penstock.config.settings import to_json
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
+from penstock.filesystem.capabilities import facts
+from penstock.locks import dataset_lock
 from penstock.sources.registry import states_checksums
 from penstock.steps.evidence import beyond
 from penstock.steps.filtering import Filter
 from penstock.steps.gathering import apart, open_sources, ordered
 from penstock.steps.live_arrays import live_arrays
-from penstock.storage import locking, permissions, target
-from penstock.storage.facts import facts
+from penstock.storage import dataset_folders, modes
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -155,10 +156,10 @@ def _interpreter() -> str:
 
 
 def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str:
-    target.check_root(layout.root)
+    dataset_folders.check_root(layout.root)
     if layout.state_root is not None:
-        target.check_root(layout.state_root)
-    target.check_owner(layout)
+        dataset_folders.check_root(layout.state_root)
+    dataset_folders.check_owner(layout)
     seen = facts(layout.root)
     if seen.read_only:
         raise PreflightError(
@@ -186,7 +187,7 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
         )
     for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
         if folder.is_dir():
-            locking.try_out(folder, layout.dataset)
+            dataset_lock.try_out(folder, layout.dataset)
             break
     room = f"{human.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
@@ -216,7 +217,7 @@ def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) ->
 
 
 def _group(config: DatasetConfig) -> str:
-    gid = permissions.group_id(config.permissions)
+    gid = modes.group_id(config.permissions)
     if gid is None:
         return "group: as the target gives it"
     mine = {os.getegid(), *os.getgroups()}

@@ -20,13 +20,13 @@ from penstock.core.layout import DATA, SEAL
 from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
+from penstock.runtime.job_environment import host_name
 from penstock.steps import permissions, pointer, receipts, runbook, stagings, verdicts
 from penstock.steps.copying import head
 from penstock.steps.holding import holding
 from penstock.steps.sealing import RecordsError, seal_staging
 from penstock.steps.verifying import verify
-from penstock.storage import clearing, durable, publishing, target
-from penstock.storage.jobs import host_name
+from penstock.storage import dataset_folders, durable, reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -67,7 +67,7 @@ def _publish(
         _seal(context, dataset, info, folder, runbook.read_plan(folder))
         verdicts.forget(layout, info.release)
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
-    publishing.reveal(layout, info.release, context.assert_held)
+    reveal.reveal(layout, info.release, context.assert_held)
     seal = receipts.sealed(layout, info)
     if seal is None:
         context.assert_held()
@@ -75,10 +75,10 @@ def _publish(
             "the release is not the one that was sealed", where=str(layout.release(info.release))
         )
     digest = receipts.file_digest(layout.release(info.release) / SEAL)
-    before = target.current(layout)
+    before = dataset_folders.current(layout)
     told = pointer.settled(layout, info, folder)
     if not told:
-        publishing.point(layout, info.release, context.assert_held)
+        reveal.point(layout, info.release, context.assert_held)
         context.assert_held()
         line = {
             "event": "publish",
@@ -145,7 +145,7 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
                 hint="nobody but penstock writes there: find out who did, remove them, and publish again",
             )
         if deviations.leftover:
-            clearing.sweep_temporaries(context.layout(dataset).staging(info.release) / DATA)
+            tree_removal.sweep_temporaries(context.layout(dataset).staging(info.release) / DATA)
         for index in deviations.shards:
             receipts.drop(folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
@@ -216,7 +216,7 @@ def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict
         **kept,
         "published": True,
         "path": str(layout.release(info.release) / DATA),
-        "current": target.current(layout),
+        "current": dataset_folders.current(layout),
     }
 
 

@@ -17,8 +17,8 @@ from penstock.core.format_versions import refuse_newer
 from penstock.core.layout import SEAL
 from penstock.core.seal_tree import FORMAT
 from penstock.errors import FailedError
+from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
-from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -15,11 +15,11 @@ from typing import TYPE_CHECKING, TypeVar
 import xxhash
 
 from penstock.errors import IntegrityError, PenstockError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
+from penstock.filesystem.errno_map import printable
 from penstock.steps.fetching import DIGEST_BYTES, part_bytes, part_digest
-from penstock.storage.cold import ColdReader
-from penstock.storage.facts import facts
-from penstock.storage.failures import printable
-from penstock.storage.mending import copy_range
+from penstock.storage.file_replacement import copy_range
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.steps.context import Stop
     from penstock.steps.fetching import Fetcher
-    from penstock.storage.mending import Mender
+    from penstock.storage.file_replacement import Mender
 
 T = TypeVar("T")
 

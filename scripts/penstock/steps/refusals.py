@@ -6,10 +6,10 @@ from typing import TYPE_CHECKING
 
 from penstock.config.settings import plan_config, verify_config
 from penstock.errors import PreflightError
+from penstock.filesystem.errno_map import printable
 from penstock.formats.listing import read_listing
 from penstock.sources.registry import BLOCK, in_blocks, may_be_split, states_checksums
 from penstock.steps.evidence import unprovable
-from penstock.storage.failures import printable
 from penstock.views import human
 
 if TYPE_CHECKING:

@@ -17,17 +17,17 @@ from typing import TYPE_CHECKING, Any
 from penstock.core.findings import FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
+from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
+from penstock.runtime.job_environment import host_name
 from penstock.steps import auditbook, auditplan, verdicts
 from penstock.steps.auditing import auditing, findings_of
 from penstock.steps.fetching import Fetcher
 from penstock.steps.holding import holding
 from penstock.steps.refetching import is_right, refetch
-from penstock.storage import durable, target
-from penstock.storage.failures import printable, storage_error
-from penstock.storage.jobs import host_name
-from penstock.storage.mending import Mender
+from penstock.storage import dataset_folders, durable
+from penstock.storage.file_replacement import Mender
 from penstock.views import findings_text as views
 from penstock.views import human
 
@@ -67,8 +67,8 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
     damaged, LockedError.
     """
     layout = context.layout(dataset)
-    target.check_owner(layout)
-    release = release or target.current(layout)
+    dataset_folders.check_owner(layout)
+    release = release or dataset_folders.current(layout)
     if release is None:
         raise FailedError("nothing is published yet", where=dataset)
     audits = auditbook.since_whole(layout, release)
@@ -173,7 +173,7 @@ def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: 
 def sharing(layout: DatasetLayout, release: str, paths: Iterable[str]) -> dict[str, set[str]]:
     """Other release to those of these files that are the same inodes there, so that the same damage is in
     both. To be asked before a repair gives this release files of its own."""
-    others = [name for name in target.releases(layout) if name != release]
+    others = [name for name in dataset_folders.releases(layout) if name != release]
     found: dict[str, set[str]] = {}
     for path in paths:
         mine = _inode(layout, release, path)

@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.core.layout import DATA
+from penstock.filesystem.capabilities import facts
 from penstock.steps import receipts, runbook, verdicts
-from penstock.storage import target
-from penstock.storage.facts import facts
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -89,7 +89,7 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
         if "amended" in seal:
             result |= {"amended": seal["amended"], "files": seal["files"], "bytes": seal["bytes"]}
         result |= verdict_of(layout, info.release)
-    current = target.current(layout)
+    current = dataset_folders.current(layout)
     result["current"] = str(layout.current) if current else ""
     result["current_release"] = current
     if published and current != info.release:

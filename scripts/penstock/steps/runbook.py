@@ -12,7 +12,7 @@ from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
 from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.steps import claims, pointer, receipts
-from penstock.storage import clearing, durable, target
+from penstock.storage import dataset_folders, durable, tree_removal
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -26,7 +26,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayou
     """The run of that name; without one, that which list made or met last. A workflow names the run that it
     listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
     was listed yet, and for another account than the one that stages the dataset."""
-    target.check_owner(layout)
+    dataset_folders.check_owner(layout)
     if wanted:
         try:
             return read_run(layout.run(wanted)), layout.run(wanted)
@@ -95,7 +95,7 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
     """Runs of releases that followed their source: the digests of the listing that each froze, and of the
     one that its release holds."""
     found = {}
-    for release in target.releases(layout):
+    for release in dataset_folders.releases(layout):
         try:
             seal = receipts.seal(layout, release) or {}
             held = seal.get("amended")
@@ -136,7 +136,7 @@ def drop_derived(folder: RunLayout) -> bool:
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
         if path.is_dir() and not path.is_symlink():
-            clearing.remove_tree(path)
+            tree_removal.remove_tree(path)
         else:
             path.unlink()
     durable.fsync_dir(folder.folder)

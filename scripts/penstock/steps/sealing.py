@@ -13,6 +13,8 @@ from penstock.config.settings import dataset_config, verify_config
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
 from penstock.errors import FailedError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.formats.listing import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
@@ -22,10 +24,8 @@ from penstock.steps.closing import close
 from penstock.steps.evidence import required
 from penstock.steps.giant_claims import GiantClaims
 from penstock.steps.standing import Deviations
-from penstock.storage import durable, target
-from penstock.storage.facts import facts
-from penstock.storage.failures import storage_error
-from penstock.storage.permissions import group_id
+from penstock.storage import dataset_folders, durable
+from penstock.storage.modes import group_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -52,7 +52,7 @@ def seal_staging(
     holds deviations. What an earlier attempt sealed is replaced only under the lock, file by file, and
     never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
     staging = context.layout(dataset).staging(info.release)
-    target.close_staging(context.layout(dataset), info.release)
+    dataset_folders.close_staging(context.layout(dataset), info.release)
     try:
         return _seal(context, dataset, info, folder, plan, staging)
     except OSError as error:

@@ -24,13 +24,13 @@ from typing import TYPE_CHECKING, Any
 from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
+from penstock.filesystem.errno_map import storage_error
 from penstock.steps import claims, living, receipts, runbook
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
 from penstock.steps.stale import damage
-from penstock.storage import clearing, durable
-from penstock.storage.failures import storage_error
-from penstock.storage.linking import Abandoned
+from penstock.storage import durable, tree_removal
+from penstock.storage.links import Abandoned
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -176,9 +176,9 @@ def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | 
             continue
         try:
             context.assert_held()
-            clearing.remove_tree(layout.releases / name)
+            tree_removal.remove_tree(layout.releases / name)
             context.assert_held()
-            clearing.remove_tree(folder.folder)
+            tree_removal.remove_tree(folder.folder)
         except PenstockError as error:
             # The release stands: nothing of this is its failure.
             context.emit("warning", info.dataset, "publish", text=f"the staging of run {key} stays: {error}")

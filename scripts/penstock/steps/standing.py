@@ -7,18 +7,18 @@ from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from penstock.filesystem.path_walk import Cursor
 from penstock.formats.empty_folders import Kept
-from penstock.storage.staging import TEMPORARY
-from penstock.storage.walk import Cursor
+from penstock.storage.staging_writer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
     from pathlib import Path
 
     from penstock.core.model import Record
+    from penstock.filesystem.dir_stat import Looked
+    from penstock.filesystem.path_walk import Found
     from penstock.formats.columns import Files
-    from penstock.storage.looking import Looked
-    from penstock.storage.walk import Found
 
 SHOWN = 20
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError, PreflightError
+from penstock.locks import holder
 from penstock.steps import receipts, runbook, stagings, verdicts
 from penstock.steps.arraybook import ArrayBook
 from penstock.steps.progress import Progress
-from penstock.storage import holder, target
+from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -21,8 +22,8 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     last_audit, findings}: what there is; keys without a value are left out."""
     layout = context.layout(dataset)
     answer: dict[str, Any] = {"dataset": dataset, "state": "nothing staged yet"}
-    answer["current"] = target.current(layout)
-    answer["releases"] = target.releases(layout)
+    answer["current"] = dataset_folders.current(layout)
+    answer["releases"] = dataset_folders.releases(layout)
     answer["lock"] = held_by(layout)
     if answer["current"]:
         answer["state"] = "published"
@@ -33,7 +34,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         answer |= {"last_audit": verdict.get("last"), "findings": verdicts.standing(verdict)}
         if answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
-    if not target.owns(layout):
+    if not dataset_folders.owns(layout):
         answer["seen"] = "what is published alone: another account stages this dataset"
         return {key: value for key, value in answer.items() if value}
     try:

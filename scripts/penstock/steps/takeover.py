@@ -2,7 +2,7 @@
 
 The proof of the wire is taken over with a row; verify reads every such row back in this run, whatever its
 policy, and what does not read back as it was recorded is copied. Whole files are linked or moved by the
-elements (`storage.linking.take_over`). A giant's file is moved by the step itself, before any element begins:
+elements (`storage.links.take_over`). A giant's file is moved by the step itself, before any element begins:
 elements on several nodes write its other parts in place.
 """
 
@@ -18,11 +18,11 @@ from penstock.core.layout import DATA
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.errors import InterruptedRunError, PenstockError
+from penstock.runtime.job_environment import host_name
 from penstock.sources.origin import same_bytes
 from penstock.steps import stagings
-from penstock.storage.jobs import host_name
-from penstock.storage.permissions import group_id, unseal
-from penstock.storage.staging import Writer
+from penstock.storage.modes import group_id, unseal
+from penstock.storage.staging_writer import Writer
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence

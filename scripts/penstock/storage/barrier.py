@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import FailedError
-from penstock.storage import libc
+from penstock.filesystem import libc
 
 if TYPE_CHECKING:
     from pathlib import Path

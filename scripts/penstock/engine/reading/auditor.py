@@ -13,7 +13,7 @@ import xxhash
 
 from penstock.engine.reading.rereader import Rereader
 from penstock.errors import FailedError, IntegrityError, ObjectError, PenstockError, TransientError
-from penstock.storage.failures import printable
+from penstock.filesystem.errno_map import printable
 
 if TYPE_CHECKING:
     from penstock.core.model import Entry

@@ -24,14 +24,14 @@ from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.transfer.checksums import Sums, contradicted, listed, new_sum, sum_of, tree_digest
 from penstock.engine.workers.stream import Stopped, Stream
 from penstock.errors import DamagedError
-from penstock.storage.failures import printable
+from penstock.filesystem.errno_map import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
     from penstock.engine.transfer.checksums import Sum
-    from penstock.storage.cold import ColdReader, Seen
+    from penstock.filesystem.cold_read import ColdReader, Seen
 
 Found = tuple[int, str, int, int, bytes, str, str]
 COLD_TRIES = 3

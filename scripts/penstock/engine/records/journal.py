@@ -41,8 +41,8 @@ from penstock.core.model import Copied, Pin
 from penstock.engine.records.copied_rows import CopiedRows
 from penstock.engine.transfer.part import DROPPED, IN_PARTS, PartLine
 from penstock.errors import FailedError
+from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
-from penstock.storage.failures import storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence

@@ -15,7 +15,7 @@ from threading import Condition, Thread
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import FailedError, NoSpaceError, PenstockError
-from penstock.storage.failures import storage_error
+from penstock.filesystem.errno_map import storage_error
 
 if TYPE_CHECKING:
     from penstock.engine.records.journal import Journal

@@ -30,8 +30,8 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry
     from penstock.engine.workers.work_kinds import Sources
     from penstock.sources.port import Body, Reader
-    from penstock.storage.linking import Abandoned
-    from penstock.storage.staging import Writer
+    from penstock.storage.links import Abandoned
+    from penstock.storage.staging_writer import Writer
 
 _hash = xxhash.xxh3_128_hexdigest
 

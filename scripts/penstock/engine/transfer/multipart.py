@@ -34,7 +34,7 @@ from penstock.engine.transfer.part import (
 )
 from penstock.engine.workers.batches import Job
 from penstock.sources.registry import has_tokens, pinned
-from penstock.storage.giants import shared_stands
+from penstock.storage.shared_files import shared_stands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

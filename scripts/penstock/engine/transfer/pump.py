@@ -16,8 +16,8 @@ import xxhash
 
 from penstock.engine.workers.stream import BLOCK, Stopped
 from penstock.errors import IntegrityError, TransientError
+from penstock.filesystem.libc import all_zeros
 from penstock.sources.port import Sparse
-from penstock.storage.libc import all_zeros
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from penstock.engine.transfer.checksums import Sums
     from penstock.engine.workers.stream import Stream
     from penstock.sources.port import Body
-    from penstock.storage.pending import Pending
+    from penstock.storage.pending_file import Pending
 
 PIECE = 128 << 10
 """Bytes of zeros that become a hole where the source's file system does not say for sure; and the

@@ -21,9 +21,9 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.filesystem.errno_map import printable
 from penstock.runtime.wire import EXPIRED, PRESSURE
 from penstock.sources.backoff import pause_after
-from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -63,7 +63,7 @@ class Sources:
 
 def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
-    from penstock.storage.staging import Writer, prepare_process
+    from penstock.storage.staging_writer import Writer, prepare_process
 
     prepare_process()
     sources = Sources(given["dataset"], given["credentials"], given["timeout"])
@@ -96,9 +96,9 @@ def audit(given: dict[str, Any]) -> tuple[Maker, Renew]:
 
 
 def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]:
-    from penstock.storage.beneath import raise_limit
-    from penstock.storage.cold import ColdReader
-    from penstock.storage.facts import facts
+    from penstock.filesystem.capabilities import facts
+    from penstock.filesystem.cold_read import ColdReader
+    from penstock.filesystem.safe_open import raise_limit
 
     # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
     raise_limit()

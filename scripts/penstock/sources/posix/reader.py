@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
-from penstock.storage.beneath import EXHAUSTED, FOLDER, folders_kept
+from penstock.filesystem.safe_open import EXHAUSTED, FOLDER, folders_kept
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

@@ -17,16 +17,16 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, SourceChangedError
+from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import PosixReader, beneath, token, tokens
-from penstock.storage.tree import BELOW, BROKEN, FILE, LINK, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.storage.looking import Looked
-    from penstock.storage.tree import Level
+    from penstock.filesystem.dir_stat import Looked
+    from penstock.filesystem.tree import Level
 
 BATCH = 2048
 SHOWN = 100

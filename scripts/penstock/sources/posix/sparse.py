@@ -12,8 +12,8 @@ import errno
 import os
 from functools import cache
 
+from penstock.filesystem.capabilities import mount_table
 from penstock.sources.posix.reader import PosixBody, failure
-from penstock.storage.facts import mount_table
 
 CERTAIN = frozenset({"ext4", "xfs", "tmpfs"})
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.filesystem.errno_map import printable
 from penstock.sources.backoff import asked_for, retry_after
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import endpoint, split, without_user
-from penstock.storage.failures import printable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

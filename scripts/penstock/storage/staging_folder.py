@@ -15,15 +15,15 @@ import time
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import FailedError
-from penstock.storage import libc
-from penstock.storage.beneath import EXHAUSTED, Folders, folders_kept
-from penstock.storage.facts import facts
-from penstock.storage.failures import printable, storage_error
+from penstock.filesystem import libc
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import EXHAUSTED, Folders, folders_kept
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.storage.pending import Pending
+    from penstock.storage.pending_file import Pending
 
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PREALLOCATE = 1 << 20

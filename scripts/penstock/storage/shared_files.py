@@ -15,10 +15,10 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError
-from penstock.storage.beneath import open_dir
-from penstock.storage.failures import printable, storage_error
-from penstock.storage.pending import Pending
-from penstock.storage.place import FOLDER, Place, split
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import open_dir
+from penstock.storage.pending_file import Pending
+from penstock.storage.staging_folder import FOLDER, Place, split
 
 if TYPE_CHECKING:
     from pathlib import Path

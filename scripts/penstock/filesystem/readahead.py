@@ -12,9 +12,9 @@ import select
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
+from penstock.filesystem.safe_open import PATH_MAX
 from penstock.runtime import wire
 from penstock.runtime.helper_process import start
-from penstock.storage.beneath import PATH_MAX
 
 if TYPE_CHECKING:
     import subprocess
@@ -106,7 +106,9 @@ class Scouts:
         self._scouts: list[Scout] = []
         for _ in range(number):
             try:
-                self._scouts.append(Scout(*start("penstock.storage.scout", root, options=(threads,))))
+                self._scouts.append(
+                    Scout(*start("penstock.filesystem.readahead_process", root, options=(threads,)))
+                )
             except OSError:
                 # No more processes for this account: what is there must do.
                 break

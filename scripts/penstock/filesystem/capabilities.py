@@ -24,7 +24,7 @@ import re
 from dataclasses import dataclass
 from pathlib import Path
 
-from penstock.storage import libc
+from penstock.filesystem import libc
 
 _KINDS = {
     0xEF53: "ext4",

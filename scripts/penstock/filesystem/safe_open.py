@@ -14,7 +14,7 @@ import resource
 import stat
 from collections import OrderedDict
 
-from penstock.storage import libc
+from penstock.filesystem import libc
 
 PATH_MAX = 4096
 FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC

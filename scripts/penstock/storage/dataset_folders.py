@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
-from penstock.storage.beneath import FOLDER, set_owner_mode
+from penstock.filesystem.capabilities import mount_of, mount_table
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import FOLDER, set_owner_mode
 from penstock.storage.durable import create_file, fsync_dir, read_json
-from penstock.storage.facts import mount_of, mount_table
-from penstock.storage.failures import printable, storage_error
 
 if TYPE_CHECKING:
     from pathlib import Path

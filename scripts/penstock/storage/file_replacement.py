@@ -18,9 +18,9 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
 from penstock.errors import ObjectError
-from penstock.storage.beneath import open_beneath, open_dir, set_owner_mode
-from penstock.storage.failures import printable, storage_error
-from penstock.storage.staging import TEMPORARY
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import open_beneath, open_dir, set_owner_mode
+from penstock.storage.staging_writer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

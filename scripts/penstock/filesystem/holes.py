@@ -5,7 +5,7 @@ from __future__ import annotations
 import errno
 import os
 
-from penstock.storage import libc
+from penstock.filesystem import libc
 
 BLOCK = 1 << 20
 # EINTR too: reading back gives the same end.

@@ -12,13 +12,13 @@ import os
 import re
 import time
 
+from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.safe_open import EXHAUSTED, raise_limit
 from penstock.storage.barrier import Barrier
-from penstock.storage.beneath import EXHAUSTED, raise_limit
-from penstock.storage.failures import storage_error
-from penstock.storage.giants import Parts
-from penstock.storage.linking import Links
-from penstock.storage.pending import Pending
-from penstock.storage.place import LOOK_EVERY, PREALLOCATE, split
+from penstock.storage.links import Links
+from penstock.storage.pending_file import Pending
+from penstock.storage.shared_files import Parts
+from penstock.storage.staging_folder import LOOK_EVERY, PREALLOCATE, split
 
 __all__ = ["PREALLOCATE", "TEMPORARY", "Barrier", "Pending", "Writer", "prepare_process"]
 

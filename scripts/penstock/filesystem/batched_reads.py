@@ -19,7 +19,7 @@ import stat
 from collections import deque
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.storage.aio import Reads
+from penstock.filesystem.aio import Reads
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable

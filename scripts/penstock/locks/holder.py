@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.storage.jobs import this_job
+from penstock.runtime.job_environment import this_job
 
 
 @dataclass(frozen=True)

@@ -24,17 +24,17 @@ import stat
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.errors import DamagedError
-from penstock.storage import libc
-from penstock.storage.beneath import Folders
-from penstock.storage.failures import printable, storage_error
-from penstock.storage.together import ALIGN, FLAGS, Together, drop
+from penstock.filesystem import libc
+from penstock.filesystem.batched_reads import ALIGN, FLAGS, Together, drop
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import Folders
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
     from pathlib import Path
 
-    from penstock.storage.facts import StorageFacts
-    from penstock.storage.together import Range
+    from penstock.filesystem.batched_reads import Range
+    from penstock.filesystem.capabilities import StorageFacts
 
 BLOCK = 1 << 20
 _WINDOW = 1 << 30

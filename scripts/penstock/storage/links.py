@@ -9,9 +9,9 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.storage.beneath import Folders, folders_kept
-from penstock.storage.failures import storage_error
-from penstock.storage.place import FOLDER, Place, split
+from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.safe_open import Folders, folders_kept
+from penstock.storage.staging_folder import FOLDER, Place, split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

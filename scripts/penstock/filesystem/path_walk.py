@@ -7,15 +7,15 @@ import os
 import stat
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.storage.failures import storage_error
-from penstock.storage.looking import failed, part, row
-from penstock.storage.tree import BELOW, FILE, LINK, descend
+from penstock.filesystem.dir_stat import failed, part, row
+from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.tree import BELOW, FILE, LINK, descend
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.storage.looking import Looked, Row
+    from penstock.filesystem.dir_stat import Looked, Row
 
 _FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 _FORMAT, _FILE, _BITS = 0o170000, stat.S_IFREG, 0o7777

@@ -34,17 +34,17 @@ import time
 from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.errors import LockedError, PenstockError, PreflightError
-from penstock.storage import holder as holders
+from penstock.filesystem.errno_map import storage_error
+from penstock.locks import holder as holders
+from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT
 from penstock.storage.durable import NO_LINKS
-from penstock.storage.failures import storage_error
-from penstock.storage.heart import HEARTBEAT, PATIENCE, SHORT
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
     from types import TracebackType
 
-    from penstock.storage.holder import Holder
+    from penstock.locks.holder import Holder
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")

@@ -16,18 +16,18 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
+from penstock.filesystem.adaptive_threads import Calls
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.path_walk import walk
+from penstock.filesystem.safe_open import FOLDER, Folders, open_beneath
 from penstock.storage.barrier import Barrier
-from penstock.storage.beneath import FOLDER, Folders, open_beneath
-from penstock.storage.failures import printable, storage_error
-from penstock.storage.waiting import Calls
-from penstock.storage.walk import walk
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
     from penstock.config.settings import PermissionsConfig
-    from penstock.storage.walk import Found
+    from penstock.filesystem.path_walk import Found
 
 TOGETHER = 4096
 """Files or folders that are changed together."""

@@ -14,7 +14,7 @@ import platform
 from struct import Struct
 from typing import TYPE_CHECKING, Self
 
-from penstock.storage.libc import syscall
+from penstock.filesystem.libc import syscall
 
 if TYPE_CHECKING:
     import mmap

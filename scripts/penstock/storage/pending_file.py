@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import os
 
-from penstock.storage.failures import storage_error
-from penstock.storage.holes import clear
+from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.holes import clear
 
 
 class Pending:

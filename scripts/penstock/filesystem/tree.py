@@ -15,8 +15,8 @@ from functools import partial
 from time import perf_counter
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.storage.beneath import FOLDER, open_dir
-from penstock.storage.looking import (
+from penstock.filesystem.adaptive_threads import GROUP, Calls
+from penstock.filesystem.dir_stat import (
     BELOW,
     BROKEN,
     FILE,
@@ -29,14 +29,14 @@ from penstock.storage.looking import (
     part,
     row,
 )
-from penstock.storage.waiting import GROUP, Calls
+from penstock.filesystem.safe_open import FOLDER, open_dir
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
     from concurrent.futures import Future
 
-    from penstock.storage.looking import Row
-    from penstock.storage.scouts import Scouts, Ticket
+    from penstock.filesystem.dir_stat import Row
+    from penstock.filesystem.readahead import Scouts, Ticket
 
 __all__ = ["BELOW", "BROKEN", "FILE", "LINK", "Level", "Met", "descend"]
 
@@ -120,7 +120,7 @@ class Loader(Calls):
         large = self.names >= (LARGE // 10 if self.waits else LARGE)
         if self._scouts is None and large and not self.names_only:
             # Not loaded by workers, which know of trees by their source.
-            from penstock.storage.scouts import Scouts
+            from penstock.filesystem.readahead import Scouts
 
             self._scouts = Scouts(self.root, waits=self.waits)
         return self._scouts

@@ -10,12 +10,12 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.storage.beneath import FOLDER, Folders
+from penstock.filesystem.adaptive_threads import Calls
+from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.safe_open import FOLDER, Folders
+from penstock.filesystem.tree import FILE, descend
 from penstock.storage.durable import fsync_dir
-from penstock.storage.failures import storage_error
-from penstock.storage.staging import TEMPORARY
-from penstock.storage.tree import FILE, descend
-from penstock.storage.waiting import Calls
+from penstock.storage.staging_writer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

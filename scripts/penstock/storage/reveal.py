@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
 from penstock.errors import FailedError
-from penstock.storage import target
-from penstock.storage.beneath import set_owner_mode
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.safe_open import set_owner_mode
+from penstock.storage import dataset_folders
 from penstock.storage.durable import fsync_dir, rename
-from penstock.storage.failures import printable, storage_error
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -73,7 +73,7 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
         if not _is_folder(layout.release(release)):
             raise FailedError("there is no such release", where=str(layout.release(release)))
         _sealed(layout.release(release))
-        if target.current(layout) != release:
+        if dataset_folders.current(layout) != release:
             temporary = layout.folder / f".{CURRENT}.{secrets.token_hex(8)}"
             os.symlink(f"{layout.releases.name}/{release}", temporary)
             try:

@@ -1,4 +1,4 @@
-"""A scout: `python -m penstock.storage.scout <socket> <folder's descriptor> <threads>`.
+"""A scout: `python -m penstock.filesystem.readahead_process <socket> <folder's descriptor> <threads>`.
 
 Lists folders that its parent names, by path below the folder whose descriptor it inherited, looks at their
 files, and answers in the order in which it was asked. It changes nothing, and ends with its socket.
@@ -13,14 +13,14 @@ import sys
 from threading import Thread
 from typing import TYPE_CHECKING, Any
 
+from penstock.filesystem.dir_stat import FILE, columns, look, names_of, row
+from penstock.filesystem.safe_open import open_dir
 from penstock.runtime import wire
-from penstock.storage.beneath import open_dir
-from penstock.storage.looking import FILE, columns, look, names_of, row
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.storage.looking import Found
+    from penstock.filesystem.dir_stat import Found
 
 MANY = 50_000
 """Files of one folder from which on it is not looked at here: its names alone are told."""

@@ -1,0 +1,1 @@
+"""Trees opened and walked safely, read past the caches; what a file system can do. Changes no target."""
