@@ -13,7 +13,7 @@ from tests.support.staging_runs import tree
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import PlanConfig
-from penstock.steps.context import Context
+from penstock.state.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -14,9 +14,10 @@ from tests.support.images import BLOCK, blocks, mounted
 from tests.support.published import content, data_of, published
 from tests.support.staging_runs import tree
 
+from penstock.audit import audit_plan
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
-from penstock.steps import auditing, auditplan
+from penstock.steps import audit_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -48,13 +49,13 @@ def test_damage_on_disk_is_found_behind_a_good_cache_and_the_other_way_round(tmp
             flip_on_disk(image, MARK)
             # Whoever reads it now is served from memory and sees nothing wrong.
             assert path.read_bytes() == CONTENT
-            result = auditing.run(context, "data")
+            result = audit_step.run(context, "data")
             assert result["counts"] == {"changed": 1}
             # Now memory has the damage (a reader loaded it), and the disk is mended.
             damaged = path.read_bytes()
             assert damaged != CONTENT
             flip_on_disk(image, bytes([MARK[0] ^ 1]) + MARK[1:])
-            result = auditing.run(context, "data")
+            result = audit_step.run(context, "data")
             assert (result["status"], result["methods"]) == ("PASSED", {"direct": 1})
             # The same of the manifest: what this machine has in memory is not what is stored.
             manifest = path.parent.parent / "manifest.parquet"
@@ -63,7 +64,7 @@ def test_damage_on_disk_is_found_behind_a_good_cache_and_the_other_way_round(tmp
                 stream.seek(blocks(manifest)[0] * BLOCK + 100)
                 stream.write(bytes([kept[100] ^ 1]))
             assert manifest.read_bytes() == kept
-            result = auditing.run(context, "data")
+            result = audit_step.run(context, "data")
             assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", manifest.name)]
 
 
@@ -101,10 +102,10 @@ def test_nothing_is_called_cold_where_other_caches_lie_below(tmp_path: Path, kin
         published(tmp_path, tree(tmp_path / "source", {"file": CONTENT})) as context,
     ):
         assert facts(target).kind == kind
-        seal = auditplan.read_seal(context.layout("data"), data_of(context).parent.name)[0]
+        seal = audit_plan.read_seal(context.layout("data"), data_of(context).parent.name)[0]
         assert seal["evidence"]["storage"] == {"reread": {"files": 1, "bytes": len(CONTENT)}}
         flip_on_disk(image, MARK)
-        result = auditing.run(context, "data")
+        result = audit_step.run(context, "data")
         # It may be found or not: either way nothing is claimed of the disk.
         assert set(result["methods"]) <= {"cached"}
 

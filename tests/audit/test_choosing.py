@@ -8,11 +8,11 @@ from typing import Any
 
 import pytest
 
+from penstock.audit.audit_plan import rows
+from penstock.audit.sample_draw import takes
 from penstock.core.audit_selection import Choice, parse_share, parse_turns
 from penstock.core.model import Record
 from penstock.formats.columns import Files
-from penstock.steps.auditplan import rows
-from penstock.steps.drawing import takes
 
 EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
     ("size", "modified_ns", "source", "mtime_ns", "ctime_ns"), 0

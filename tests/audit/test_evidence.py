@@ -17,13 +17,13 @@ from penstock.config.settings import PlanConfig, SourceConfig, VerifyConfig
 from penstock.core.layout import SEAL
 from penstock.errors import FindingsError, PreflightError
 from penstock.filesystem.capabilities import facts
-from penstock.steps import preflight
+from penstock.steps import preflight_step
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 FILES = {f"f{i}": content(i, 4000) for i in range(4)}
 SUMS = "".join(f"{hashlib.sha256(FILES[name]).hexdigest()}  {name}\n" for name in ("f0", "f1"))
@@ -104,8 +104,8 @@ def test_a_release_that_cannot_be_proven_stops_before_anything_begins(tmp_path: 
             ({"minimum_grade": "reread", "reread": "sample"}, "not read back at all"),
         ):
             with pytest.raises(PreflightError, match=why):
-                preflight.run(with_verify(made, **verify), "data")
-        preflight.run(with_verify(made, minimum_grade="reread"), "data")
+                preflight_step.run(with_verify(made, **verify), "data")
+        preflight_step.run(with_verify(made, minimum_grade="reread"), "data")
     finally:
         assert isinstance(made.cluster, LocalCluster)
         made.cluster.close()

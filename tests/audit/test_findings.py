@@ -9,17 +9,18 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.published import damage, data_of, flip, writable
 
+from penstock.audit import audit_plan
 from penstock.core.findings import from_json
 from penstock.errors import FindingsError
 from penstock.formats.columns import Files
 from penstock.formats.manifest import ManifestWriter, read_manifest
-from penstock.steps import auditing, auditplan, repairing
+from penstock.steps import audit_step, repair_step
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def found(result: dict[str, Any]) -> set[tuple[str, str, tuple[int, ...]]]:
@@ -44,7 +45,7 @@ def shorten(path: Path) -> None:
 
 def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: dict[str, bytes]) -> None:
     odd = next(path for path in files if path.startswith("odd/"))
-    whole = auditing.run(staged, "data")
+    whole = audit_step.run(staged, "data")
     assert (whole["status"], whole["findings"]) == ("PASSED", [])
     assert whole["files"] == whole["of_files"] == len(files)
     assert whole["bytes"] == sum(map(len, files.values()))
@@ -65,7 +66,7 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
     with writable(data / "d0"):
         (data / "d0/extra").write_bytes(b"x")
     (data.parent / "beside").write_bytes(b"x")
-    result = auditing.run(staged, "data")
+    result = audit_step.run(staged, "data")
     assert found(result) == {
         ("changed", "d0/f00", ()),
         ("changed", "big/giant", (2, 5)),
@@ -82,14 +83,14 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
         ("extra", "../beside", ()),
     }
     with pytest.raises(FindingsError) as caught:
-        auditing.judge(result)
+        audit_step.judge(result)
     assert caught.value.exit_code == 4
     assert result["all_findings"] in str(caught.value)
-    assert set(auditing.findings_of(staged.layout("data"), _last(staged))) == {
+    assert set(audit_step.findings_of(staged.layout("data"), _last(staged))) == {
         from_json(f) for f in result["findings"]
     }
 
-    done = repairing.run(staged, "data")
+    done = repair_step.run(staged, "data")
     assert done["status"] == "PARTLY"
     assert [path for path, _ in done["unrepairable"]] == ["d2/f02"]
     assert set(done["left"]) == {"d2/f02/inside", "d0/extra", "../beside"}
@@ -97,12 +98,12 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
     sizes = [len(files[p]) for p in ("d0/f00", odd, "d1/f01", "d1/f04", "d2/f08", "deep/er/file")]
     assert done["fetched_bytes"] == (1 << 20) + 7 + sum(sizes)
     with pytest.raises(FindingsError):
-        repairing.judge(done)
+        repair_step.judge(done)
     for path, bytes_ in files.items():
         if path != "d2/f02":
             assert (data / path).read_bytes() == bytes_
     assert not (data / "d1/f04").is_symlink()
-    again = auditing.run(staged, "data")
+    again = audit_step.run(staged, "data")
     assert {(kind, path) for kind, path, _ in found(again)} == {
         ("replaced", "d2/f02"),
         ("extra", "d2/f02/inside"),
@@ -116,20 +117,20 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
 
 
 def _last(context: Context) -> Any:
-    from penstock.steps import auditbook
+    from penstock.audit import audit_store
 
     layout = context.layout("data")
-    return next(a for a, end in auditbook.audits(layout) if end is not None)
+    return next(a for a, end in audit_store.audits(layout) if end is not None)
 
 
 def test_what_a_killed_repair_left_is_found_and_set_right(staged: Context) -> None:
     data = data_of(staged)
     (data / "d0").chmod(0o2750)
     (data / "d0/.p.0123456789abcdef").write_bytes(b"half")
-    kinds = found(auditing.run(staged, "data"))
+    kinds = found(audit_step.run(staged, "data"))
     assert kinds == {("mode", "d0", ()), ("extra", "d0/.p.0123456789abcdef", ())}
-    assert repairing.run(staged, "data")["status"] == "REPAIRED"
-    assert auditing.run(staged, "data")["status"] == "PASSED"
+    assert repair_step.run(staged, "data")["status"] == "REPAIRED"
+    assert audit_step.run(staged, "data")["status"] == "PASSED"
 
 
 def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
@@ -140,16 +141,16 @@ def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
     data = data_of(staged)
     flip(data / "d0/f00", 3)
     flip(data / "big/giant", 5)
-    assert auditing.run(staged, "data")["counts"] == {"changed": 2}
+    assert audit_step.run(staged, "data")["counts"] == {"changed": 2}
     # A sample that reads next to nothing finds nothing; what the whole one found is still known.
-    tiny = auditing.Request(choice=Choice("sample", 1e-9, "seed"))
-    assert auditing.run(staged, "data", tiny)["status"] == "PASSED"
-    done = repairing.run(staged, "data")
+    tiny = audit_step.Request(choice=Choice("sample", 1e-9, "seed"))
+    assert audit_step.run(staged, "data", tiny)["status"] == "PASSED"
+    done = repair_step.run(staged, "data")
     assert [path for path, _ in done["repaired"]] == ["big/giant", "d0/f00"]
     assert done["fetched_bytes"] == len(files["d0/f00"]) + (1 << 20)
     # The second time there is nothing to do, and nothing to tell.
     lines = staged.layout("data").history.read_text()
-    done = repairing.run(staged, "data")
+    done = repair_step.run(staged, "data")
     assert (done["status"], done["fetched_bytes"]) == ("REPAIRED", 0)
     assert staged.layout("data").history.read_text() == lines
 
@@ -157,13 +158,13 @@ def test_findings_of_samples_since_the_last_whole_audit_are_repaired_together(
 def test_a_damaged_manifest_is_noticed_and_nothing_is_repaired_by_it(staged: Context) -> None:
     release = data_of(staged).parent
     flip(release / "manifest.parquet", 100)
-    result = auditing.run(staged, "data")
+    result = audit_step.run(staged, "data")
     assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", "manifest.parquet")]
     with pytest.raises(FindingsError, match="manifest"):
-        repairing.run(staged, "data")
+        repair_step.run(staged, "data")
     flip(release / "manifest.parquet", 100)
     flip(release / "manifest.xxh128", 3)
-    result = auditing.run(staged, "data")
+    result = audit_step.run(staged, "data")
     assert [(f["kind"], f["path"]) for f in result["findings"]] == [("manifest", "manifest.xxh128")]
 
 
@@ -176,27 +177,27 @@ def test_a_forged_record_is_noticed(staged: Context) -> None:
         writer.add(Files.of(records))
         digest = writer.finish()
     # Its digest alone says it.
-    assert auditing.run(staged, "data")["counts"] == {"manifest": 1}
-    seal, _ = auditplan.read_seal(layout, release.name)
+    assert audit_step.run(staged, "data")["counts"] == {"manifest": 1}
+    seal, _ = audit_plan.read_seal(layout, release.name)
     seal["manifests"]["manifest.parquet"]["sha256"] = digest
     with writable(release):
         durable.write_json(release / "release.json", seal)
     # A forger who mends the seal meets the history.
-    named = [(f["kind"], f["path"]) for f in auditing.run(staged, "data")["findings"]]
+    named = [(f["kind"], f["path"]) for f in audit_step.run(staged, "data")["findings"]]
     assert ("manifest", "release.json") in named
     # Without a history the tree over the records tells.
     layout.history.unlink()
-    named = [(f["kind"], f["path"]) for f in auditing.run(staged, "data")["findings"]]
+    named = [(f["kind"], f["path"]) for f in audit_step.run(staged, "data")["findings"]]
     assert named == [("manifest", "manifest.parquet")]
     with writable(release), writable(release / "release.json"):
         (release / "release.json").write_text("{")
     with pytest.raises(FindingsError, match="seal"):
-        auditing.run(staged, "data")
+        audit_step.run(staged, "data")
 
 
 def test_without_its_data_folder_a_release_is_one_finding(staged: Context) -> None:
     data = data_of(staged)
     with writable(data.parent):
         data.rename(data.with_name("elsewhere"))
-    result = auditing.run(staged, "data")
+    result = audit_step.run(staged, "data")
     assert [(f["kind"], f["path"]) for f in result["findings"]] == [("missing", ".")]

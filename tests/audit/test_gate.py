@@ -13,14 +13,15 @@ from tests.support.published import data_of, writable
 
 from penstock.core.model import Record
 from penstock.errors import FindingsError
-from penstock.steps import auditing, gate
+from penstock.state import gate
+from penstock.steps import audit_step
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def configured(context: Context, folder: Path) -> str:
@@ -166,7 +167,7 @@ def test_every_field_is_documented(staged: Context) -> None:
     release = data_of(staged).parent
     seal = durable.read_json(release / "release.json")
     assert seal["permissions"]["octal"] == {"files": "0440", "folders": "2550"}
-    auditing.run(staged, "data")
+    audit_step.run(staged, "data")
     verdict = durable.read_json(staged.layout("data").verdict(release.name))
     names = {*seal, *verdict, *verdict["last"], *Record._fields}
     for inner in ("permissions", "records", "manifests"):

@@ -20,12 +20,13 @@ from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
 from penstock.engine.records import journal
 from penstock.formats.manifest import read_manifest
-from penstock.steps import auditing, publishing, receipts, repairing, runbook
+from penstock.state import receipts, run_store
+from penstock.steps import audit_step, publish_step, repair_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 PARTS = 12
 LEAST = 5 << 20
@@ -87,8 +88,8 @@ def upload(client: Any, folder: Path, kind: str) -> None:
 def writers(context: Context) -> set[str]:
     """The attempts that copied the giant's parts."""
     layout = context.layout("data")
-    run = layout.run(publishing.run(context, "data")["run"])
-    plan = runbook.read_plan(run)
+    run = layout.run(publish_step.run(context, "data")["run"])
+    plan = run_store.read_plan(run)
     made = {
         index: {row.attempt for row in journal.replay(run.journals(index), shard.digest).values()}
         for index, shard in receipts.by_index(plan).items()
@@ -131,12 +132,12 @@ def test_a_giant_is_proven_and_mended_by_its_parts(
             before = (data / "giant").stat()
             flip(data / "giant", DAMAGED * PART + 1234)
             assert (data / "giant").stat().st_mtime_ns == before.st_mtime_ns
-            result = auditing.run(context, "data")
+            result = audit_step.run(context, "data")
             assert [(f["kind"], f["path"], f["parts"]) for f in result["findings"]] == [
                 ("changed", "giant", [DAMAGED])
             ]
             asked = len(relay.asked)
-            done = repairing.run(context, "data")
+            done = repair_step.run(context, "data")
             assert (done["status"], done["fetched_bytes"]) == ("REPAIRED", PART)
             key = f"/bucket/{kind.replace(' ', '%20')}/giant"
             ends = f"bytes={DAMAGED * PART}-{(DAMAGED + 1) * PART - 1}"

@@ -27,7 +27,7 @@ from penstock.engine.transfer.checksums import Sums
 from penstock.errors import FailedError, IntegrityError
 from penstock.formats.manifest import read_manifest
 from penstock.sources.registry import open_source
-from penstock.steps import auditing, repairing
+from penstock.steps import audit_step, repair_step
 from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Record
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 GOOD = content(3, 60_000)
 REQUIRE = VerifyConfig(source_checksum="require")
@@ -73,15 +73,15 @@ def test_a_byte_flipped_on_the_wire_is_found_or_honestly_graded(tmp_path: Path) 
 
             # A repair knows what was published: a flip on its way is read again, and then refused.
             flip(data / "once", 5)
-            assert auditing.run(context, "data")["counts"] == {"changed": 1}
+            assert audit_step.run(context, "data")["counts"] == {"changed": 1}
             broken = (data / "once").read_bytes()
             server.modes["once"] = "flip"
-            done = repairing.run(context, "data")
+            done = repair_step.run(context, "data")
             assert [path for path, _ in done["unrepairable"]] == ["once"]
             assert (data / "once").read_bytes() == broken
             server.modes["once"] = "flip*1"
             server.modes.pop("silent")
-            assert repairing.run(context, "data")["status"] == "REPAIRED"
+            assert repair_step.run(context, "data")["status"] == "REPAIRED"
             assert (data / "once").read_bytes() == GOOD
 
 

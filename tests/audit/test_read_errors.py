@@ -15,7 +15,7 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import EngineConfig, PlanConfig
-from penstock.steps import auditing, repairing
+from penstock.steps import audit_step, repair_step
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -72,14 +72,14 @@ def test_a_read_error_is_a_finding_and_the_audit_goes_on(tmp_path: Path) -> None
             os.close(fd)
             assert caught.value.errno == errno.EIO
 
-            result = auditing.run(context, "data")
+            result = audit_step.run(context, "data")
             found = {(f["kind"], f["path"], tuple(f["parts"])) for f in result["findings"]}
             assert found == {("changed", "f1", ()), ("unread", "giant", (at * BLOCK // MIB,))}
             (unread,) = (f for f in result["findings"] if f["kind"] == "unread")
             assert os.strerror(errno.EIO) in unread["why"]
             assert result["rows"] == len(FILES) - 1 + 8
 
-            assert repairing.run(context, "data")["status"] == "REPAIRED"
+            assert repair_step.run(context, "data")["status"] == "REPAIRED"
             assert {name: (data / name).read_bytes() for name in FILES} == FILES
         finally:
             context.cluster.close()

@@ -15,13 +15,13 @@ from tests.support.staging_runs import tree
 
 from penstock.config.settings import PlanConfig
 from penstock.errors import FailedError, FindingsError
-from penstock.steps import auditing, repairing
+from penstock.steps import audit_step, repair_step
 from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 MIB = 1 << 20
 FILES = {
@@ -46,10 +46,10 @@ def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
     ):
         data = data_of(context)
         flip(data / "giant", 7 * MIB + 1234)
-        result = auditing.run(context, "data")
+        result = audit_step.run(context, "data")
         assert [(f["path"], f["parts"]) for f in result["findings"]] == [("giant", [7])]
         before = len(server.requests())
-        assert repairing.run(context, "data")["status"] == "REPAIRED"
+        assert repair_step.run(context, "data")["status"] == "REPAIRED"
         asked = server.requests()[before:]
         assert [(r.method, r.key, r.range) for r in asked if r.method == "GET"] == [
             ("GET", "giant", f"bytes={7 * MIB}-{8 * MIB - 1}")
@@ -58,10 +58,10 @@ def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
 
         # A part that no audit named, and that is bad by now, is not carried over into the new file.
         flip(data / "giant", 3 * MIB)
-        auditing.run(context, "data")
+        audit_step.run(context, "data")
         flip(data / "giant", 9 * MIB)
         before = len(server.requests())
-        assert repairing.run(context, "data")["fetched_bytes"] == 2 * MIB
+        assert repair_step.run(context, "data")["fetched_bytes"] == 2 * MIB
         assert sorted(r.range for r in server.requests()[before:] if r.method == "GET") == [
             f"bytes={3 * MIB}-{4 * MIB - 1}",
             f"bytes={9 * MIB}-{10 * MIB - 1}",
@@ -74,16 +74,16 @@ def test_one_damaged_part_of_a_giant_is_one_ranged_get(tmp_path: Path) -> None:
         (source / "changed").write_bytes(b"other")
         (source / "gone").unlink()
         broken = {name: (data / name).read_bytes() for name in ("changed", "gone")}
-        assert auditing.run(context, "data")["counts"] == {"changed": 3}
-        done = repairing.run(context, "data")
+        assert audit_step.run(context, "data")["counts"] == {"changed": 3}
+        done = repair_step.run(context, "data")
         assert [path for path, _ in done["repaired"]] == ["same"]
         assert [path for path, _ in done["unrepairable"]] == ["changed", "gone"]
         assert {name: (data / name).read_bytes() for name in broken} == broken
         with pytest.raises(FindingsError) as caught:
-            repairing.judge(done)
+            repair_step.judge(done)
         assert caught.value.exit_code == 4
         assert "changed" in str(caught.value)
-        assert [f["path"] for f in auditing.run(context, "data")["findings"]] == ["changed", "gone"]
+        assert [f["path"] for f in audit_step.run(context, "data")["findings"]] == ["changed", "gone"]
 
 
 def test_a_reader_sees_the_old_or_the_new_file_whole(staged: Context, files: dict[str, bytes]) -> None:
@@ -92,7 +92,7 @@ def test_a_reader_sees_the_old_or_the_new_file_whole(staged: Context, files: dic
     flip(data / "big/giant", MIB + 7)
     damaged = (data / "big/giant").read_bytes()
     allowed = {hashlib.sha256(one).digest() for one in (good, damaged)}
-    assert auditing.run(staged, "data")["counts"] == {"changed": 1}
+    assert audit_step.run(staged, "data")["counts"] == {"changed": 1}
     seen: set[bytes] = set()
     ended, began = threading.Event(), threading.Event()
 
@@ -107,7 +107,7 @@ def test_a_reader_sees_the_old_or_the_new_file_whole(staged: Context, files: dic
     try:
         with (data / "big/giant").open("rb") as held:
             assert began.wait(60)
-            repairing.run(staged, "data")
+            repair_step.run(staged, "data")
             assert held.read() == damaged
     finally:
         ended.set()
@@ -121,8 +121,8 @@ def test_what_is_made_anew_has_the_published_mode_and_time(staged: Context) -> N
     before = path.stat()
     above = path.parent.stat()
     flip(path, 9)
-    auditing.run(staged, "data")
-    repairing.run(staged, "data")
+    audit_step.run(staged, "data")
+    repair_step.run(staged, "data")
     after = path.stat()
     assert (after.st_mode, after.st_uid, after.st_gid) == (before.st_mode, before.st_uid, before.st_gid)
     assert after.st_mtime_ns == before.st_mtime_ns
@@ -132,7 +132,7 @@ def test_what_is_made_anew_has_the_published_mode_and_time(staged: Context) -> N
 
 def test_without_an_audit_there_is_nothing_to_go_by(staged: Context) -> None:
     with pytest.raises(FailedError, match="no finished audit"):
-        repairing.run(staged, "data")
+        repair_step.run(staged, "data")
 
 
 def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
@@ -146,12 +146,12 @@ def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
     (data / "deep").chmod(0o2550)
     outside.chmod(0o700)
     (outside / "file").unlink()
-    result = auditing.run(staged, "data")
+    result = audit_step.run(staged, "data")
     assert {(f["kind"], f["path"]) for f in result["findings"]} == {
         ("extra", "deep/er"),
         ("missing", "deep/er/file"),
     }
-    done = repairing.run(staged, "data")
+    done = repair_step.run(staged, "data")
     assert [path for path, _ in done["unrepairable"]] == ["deep/er/file"]
     assert done["left"] == ["deep/er"]
     assert not (outside / "file").exists()
@@ -169,15 +169,15 @@ def test_a_repair_says_which_other_releases_share_the_damage(tmp_path: Path) -> 
         assert (first / "a").samefile(second / "a")
         flip(second / "a")
         flip(second / "c")
-        auditing.run(context, "data")
-        result = repairing.run(context, "data")
+        audit_step.run(context, "data")
+        result = repair_step.run(context, "data")
         assert (result["status"], result["also_in"]) == ("REPAIRED", {first.parent.name: 1})
         said = findings_text.repair(result)
         assert f"1 damaged file is the same in release {first.parent.name}, and not mended there" in said
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "a").read_bytes() != b"a" * 5000
         # Asked for by name, the other one is mended, too, and then nobody else has the damage.
-        auditing.run(context, "data", auditing.Request(release=first.parent.name))
-        result = repairing.run(context, "data", first.parent.name)
+        audit_step.run(context, "data", audit_step.Request(release=first.parent.name))
+        result = repair_step.run(context, "data", first.parent.name)
         assert (result["status"], result["also_in"]) == ("REPAIRED", {})
         assert (first / "a").read_bytes() == b"a" * 5000

@@ -15,15 +15,16 @@ import pytest
 from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import events_of, tree
 
+from penstock.audit import audit_plan, audit_store
 from penstock.core.audit_selection import Choice
 from penstock.errors import FailedError, LockedError
-from penstock.steps import auditbook, auditing, auditplan
+from penstock.steps import audit_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 DEADLINE = 60.0
 COUNT = 48
@@ -91,11 +92,11 @@ def _looked(path: Path) -> int:
 def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable[[Path], bool]) -> None:
     killed(large, tmp_path, moment)
     layout = large.layout("data")
-    audit, end = next(auditbook.audits(layout))
+    audit, end = next(audit_store.audits(layout))
     assert end is None
     looked = _looked(audit.layout(layout).folder)
     events_of(large).clear()
-    result = auditing.run(large, "data")
+    result = audit_step.run(large, "data")
     assert result["audit"] == audit.id
     assert any("going on with" in str(e.data.get("text")) for e in events_of(large))
     assert [f["path"] for f in result["findings"]] == ["f00", f"f{COUNT - 1}"]
@@ -103,7 +104,7 @@ def test_a_killed_audit_goes_on(large: Context, tmp_path: Path, moment: Callable
     assert result["resumed"] == looked
     assert result["rows"] == COUNT
     # It is closed: the same question is a new audit from here.
-    assert auditbook.open_audit(layout, audit.release, audit.seal, Choice()) is None
+    assert audit_store.open_audit(layout, audit.release, audit.seal, Choice()) is None
 
 
 def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path: Path) -> None:
@@ -118,9 +119,9 @@ def test_killed_between_its_elements_end_and_its_report(large: Context, tmp_path
         return bool(stopped) and _settled(path)
 
     killed(large, tmp_path, ended, limit="6MiB/s")
-    audit, end = next(auditbook.audits(layout))
+    audit, end = next(audit_store.audits(layout))
     assert end is None
-    result = auditing.run(large, "data")
+    result = audit_step.run(large, "data")
     assert result["audit"] == audit.id
     assert result["resumed"] == COUNT, "nothing is read again"
     assert sum(result["methods"].values()) == COUNT - 2
@@ -142,15 +143,15 @@ def _controller(state: Path) -> int:
 
 def test_an_audit_that_was_given_up_is_not_met_again(staged: Context) -> None:
     layout = staged.layout("data")
-    _, digest = auditplan.read_seal(layout, data_of(staged).parent.name)
+    _, digest = audit_plan.read_seal(layout, data_of(staged).parent.name)
     release = data_of(staged).parent.name
-    old = auditbook.begin(layout, release, digest, Choice(), None)
-    assert auditbook.open_audit(layout, release, digest, Choice()) == old
-    assert auditbook.open_audit(layout, release, "sha256:other", Choice()) is None
-    assert auditbook.open_audit(layout, release, digest, Choice("sample", 0.5)) is None
-    long_ago = time.time() - auditbook.STALE - 60
+    old = audit_store.begin(layout, release, digest, Choice(), None)
+    assert audit_store.open_audit(layout, release, digest, Choice()) == old
+    assert audit_store.open_audit(layout, release, "sha256:other", Choice()) is None
+    assert audit_store.open_audit(layout, release, digest, Choice("sample", 0.5)) is None
+    long_ago = time.time() - audit_store.STALE - 60
     os.utime(old.layout(layout).folder / "audit.json", (long_ago, long_ago))
-    assert auditbook.open_audit(layout, release, digest, Choice()) is None
+    assert audit_store.open_audit(layout, release, digest, Choice()) is None
 
 
 def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[str, bytes]) -> None:
@@ -158,24 +159,24 @@ def test_a_rotation_reads_everything_in_its_turns(staged: Context, files: dict[s
     found: list[dict[str, Any]] = []
     bytes_read = 0
     for turn in range(3):
-        result = auditing.run(staged, "data", auditing.Request(rotate=3))
+        result = audit_step.run(staged, "data", audit_step.Request(rotate=3))
         assert f"slice {turn + 1} of 3" in result["promise"]
         bytes_read += result["bytes"]
         found += result["findings"]
     assert bytes_read == sum(map(len, files.values()))
     assert [f["path"] for f in found] == ["d0/f00"]
-    assert auditbook.next_turn(staged.layout("data"), 3) == 0
+    assert audit_store.next_turn(staged.layout("data"), 3) == 0
     # What ended keeps what it found, and no more.
     layout = staged.layout("data")
-    for audit, _ in auditbook.audits(layout):
+    for audit, _ in audit_store.audits(layout):
         names = set(os.listdir(audit.layout(layout).folder))
         assert names == {"audit.json", "findings.jsonl", "result.json"}
 
 
 def test_two_audits_at_once_are_refused(staged: Context) -> None:
     layout = staged.layout("data")
-    with auditing.auditing(staged, layout, "other", "audit"), pytest.raises(LockedError) as caught:
-        auditing.run(staged, "data")
+    with audit_step.auditing(staged, layout, "other", "audit"), pytest.raises(LockedError) as caught:
+        audit_step.run(staged, "data")
     assert caught.value.exit_code == 7
     assert str(os.getpid()) in str(caught.value)
 
@@ -183,16 +184,16 @@ def test_two_audits_at_once_are_refused(staged: Context) -> None:
 def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
     layout = staged.layout("data")
     release = data_of(staged).parent.name
-    seal, digest = auditplan.read_seal(layout, release)
-    audit = auditbook.begin(layout, release, digest, Choice(), 1000)
-    auditplan.plan(staged, layout, audit, seal)
+    seal, digest = audit_plan.read_seal(layout, release)
+    audit = audit_store.begin(layout, release, digest, Choice(), 1000)
+    audit_plan.plan(staged, layout, audit, seal)
     told = json.loads(audit.layout(layout).run_file.read_text())
     assert told["config"]["engine"]["limit"] == 1000
     # Met again with another limit, the elements follow that one.
-    auditplan.plan(staged, layout, replace(audit, limit=70), seal)
+    audit_plan.plan(staged, layout, replace(audit, limit=70), seal)
     assert json.loads(audit.layout(layout).run_file.read_text())["config"]["engine"]["limit"] == 70
 
 
 def test_no_release_no_audit(staged: Context) -> None:
     with pytest.raises(FailedError, match="no such release"):
-        auditing.run(staged, "data", auditing.Request(release="x"))
+        audit_step.run(staged, "data", audit_step.Request(release="x"))

@@ -10,11 +10,11 @@ import pytest
 from tests.support.forked import NOBODY, forked
 from tests.support.staging_runs import tree
 
+from penstock.audit.audit_tree import look
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
 from penstock.formats.columns import Files
 from penstock.formats.manifest import ManifestWriter
-from penstock.steps.audittree import look
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:

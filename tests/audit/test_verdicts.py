@@ -12,16 +12,18 @@ from tests.audit.test_gate import configured, forged_seal
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
+from penstock.audit import audit_store
 from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
 from penstock.core.findings import Finding
-from penstock.steps import auditbook, auditing, gate, history, reporting, runbook, verdicts
+from penstock.state import gate, history, run_store, verdicts
+from penstock.steps import audit_step, report_step
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 WHOLE, SAMPLE = Choice(), Choice("sample", 0.01, "s")
 
@@ -81,8 +83,8 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
     assert code == 0
     assert "published, findings stand: 1 changed" in text
     assert "sample" in text
-    info, folder = runbook.open_run(staged.layout("data"))
-    told = reporting.gather(staged.layout("data"), info, folder)
+    info, folder = run_store.open_run(staged.layout("data"))
+    told = report_step.gather(staged.layout("data"), info, folder)
     assert (told["status"], told["findings"]) == ("FINDINGS", {"changed": 1})
     assert said("path")[0] == 0
     assert said("repair")[0] == 0
@@ -125,7 +127,7 @@ def test_what_is_extra_is_left_to_people_or_overruled(
 def test_a_forged_seal_is_a_finding_that_the_gate_sees(staged: Context) -> None:
     """Also a reader's, who sees neither history nor state: the audit's word lies where all may read it."""
     layout, release = staged.layout("data"), data_of(staged).parent
-    auditing.run(staged, "data")
+    audit_step.run(staged, "data")
     release.chmod(0o700)
     forged_seal(release)
     kept = layout.history.read_bytes()
@@ -133,7 +135,7 @@ def test_a_forged_seal_is_a_finding_that_the_gate_sees(staged: Context) -> None:
     with pytest.raises(gate.FindingsError, match="not whole"):
         gate.passed(layout)
     layout.history.write_bytes(kept)
-    result = auditing.run(staged, "data")
+    result = audit_step.run(staged, "data")
     assert result["counts"] == {"manifest": 1}
     verdict = verdicts.read(layout, release.name)
     assert verdicts.standing(verdict) == {"manifest": 1}
@@ -148,20 +150,20 @@ def test_when_everything_was_last_read(tmp_path: Path) -> None:
     with published(tmp_path, source, verify=verify) as context:
         layout = context.layout("data")
         month = 30 * 86400.0
-        for request in (auditing.Request(choice=Choice("sample", 0.5)), auditing.Request(rotate=2)):
+        for request in (audit_step.Request(choice=Choice("sample", 0.5)), audit_step.Request(rotate=2)):
             with pytest.raises(gate.FindingsError, match="not audited lately"):
                 gate.passed(layout, within=month)
-            auditing.run(context, "data", request)
+            audit_step.run(context, "data", request)
         with pytest.raises(gate.FindingsError, match="not audited lately"):
             gate.passed(layout, within=month)
-        auditing.run(context, "data", auditing.Request(rotate=2))
+        audit_step.run(context, "data", audit_step.Request(rotate=2))
         release = gate.passed(layout, within=month).release
         verdict = durable.read_json(layout.verdict(release))
         verdict["read"]["slices"]["2"]["0"] = "2026-01-01T00:00:00Z"
         durable.write_json(layout.verdict(release), verdict, mode=0o644)
         with pytest.raises(gate.FindingsError, match="not audited lately"):
             gate.passed(layout, within=month)
-        auditing.run(context, "data")
+        audit_step.run(context, "data")
         assert gate.passed(layout, within=month).release == release
 
 
@@ -177,12 +179,12 @@ def test_memory_does_not_grow_with_the_findings(tmp_path: Path) -> None:
         return (Finding(kind, f"folder/file-{i:08d}", "a reason of some length" * 4) for i in range(count))
 
     shape, end = tmp_path / "shape", tmp_path / "end"
-    auditbook.keep(shape, many("missing"))
+    audit_store.keep(shape, many("missing"))
     tracemalloc.start()
-    said = auditing._unsaid(many("changed"), auditbook.kept(shape))
-    auditbook.keep(end, said)
-    auditbook.keep(end, auditing._unsaid(many("unread"), iter(())))
+    said = audit_step._unsaid(many("changed"), audit_store.kept(shape))
+    audit_store.keep(end, said)
+    audit_store.keep(end, audit_step._unsaid(many("unread"), iter(())))
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert sum(1 for _ in auditbook.kept(end)) == count
+    assert sum(1 for _ in audit_store.kept(end)) == count
     assert peak < 4 << 20

@@ -13,8 +13,8 @@ import pytest
 from tests.support.cluster_contract import DEADLINE, ELEMENT, ClusterContract
 
 from penstock.cluster.local import LocalCluster
-from penstock.cluster.opening import open_cluster
 from penstock.cluster.port import ArraySpec, State
+from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 
 if TYPE_CHECKING:

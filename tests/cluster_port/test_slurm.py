@@ -9,7 +9,7 @@ from tests.cluster.fixtures import borrowed
 from tests.cluster.settings import Settings
 from tests.support.cluster_contract import ClusterContract
 
-from penstock.cluster.opening import open_cluster
+from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from tests.support.whole_way import content
 
 from penstock.core.layout import DatasetLayout
 from penstock.errors import PenstockError
-from penstock.steps import claims, pointer, runbook
+from penstock.state import current_pointer, run_claims, run_store
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -56,20 +56,20 @@ class Place:
 
     def state(self, pattern: str) -> bool:
         """Whether the run that was listed last has such a file."""
-        standing = claims.highest(self.layout)
+        standing = run_claims.highest(self.layout)
         return standing is not None and any(self.layout.run(standing.run).folder.glob(pattern))
 
     def staged(self, name: str) -> bool:
         """Whether this is in the staging of the run that was listed last."""
         with contextlib.suppress(PenstockError):
-            info, _ = runbook.open_run(self.layout)
+            info, _ = run_store.open_run(self.layout)
             return (self.layout.staging(info.release) / name).exists()
         return False
 
     def revealed(self) -> bool:
         """Whether the run that was listed last has its release, and `current` does not name it yet."""
         with contextlib.suppress(PenstockError):
-            info, _ = runbook.open_run(self.layout)
+            info, _ = run_store.open_run(self.layout)
             return self.layout.release(info.release).exists() and not self.current().endswith(info.release)
         return False
 
@@ -77,7 +77,7 @@ class Place:
         return os.readlink(self.layout.current)
 
     def listed(self, number: int) -> bool:
-        return claims.number(self.layout) > number
+        return run_claims.number(self.layout) > number
 
 
 # (the step, the moment within it, when it is reached); the number is that of the claim before.
@@ -135,7 +135,7 @@ def overtaken(
             assert b.end() == 0, b.said()
         assert content(place.layout.current / "data") == content(place.source)
         published = place.current()
-        standing = claims.highest(place.layout)
+        standing = run_claims.highest(place.layout)
         assert standing is not None
         if held:
             assert "waiting for root runs `penstock" in b.said()
@@ -153,7 +153,7 @@ def overtaken(
             assert all(some in a.said() for some in words), a.said()
             assert "nothing more was changed" in a.said()
         assert not place.layout.lock.exists()
-        last = pointer.last_move(place.layout)
+        last = current_pointer.last_move(place.layout)
         assert last is not None
         assert (last["run"], f"releases/{last['release']}") == (standing.run, published)
         if code == 0:
@@ -164,13 +164,13 @@ def overtaken(
 
 @pytest.mark.parametrize(("step", "moment", "when"), WITHIN, ids=[f"{s} {m}" for s, m, _ in WITHIN])
 def test_frozen_within_a_step(place: Place, step: str, moment: str, when: Callable[..., bool]) -> None:
-    number = claims.number(place.layout)
+    number = run_claims.number(place.layout)
     for _ in range(9):
         # Some moments last a millisecond: a run that was faster has published, and the next one is tried.
         with contextlib.suppress(MissedError):
             overtaken(place, partial(when, place, number), listing=step == "list")
             return
-        number = claims.number(place.layout)
+        number = run_claims.number(place.layout)
     pytest.fail("the moment was missed every time")
 
 
@@ -181,7 +181,7 @@ def test_frozen_between_two_steps(place: Place, step: str) -> None:
 
 def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:
     """Frozen for long, and woken before anybody came: it ends as if nothing had been."""
-    number = claims.number(place.layout)
+    number = run_claims.number(place.layout)
     place.change()
     with node("nodea", place.config, heartbeat=HEARTBEAT) as a:
         until(lambda: (place.listed(number) and place.state("journal/*/*.journal")) or a.ended(), "copy")
@@ -196,5 +196,5 @@ def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:
 @pytest.mark.timeout(600)
 def test_at_the_real_values(place: Place) -> None:
     """A heartbeat of 10 s and 120 s of patience."""
-    number = claims.number(place.layout)
+    number = run_claims.number(place.layout)
     overtaken(place, lambda _: place.listed(number) and place.state("records/*.parquet"), heartbeat=None)

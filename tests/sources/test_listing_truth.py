@@ -20,7 +20,7 @@ from penstock.sources import checksum_files, external_sort
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.source import S3Source
-from penstock.steps import listing as listing_step
+from penstock.steps import list_step as listing_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

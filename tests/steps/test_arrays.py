@@ -8,6 +8,7 @@ import pytest
 from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage, staged
 from tests.support.staging_runs import events_of
 
+from penstock.arrays.array_runner import still_alive
 from penstock.errors import (
     FailedError,
     InterruptedRunError,
@@ -15,8 +16,7 @@ from penstock.errors import (
     NoSpaceError,
     SourceChangedError,
 )
-from penstock.steps.arraybook import ArrayBook
-from penstock.steps.arrays import still_alive
+from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
     from pathlib import Path

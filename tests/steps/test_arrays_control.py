@@ -8,10 +8,11 @@ import pytest
 from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage
 from tests.support.staging_runs import events_of
 
+from penstock.arrays import array_watch
 from penstock.cluster.port import State, Status
 from penstock.errors import FailedError
-from penstock.steps import array_watch, cancel_mark
-from penstock.steps.arraybook import ArrayBook, Submission
+from penstock.state import cancel_mark
+from penstock.state.submission_log import ArrayBook, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable

@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.arrays.shard_assignment import shard_for
 from penstock.core.layout import RunLayout
-from penstock.steps import receipts
-from penstock.steps.arraybook import ArrayBook
-from penstock.steps.claiming import shard_for
+from penstock.state import receipts
+from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
     from pathlib import Path

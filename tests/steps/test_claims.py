@@ -16,13 +16,15 @@ from tests.support.scripted_cluster import staged
 from tests.support.staging_runs import tree
 from tests.support.whole_way import InProcess, content, go, texts
 
+from penstock.arrays.array_runner import still_alive
 from penstock.cluster.port import State, Status
 from penstock.errors import LockedError
 from penstock.locks import heartbeat
 from penstock.locks import holder as holders
-from penstock.steps import cancelling, claims, living, runbook
-from penstock.steps.arraybook import ArrayBook
-from penstock.steps.arrays import still_alive
+from penstock.ownership import liveness
+from penstock.state import run_claims, run_store
+from penstock.state.submission_log import ArrayBook
+from penstock.steps import cancellation
 from penstock.storage import reveal, tree_removal
 
 if TYPE_CHECKING:
@@ -30,16 +32,16 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source: Path) -> None:
     layout = context.layout("data")
-    assert claims.highest(layout) is None
+    assert run_claims.highest(layout) is None
     first = go(context, upto="plan")["run"]
     for number in (2, 3):
         assert go(context, upto="list")["run"] == first
-        standing = claims.highest(layout)
+        standing = run_claims.highest(layout)
         assert standing is not None
         assert (standing.number, standing.run) == (number, first)
     tree(source, {"new": b"file"})
@@ -53,16 +55,16 @@ def test_a_claim_rises_by_one_and_the_same_run_goes_on(context: Context, source:
 def test_one_of_two_that_claim_at_once_is_overtaken(context: Context) -> None:
     layout = context.layout("data")
     first = go(context, upto="list")["run"]
-    above = claims.highest(layout)
-    claims.make(layout, "0" * 16, above, "")
+    above = run_claims.highest(layout)
+    run_claims.make(layout, "0" * 16, above, "")
     with pytest.raises(LockedError, match=f"overtaken by run {'0' * 16}"):
-        claims.make(layout, first, above, "")
+        run_claims.make(layout, first, above, "")
     with pytest.raises(LockedError, match=f"run {first} of dataset data was overtaken"):
-        claims.check(layout, first)
+        run_claims.check(layout, first)
     # A claim that cannot be read overtakes too, and does not keep list from going on.
     (layout.claims / "00000003.json").write_bytes(b"")
     with pytest.raises(LockedError, match="overtaken by run that cannot be read"):
-        claims.check(layout, "0" * 16)
+        run_claims.check(layout, "0" * 16)
     assert go(context)["run"] == first
 
 
@@ -71,11 +73,11 @@ def test_a_claim_is_judged_by_its_file_not_by_an_old_listing_of_the_folder(
 ) -> None:
     layout = context.layout("data")
     first = str(go(context, upto="list")["run"])
-    above = claims.highest(layout)
-    claims.make(layout, "0" * 16, above, "")
-    monkeypatch.setattr(claims, "highest", lambda _: above)
+    above = run_claims.highest(layout)
+    run_claims.make(layout, "0" * 16, above, "")
+    monkeypatch.setattr(run_claims, "highest", lambda _: above)
     with pytest.raises(LockedError, match=f"overtaken by run {'0' * 16}"):
-        claims.make(layout, first, above, "")
+        run_claims.make(layout, first, above, "")
 
 
 def test_a_late_line_of_the_history_has_the_claim_of_its_own_run(
@@ -117,14 +119,14 @@ def test_a_run_of_a_version_without_claims_goes_on(context: Context, source: Pat
         (layout.claims / name).unlink()
     layout.claims.rmdir()
     layout.latest.write_text(json.dumps({"run": run}))
-    assert runbook.open_run(layout)[0].run == run
+    assert run_store.open_run(layout)[0].run == run
     go(context, after="copy")
     assert content(layout.current / "data") == content(source)
 
 
 def controller(layout: DatasetLayout, above: str, by: holders.Holder | None = None) -> None:
     """Let the claim that stands say that this workflow is above its list."""
-    standing = claims.highest(layout)
+    standing = run_claims.highest(layout)
     assert standing is not None
     path = layout.claims / f"{standing.number:08d}.json"
     raw = json.loads(path.read_bytes())
@@ -220,7 +222,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
     )
     layout = context.layout("data")
     go(context, upto="plan")
-    _, folder = runbook.open_run(layout)
+    _, folder = run_store.open_run(layout)
     book = ArrayBook(folder.arrays)
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0, 1], "alpha")
     book.submitted("penstock-data-x-copy-1", "555")
@@ -232,7 +234,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
             go(context, upto="plan")
         assert content(folder.folder) == before
         # The same, where the claim is another's already: plan asks each run whose staging it would set aside.
-        claims.make(layout, "0" * 16, claims.highest(layout), "")
+        run_claims.make(layout, "0" * 16, run_claims.highest(layout), "")
         with pytest.raises(LockedError, match=words):
             go(context, upto="plan")
         assert content(folder.folder) == before
@@ -242,7 +244,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
 
 
 def overtake(layout: DatasetLayout) -> None:
-    claims.make(layout, "f" * 16, claims.highest(layout), "")
+    run_claims.make(layout, "f" * 16, run_claims.highest(layout), "")
 
 
 @pytest.mark.parametrize("step", ["plan", "copy", "permissions", "verify", "publish"])
@@ -275,7 +277,7 @@ def test_overtaken_right_before_a_rename_readers_see_nothing_of_it(
     """Before the first one, which reveals the release, and before the second, which moves `current`."""
     layout = context.layout("data")
     go(context, upto="verify")
-    info, _ = runbook.open_run(layout)
+    info, _ = run_store.open_run(layout)
     looks: list[int] = []
 
     def at(number: int, then: Callable[[], None]) -> Callable[[], None]:
@@ -303,7 +305,7 @@ def test_frozen_between_the_look_and_the_rename_current_is_not_moved(context: Co
     first = go(context)["release"]
     tree(source, {"new": b"file"})
     second = go(context)["release"]
-    run = runbook.open_run(layout)[0].run
+    run = run_store.open_run(layout)[0].run
     with pytest.raises(LockedError, match="overtaken"):
         reveal.point(layout, first, Frozen(layout, run))
     assert os.readlink(layout.current) == f"releases/{second}"
@@ -321,7 +323,7 @@ class Frozen:
         if self.looks == 1:
             overtake(self.layout)
         else:
-            claims.check(self.layout, self.run)
+            run_claims.check(self.layout, self.run)
 
 
 def test_what_slurm_cannot_have_forgotten_yet_is_not_lost(tmp_path: Path) -> None:
@@ -340,12 +342,12 @@ def test_what_slurm_cannot_have_forgotten_yet_is_not_lost(tmp_path: Path) -> Non
 
 def test_cancel_ends_nothing_on_another_cluster(context: Context) -> None:
     go(context, upto="plan")
-    _, folder = runbook.open_run(context.layout("data"))
+    _, folder = run_store.open_run(context.layout("data"))
     book = ArrayBook(folder.arrays)
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0], "alpha")
     book.submitted("penstock-data-x-copy-1", "777")
     context.cluster = cluster = Slurm(State.RUNNING, "beta")
-    told = cancelling.run(context, "data")
+    told = cancellation.run(context, "data")
     assert cluster.asked == 0
     assert "NOT array 777 of copy: it is on cluster alpha, and this is beta" in told[0]
 
@@ -360,7 +362,7 @@ def test_local_elements_of_a_controller_that_may_be_frozen(
     monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     go(context, upto="plan")
     layout = context.layout("data")
-    _, folder = runbook.open_run(layout)
+    _, folder = run_store.open_run(layout)
     me = holders.this_process("", "copy")
     by = {
         "dead": dataclasses.replace(me, pid=2**22 + 1),
@@ -383,7 +385,7 @@ def test_local_elements_of_a_controller_that_may_be_frozen(
     monkeypatch.setattr(context.stop, "wait", wait)
     if lives:
         with pytest.raises(LockedError, match="elements of copy may still run on"):
-            living.arrays_of(context, "data", folder)
+            liveness.arrays_of(context, "data", folder)
     else:
-        assert living.arrays_of(context, "data", folder) == ""
+        assert liveness.arrays_of(context, "data", folder) == ""
     assert bool(waits) == (where == "away")

@@ -16,10 +16,11 @@ from penstock.errors import FailedError
 from penstock.formats.columns import Files
 from penstock.formats.listing import ListingWriter, read_columns
 from penstock.formats.records import SeenRow
-from penstock.steps import permissions, publishing, receipts, runbook, verifying
-from penstock.steps.closing import close
-from penstock.steps.evidence import beyond, required, unprovable
-from penstock.steps.standing import Deviations
+from penstock.release.evidence import beyond, required, unprovable
+from penstock.release.reconciliation import close
+from penstock.release.tree_comparison import Deviations
+from penstock.state import receipts, run_store
+from penstock.steps import permissions_step, publish_step, verify_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -299,14 +300,14 @@ def context(tmp_path: Path) -> Iterator[Any]:
 
 def test_a_giant_that_is_taken_back_is_copied_again_and_nothing_else(context: Any) -> None:
     go(context, upto="verify")
-    info, folder = runbook.open_run(context.layout("data"))
-    plan = runbook.read_plan(folder)
+    info, folder = run_store.open_run(context.layout("data"))
+    plan = run_store.read_plan(folder)
     giants = context.layout("data").staging(info.release) / "data"
     kept = {p: (giants / p).stat().st_ino for p in FILES}
     held = [s.index for s in plan.shards if any(r.part >= 0 for r in _rows(folder, s.index))]
-    publishing.take_back(folder, plan, "giant", held)
-    assert permissions.current(folder, plan) is None
-    verifying.run(context, "data")
+    publish_step.take_back(folder, plan, "giant", held)
+    assert permissions_step.current(folder, plan) is None
+    verify_step.run(context, "data")
     again = [receipts.read(folder.receipt("copy", index)) or {} for index in held]
     assert sum(r["done_files"] for r in again) == 5
     assert sum(r["done_bytes"] for r in again) == len(FILES["giant"])

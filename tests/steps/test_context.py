@@ -10,7 +10,7 @@ import time
 import pytest
 
 from penstock.errors import InterruptedRunError
-from penstock.steps.context import Stop
+from penstock.state.context import Stop
 
 LONG = 600.0
 

@@ -14,12 +14,14 @@ from tests.support.whole_way import go, staging
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, PreflightError
 from penstock.formats import empty_folders
-from penstock.steps import auditing, gathering, listing, repairing, verdicts
+from penstock.listing import collection
+from penstock.state import verdicts
+from penstock.steps import audit_step, list_step, repair_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 EMPTY = ["alone", "b/c/d", "full/empty", os.fsdecode(b"raw\xff"), "z z"]
 
@@ -51,11 +53,11 @@ def test_they_are_published_and_audited(tmp_path: Path) -> None:
         modes = {os.stat(os.path.join(release / DATA, name)).st_mode & 0o7777 for name in folders(root)}
         assert modes == {0o2550}
         assert go(context)["release"] == receipt["release"], "an unchanged source has nothing to do"
-        assert auditing.run(context, "data")["counts"] == {}
+        assert audit_step.run(context, "data")["counts"] == {}
         os.chmod(release / DATA, 0o750)
         os.rmdir(release / DATA / "alone")
         os.chmod(release / DATA, 0o2550)
-        found = auditing.run(context, "data")
+        found = audit_step.run(context, "data")
         assert found["counts"] == {"folder": 1}
 
 
@@ -70,8 +72,8 @@ def test_a_repair_makes_them_again(tmp_path: Path) -> None:
             for name in ("alone", "b/c/d", "b/c", "b", "z z"):
                 os.rmdir(data / name)
             (data / "z z").write_bytes(b"somebody's")
-        assert auditing.run(context, "data")["counts"] == {"extra": 1, "folder": 3}
-        done = repairing.run(context, "data")
+        assert audit_step.run(context, "data")["counts"] == {"extra": 1, "folder": 3}
+        done = repair_step.run(context, "data")
         assert done["status"] == "PARTLY"
         assert done["repaired"] == [["alone", "made again"], ["b/c/d", "made again"]]
         assert [path for path, _ in done["unrepairable"]] == done["left"] == ["z z"]
@@ -80,20 +82,20 @@ def test_a_repair_makes_them_again(tmp_path: Path) -> None:
         assert verdicts.standing(verdict) == {"extra": 1, "folder": 1}
         with writable(data):
             (data / "z z").unlink()
-        assert repairing.run(context, "data")["status"] == "REPAIRED"
+        assert repair_step.run(context, "data")["status"] == "REPAIRED"
         assert folders(data) == folders(root)
         assert {os.stat(data / name).st_mode & 0o7777 for name in (".", *folders(root))} == {0o2550}
-        assert auditing.run(context, "data")["counts"] == {}
+        assert audit_step.run(context, "data")["counts"] == {}
 
 
 def test_another_empty_folder_is_another_release(tmp_path: Path) -> None:
     root = source(tmp_path)
     with staging(tmp_path, root, empty_folders="keep") as context:
-        first = listing.run(context, "data")["run"]
+        first = list_step.run(context, "data")["run"]
         (root / "new").mkdir()
-        assert listing.run(context, "data")["run"] != first
+        assert list_step.run(context, "data")["run"] != first
         (root / "new").rmdir()
-        assert listing.run(context, "data")["run"] == first
+        assert list_step.run(context, "data")["run"] == first
 
 
 def test_left_out_they_change_nothing(tmp_path: Path) -> None:
@@ -104,13 +106,13 @@ def test_left_out_they_change_nothing(tmp_path: Path) -> None:
         assert not (released(context, receipt) / EMPTY_FOLDERS).exists()
         assert receipt["release"] == go(context)["release"]
         (root / "new").mkdir()
-        assert listing.run(context, "data")["run"] == receipt["run"]
+        assert list_step.run(context, "data")["run"] == receipt["run"]
 
 
 def test_one_that_is_gone_before_publication_is_named(tmp_path: Path) -> None:
     with staging(tmp_path, source(tmp_path), empty_folders="keep") as context:
         go(context, upto="verify")
-        run = listing.run(context, "data")
+        run = list_step.run(context, "data")
         data = context.layout("data").staging(run["release"]) / DATA
         os.chmod(data, 0o2750)
         os.rmdir(data / "alone")
@@ -126,7 +128,7 @@ def test_a_name_that_is_no_path_is_refused(tmp_path: Path) -> None:
         staging(tmp_path, root, empty_folders="keep") as context,
         pytest.raises(PreflightError, match="0123456"),
     ):
-        listing.run(context, "data")
+        list_step.run(context, "data")
 
 
 def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
@@ -136,4 +138,4 @@ def test_a_newer_format_is_refused_by_name(tmp_path: Path) -> None:
         empty_folders.read(path)
     assert empty_folders.read(tmp_path / "none") == ()
     assert MANIFEST != EMPTY_FOLDERS
-    assert gathering.Gathered.__dataclass_fields__["empty_folders"]
+    assert collection.Gathered.__dataclass_fields__["empty_folders"]

@@ -14,14 +14,15 @@ from tests.support.whole_way import FILES, InProcess, content, go, staging
 from penstock.config.settings import FollowLimit
 from penstock.errors import PenstockError, SourceChangedError
 from penstock.formats.manifest import read_manifest
-from penstock.steps import listing, runbook
+from penstock.state import run_store
+from penstock.steps import list_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 ALL = FollowLimit(1.0, 1.0)
 AFTER = FILES | {"a/one": b"one, anew", "giant": b"a giant that is none any more" * 5000, "z": b"Z" * 70_000}
@@ -75,7 +76,7 @@ def test_a_rerun_at_rest_has_nothing_to_do(tmp_path: Path, source: Path) -> None
         change(source)
         os.unlink(source / "added")
         first = go(context, after="plan")
-        again = listing.run(context, "data")
+        again = list_step.run(context, "data")
         assert (again["published"], again["run"], again["release"]) == (True, first["run"], first["release"])
         assert (again["files"], again["bytes"]) == (len(held()), sum(map(len, held().values())))
         assert go(context)["release"] == first["release"]
@@ -113,7 +114,7 @@ def test_the_listing_that_was_frozen_is_not_what_was_published(tmp_path: Path, s
         second = go(context)
         assert second["run"] != first["run"]
         assert content(published(context)[0] / "data") == {os.fsencode(n): b for n, b in FILES.items()}
-        assert listing.run(context, "data")["published"]
+        assert list_step.run(context, "data")["published"]
 
 
 @pytest.mark.parametrize("limit", [FollowLimit(0.25, 1.0), FollowLimit(1.0, 0.0)])
@@ -155,17 +156,17 @@ def test_checksums_beside_the_data_are_read_again(tmp_path: Path) -> None:
         records = {r.path: r for some in read_manifest(release / "manifest.parquet") for r in some}
         assert records["x"].source_proof == f"sha256:full:{hashlib.sha256(b'new one').hexdigest()}"
         assert records["x"].source_grade == "full"
-        assert listing.run(context, "data")["published"]
+        assert list_step.run(context, "data")["published"]
 
 
 def test_a_release_that_followed_is_audited_and_linked_like_any(tmp_path: Path, source: Path) -> None:
-    from penstock.steps import auditing
+    from penstock.steps import audit_step
 
     with follow(tmp_path, source) as context:
         go(context, upto="plan")
         change(source)
         go(context, after="plan")
-        assert auditing.run(context, "data")["findings"] == []
+        assert audit_step.run(context, "data")["findings"] == []
 
 
 def test_damage_is_copied_again_of_the_version_that_is_there(tmp_path: Path, source: Path) -> None:
@@ -227,8 +228,8 @@ def test_a_kill_amid_the_joining_of_a_giant_costs_nothing_but_time(
     changed = b"anew" + FILES["giant"][4:]
     with follow(tmp_path, source) as context:
         go(context, upto="plan")
-        _, folder = runbook.open_run(context.layout("data"))
-        first, second = (shard.index for shard in runbook.read_plan(folder).shards)
+        _, folder = run_store.open_run(context.layout("data"))
+        first, second = (shard.index for shard in run_store.read_plan(folder).shards)
         journals, aside = folder.journals(second), folder.journals(second).with_name("aside")
         held_before = b""
 

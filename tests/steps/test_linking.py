@@ -16,7 +16,7 @@ from penstock.errors import FailedError
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 FILES = {"bad.bin": b"b" * 3000, "good.bin": b"g" * 70_000, "x/3.bin": b"3" * 9000}
 PLAN = PlanConfig()

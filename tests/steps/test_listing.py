@@ -12,14 +12,15 @@ from penstock.config.settings import Config, EngineConfig, PermissionsConfig, So
 from penstock.core.model import Entry, Listed
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
 from penstock.formats.listing import read_listing
-from penstock.steps import listing, runbook
-from penstock.steps.gathering import Gathered, gather, ordered
-from penstock.steps.holding import holding
+from penstock.listing.collection import Gathered, gather, ordered
+from penstock.ownership.dataset_hold import holding
+from penstock.state import run_store
+from penstock.steps import list_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 ODD = {
     "a b": b"1", "line\nfeed": b"22", "%41": b"3", "-rf": b"", "$(touch x)": b"4", "quo'te\"s": b"5",
@@ -44,7 +45,7 @@ def gathered(
 
 def test_odd_names_are_listed_as_they_are_in_byte_order(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    receipt = listing.run(context, "data")
+    receipt = list_step.run(context, "data")
     layout = context.layout("data")
     found = rows(layout.run(receipt["run"]).listing)
     assert [entry.path for entry in found] == sorted(ODD, key=os.fsencode)
@@ -55,7 +56,7 @@ def test_odd_names_are_listed_as_they_are_in_byte_order(tmp_path: Path) -> None:
     assert receipt["published"] is False
     assert receipt["current"] is None
     assert receipt["release"].endswith("-" + receipt["run"][:8])
-    info = runbook.open_run(layout)[0]
+    info = run_store.open_run(layout)[0]
     assert info.release == receipt["release"]
     assert info.histogram == [[4096, 10, receipt["bytes"]]]
     assert json.loads(json.dumps(receipt)) == receipt
@@ -65,15 +66,15 @@ def test_odd_names_are_listed_as_they_are_in_byte_order(tmp_path: Path) -> None:
 
 def test_an_unchanged_source_meets_the_same_run(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
-    assert listing.run(context, "data") == first
+    first = list_step.run(context, "data")
+    assert list_step.run(context, "data") == first
     assert os.listdir(context.layout("data").runs) == [first["run"]]
     tree(tmp_path / "source", {"new": b"file"})
-    second = listing.run(context, "data")
+    second = list_step.run(context, "data")
     assert second["run"] != first["run"]
-    assert runbook.open_run(context.layout("data"))[0].run == second["run"]
+    assert run_store.open_run(context.layout("data"))[0].run == second["run"]
     (tmp_path / "source" / "new").unlink()
-    assert listing.run(context, "data")["run"] == first["run"]
+    assert list_step.run(context, "data")["run"] == first["run"]
 
 
 def changed(config: Config, **changes: object) -> Config:
@@ -83,7 +84,7 @@ def changed(config: Config, **changes: object) -> Config:
 def test_what_decides_the_content_makes_another_run_and_nothing_else_does(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
     plain = context.config
-    first = listing.run(context, "data")["run"]
+    first = list_step.run(context, "data")["run"]
     others = [
         changed(plain, exclude=("nothing",)),
         changed(plain, permissions=PermissionsConfig(file_mode=0o444)),
@@ -95,11 +96,11 @@ def test_what_decides_the_content_makes_another_run_and_nothing_else_does(tmp_pa
     seen = {first}
     for other in others:
         context.config = other
-        seen.add(listing.run(context, "data")["run"])
+        seen.add(list_step.run(context, "data")["run"])
     assert len(seen) == 1 + len(others)
     context.config = replace(plain, engine=EngineConfig(workers=3), plan=replace(plain.plan, shard_bytes=5))
-    assert listing.run(context, "data")["run"] == first
-    info = runbook.open_run(context.layout("data"))[0]
+    assert list_step.run(context, "data")["run"] == first
+    info = run_store.open_run(context.layout("data"))[0]
     assert info.config["engine"]["workers"] == 3
 
 
@@ -109,32 +110,32 @@ def test_a_name_that_is_not_a_path_stops_everything_and_leaves_no_trace(tmp_path
     )
     context = context_for(tmp_path, source)
     with pytest.raises(PreflightError) as caught:
-        listing.run(context, "data")
+        list_step.run(context, "data")
     assert caught.value.exit_code == 3
     assert "2 key(s)" in str(caught.value)
     assert "'.p.0123456789abcdef'" in str(caught.value)
     assert "'a/.p.00000000000000ff'" in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["source"]
     context.config = changed(context.config, exclude=(".p.*",))
-    assert listing.run(context, "data")["files"] == 1
+    assert list_step.run(context, "data")["files"] == 1
 
 
 def test_an_empty_source_is_told_and_leaves_no_trace(tmp_path: Path) -> None:
     (tmp_path / "source" / "empty").mkdir(parents=True)
     context = context_for(tmp_path, tmp_path / "source")
     with pytest.raises(PreflightError, match="is empty") as caught:
-        listing.run(context, "data")
+        list_step.run(context, "data")
     assert str(tmp_path / "source") in str(caught.value)
     assert sorted(os.listdir(tmp_path)) == ["source"]
 
 
 def test_a_missing_source_and_a_target_that_is_a_file_are_told(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="source folder cannot be read"):
-        listing.run(context_for(tmp_path, tmp_path / "none"), "data")
+        list_step.run(context_for(tmp_path, tmp_path / "none"), "data")
     assert os.listdir(tmp_path) == []
     (tmp_path / "target").write_text("a file")
     with pytest.raises(PreflightError, match="not a folder"):
-        listing.run(context_for(tmp_path, tree(tmp_path / "source", {"a": b""})), "data")
+        list_step.run(context_for(tmp_path, tree(tmp_path / "source", {"a": b""})), "data")
 
 
 def test_refused_links_leave_no_trace_and_skipped_ones_are_counted(tmp_path: Path) -> None:
@@ -143,10 +144,10 @@ def test_refused_links_leave_no_trace_and_skipped_ones_are_counted(tmp_path: Pat
     os.mkfifo(source / "fifo")
     context = context_for(tmp_path, source)
     with pytest.raises(PreflightError, match="link"):
-        listing.run(context, "data")
+        list_step.run(context, "data")
     assert sorted(os.listdir(tmp_path)) == ["source"]
     context.config = changed(context.config, links="skip", specials="skip")
-    assert listing.run(context, "data")["ignored"] == {"links": 1, "specials": 1}
+    assert list_step.run(context, "data")["ignored"] == {"links": 1, "specials": 1}
 
 
 def test_links_that_the_patterns_leave_out_are_not_refused(tmp_path: Path) -> None:
@@ -155,7 +156,7 @@ def test_links_that_the_patterns_leave_out_are_not_refused(tmp_path: Path) -> No
     os.symlink("/etc/hostname", source / "cache" / "link")
     context = context_for(tmp_path, source)
     context.config = changed(context.config, exclude=("cache/", "/link"))
-    receipt = listing.run(context, "data")
+    receipt = list_step.run(context, "data")
     assert (receipt["files"], receipt["ignored"]) == (1, {"filtered": 3})
 
 
@@ -163,23 +164,23 @@ def test_a_source_that_holds_the_target_is_refused(tmp_path: Path) -> None:
     tree(tmp_path / "all", {"a": b"1"})
     context = context_for(tmp_path / "all", tmp_path / "all")
     with pytest.raises(PreflightError, match="lie in one another"):
-        listing.run(context, "data")
+        list_step.run(context, "data")
 
 
 def test_the_lock_of_another_run_stops_it(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     with holding(context, "data", str(first["run"]), "copy"), pytest.raises(LockedError) as caught:
-        listing.run(context, "data")
+        list_step.run(context, "data")
     assert caught.value.exit_code == 7
-    assert listing.run(context, "data") == first
+    assert list_step.run(context, "data") == first
 
 
 def test_a_stop_leaves_no_trace(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
     context.stop.set(15)
     with pytest.raises(InterruptedRunError) as caught:
-        listing.run(context, "data")
+        list_step.run(context, "data")
     assert caught.value.exit_code == 143
     assert sorted(os.listdir(tmp_path)) == ["source"]
 
@@ -198,24 +199,24 @@ def publish(context: Context, receipt: dict[str, object]) -> None:
 
 def test_a_published_release_is_found_and_not_moved_forward_again_after_a_rollback(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first)
-    again = listing.run(context, "data")
+    again = list_step.run(context, "data")
     assert (again["published"], again["current"]) == (True, first["release"])
     tree(tmp_path / "source", {"new": b"file"})
-    second = listing.run(context, "data")
+    second = list_step.run(context, "data")
     assert second["published"] is False
     publish(context, second)
     layout = context.layout("data")
     layout.current.unlink()
     layout.current.symlink_to(f"releases/{first['release']}")
-    rolled_back = listing.run(context, "data")
+    rolled_back = list_step.run(context, "data")
     assert (rolled_back["published"], rolled_back["current"]) == (True, first["release"])
 
 
 def test_a_release_that_was_deleted_is_made_anew_from_the_start(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first)
     layout = context.layout("data")
     folder = layout.run(first["run"])
@@ -224,7 +225,7 @@ def test_a_release_that_was_deleted_is_made_anew_from_the_start(tmp_path: Path) 
     (layout.release(first["release"]) / "release.json").unlink()
     layout.release(first["release"]).rmdir()
     layout.current.unlink()
-    again = listing.run(context, "data")
+    again = list_step.run(context, "data")
     assert again == first
     assert sorted(os.listdir(folder.folder)) == ["listing.parquet", "run.json"]
     assert "is gone" in str([event.data for event in events_of(context) if event.kind == "note"])
@@ -232,44 +233,44 @@ def test_a_release_that_was_deleted_is_made_anew_from_the_start(tmp_path: Path) 
 
 def test_a_release_stopped_between_its_rename_and_the_pointer_is_not_done(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first)
     folder = context.layout("data").run(first["run"])
     folder.receipt("publish").unlink()
     folder.plan.write_text("{}")
-    assert listing.run(context, "data")["published"] is False
+    assert list_step.run(context, "data")["published"] is False
     folder.plan.unlink()
-    assert listing.run(context, "data")["published"] is True
+    assert list_step.run(context, "data")["published"] is True
 
 
 def test_a_configured_name_is_used_and_refused_for_other_content(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD), release="v1")
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     assert first["release"] == "v1"
     publish(context, first)
-    assert listing.run(context, "data")["published"] is True
+    assert list_step.run(context, "data")["published"] is True
     tree(tmp_path / "source", {"new": b"file"})
     with pytest.raises(PreflightError, match="'v1' exists already"):
-        listing.run(context, "data")
+        list_step.run(context, "data")
     assert os.listdir(context.layout("data").runs) == [first["run"]]
 
 
 def test_a_run_that_was_killed_while_it_listed_is_swept(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     torn = context.layout("data").runs / ".new-0123456789abcdef"
     torn.mkdir()
     (torn / ".ff.tmp").write_bytes(b"torn")
-    assert listing.run(context, "data") == first
+    assert list_step.run(context, "data") == first
     assert not torn.exists()
 
 
 def test_a_damaged_description_is_told(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", ODD))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     context.layout("data").run(first["run"]).run_file.write_text("{")
     with pytest.raises(FailedError, match="description"):
-        listing.run(context, "data")
+        list_step.run(context, "data")
 
 
 def test_hostile_keys_are_all_named_at_once(tmp_path: Path) -> None:
@@ -356,7 +357,7 @@ def test_checksum_files_beside_the_data_are_attached(tmp_path: Path) -> None:
     )
     files = {"d/a": b"1", "d/b": b"22", "d/c": b"3", "d/SHA256SUMS": sums.encode()}
     context = context_for(tmp_path, tree(tmp_path / "source", files), checksums=("SHA256SUMS",))
-    receipt = listing.run(context, "data")
+    receipt = list_step.run(context, "data")
     folder = context.layout("data").run(receipt["run"])
     found = {entry.path: entry.checksum for entry in rows(folder.listing)}
     assert found == {
@@ -366,19 +367,19 @@ def test_checksum_files_beside_the_data_are_attached(tmp_path: Path) -> None:
         "d/c": "",
     }
     assert sorted(os.listdir(folder.folder)) == ["listing.parquet", "run.json", "stated.parquet"]
-    assert listing.run(context, "data") == receipt
+    assert list_step.run(context, "data") == receipt
     tree(tmp_path / "source", {"d/SHA256SUMS": b"what is this"})
     with pytest.raises(PreflightError, match="checksum file cannot be used"):
-        listing.run(context, "data")
+        list_step.run(context, "data")
     context.config = changed(context.config, checksums=("MD5SUMS",))
     with pytest.raises(PreflightError, match="there is no checksum file"):
-        listing.run(context, "data")
+        list_step.run(context, "data")
 
 
 def test_empty_folders_are_told(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     (source / "empty" / "deep").mkdir(parents=True)
     context = context_for(tmp_path, source)
-    receipt = listing.run(context, "data")
+    receipt = list_step.run(context, "data")
     assert receipt["ignored"] == {"empty folders": 1}
     assert any("1 empty folder " in str(event.data.get("text")) for event in events_of(context))

@@ -14,12 +14,12 @@ from tests.support.staging_runs import context_for, tree
 from penstock.config.settings import SourceConfig
 from penstock.errors import PenstockError, PreflightError
 from penstock.formats.listing import read_listing
-from penstock.steps import listing, preflight
+from penstock.steps import list_step, preflight_step
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 ODD = [
     "p/a b",
@@ -42,8 +42,8 @@ def context(tmp_path: Path, endpoint: str, url: str = "s3://bucket/p/", **option
 def test_odd_keys_are_listed_as_they_are(tmp_path: Path) -> None:
     with Hostile(dict.fromkeys(ODD, b"content"), page=2) as server:
         made = context(tmp_path, server.endpoint)
-        receipt = listing.run(made, "data")
-        assert listing.run(made, "data") == receipt
+        receipt = list_step.run(made, "data")
+        assert list_step.run(made, "data") == receipt
     found = [e for batch in read_listing(made.layout("data").run(receipt["run"]).listing) for e in batch]
     assert [entry.path for entry in found] == sorted((key[2:] for key in ODD), key=os.fsencode)
     assert {entry.size for entry in found} == {7}
@@ -53,7 +53,7 @@ def test_hostile_keys_are_all_named_and_leave_no_trace(tmp_path: Path) -> None:
     bad = ["../x", "/abs", "a//b", "a/b", "b/../c", "x" * 256, "y/", ".p.0123456789abcdef"]
     keys = {f"p/{key}": b"1" for key in [*bad, "a", "a-between", "fine"]}
     with Hostile({**keys, "p/": b"", "p/folder/": b""}) as server, pytest.raises(PreflightError) as caught:
-        listing.run(context(tmp_path, server.endpoint), "data")
+        list_step.run(context(tmp_path, server.endpoint), "data")
     assert caught.value.exit_code == 3
     assert "8 key(s)" in str(caught.value)
     for key in bad:
@@ -65,11 +65,11 @@ def test_hostile_keys_are_all_named_and_leave_no_trace(tmp_path: Path) -> None:
 def test_a_store_that_lists_wrongly_is_refused(tmp_path: Path, mode: str) -> None:
     objects = {f"p/{n}": b"1" for n in range(6)}
     with Hostile(objects, listing=mode, page=3) as server, pytest.raises(PenstockError):
-        listing.run(context(tmp_path, server.endpoint), "data")
+        list_step.run(context(tmp_path, server.endpoint), "data")
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", [preflight.run, listing.run])
+@pytest.mark.parametrize("step", [preflight_step.run, list_step.run])
 def test_an_endpoint_that_nobody_serves_is_named(tmp_path: Path, step: Any) -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
@@ -79,7 +79,7 @@ def test_an_endpoint_that_nobody_serves_is_named(tmp_path: Path, step: Any) -> N
     assert os.listdir(tmp_path) == []
 
 
-@pytest.mark.parametrize("step", [preflight.run, listing.run])
+@pytest.mark.parametrize("step", [preflight_step.run, list_step.run])
 def test_a_missing_bucket_wrong_keys_and_an_empty_prefix_are_told(tmp_path: Path, step: Any) -> None:
     target = tmp_path / "work"
     target.mkdir()
@@ -98,7 +98,7 @@ def test_a_missing_bucket_wrong_keys_and_an_empty_prefix_are_told(tmp_path: Path
         with pytest.raises(PreflightError) as caught:
             step(context(target, server.endpoint, "s3://no-such-bucket/p/", **signed), "data")
         assert "no-such-bucket" in str(caught.value)
-        if step is listing.run:
+        if step is list_step.run:
             with pytest.raises(PreflightError, match="is empty"):
                 step(context(target, server.endpoint, "s3://bucket/nothing/", **signed), "data")
         assert os.listdir(target) == []

@@ -15,21 +15,22 @@ from tests.support.scripted_cluster import DONE, LOST, Stage, staged
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import FILES, InProcess, content, go, staging
 
+from penstock.arrays.array_runner import still_alive
+from penstock.arrays.array_watch import CLOCKS
 from penstock.cluster.port import State, Status
 from penstock.errors import FailedError, LockedError, TransientError
 from penstock.locks import heartbeat
 from penstock.locks import holder as holders
-from penstock.steps import claims, living, runbook
-from penstock.steps.array_watch import CLOCKS
-from penstock.steps.arraybook import ArrayBook
-from penstock.steps.arrays import still_alive
+from penstock.ownership import liveness
+from penstock.state import run_claims, run_store
+from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 @pytest.fixture
@@ -85,7 +86,7 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
     monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
     monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     go(context, upto="plan")
-    _, folder = runbook.open_run(context.layout("data"))
+    _, folder = run_store.open_run(context.layout("data"))
     by = replace(holders.this_process("", "copy"), host="node17", boot="another")
     line = {"intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": asdict(by)}
     folder.arrays.write_text(json.dumps(line) + "\n")
@@ -105,7 +106,7 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
 
     monkeypatch.setattr(context.stop, "wait", wait)
     with pytest.raises(LockedError, match="elements of copy may still run on"):
-        living.arrays_of(context, "data", folder)
+        liveness.arrays_of(context, "data", folder)
 
 
 class Slurm(InProcess):
@@ -135,7 +136,7 @@ def test_the_state_of_a_run_stays_while_its_elements_may_write_though_its_tree_i
     context: Context,
 ) -> None:
     go(context, upto="plan")
-    info, folder = runbook.open_run(context.layout("data"))
+    info, folder = run_store.open_run(context.layout("data"))
     context.cluster = Slurm(State.RUNNING)
     intend(folder, context.cluster)
     before = content(folder.folder)
@@ -154,7 +155,7 @@ def test_a_scheduler_that_does_not_answer_holds_no_published_release_up(
     context: Context, source: Path
 ) -> None:
     go(context, upto="copy")
-    first, folder = runbook.open_run(context.layout("data"))
+    first, folder = run_store.open_run(context.layout("data"))
     (source / "new").write_bytes(b"new")
     go(context, upto="verify")
     context.cluster = Slurm(None)
@@ -172,11 +173,11 @@ def test_claims_that_were_removed_by_hand_go_on_above_what_was_published(
     for _ in range(3):
         go(context, upto="list")
     assert go(context)["published"]
-    before = claims.number(layout)
+    before = run_claims.number(layout)
     shutil.rmtree(layout.claims)
     (source / "new").write_bytes(b"new")
     go(context, upto="list")
-    assert claims.number(layout) == before + 1
+    assert run_claims.number(layout) == before + 1
     assert go(context)["moved"]
 
 
@@ -185,7 +186,7 @@ def test_a_damaged_description_of_another_run_stops_no_plan(
     context: Context, source: Path, damage: str
 ) -> None:
     go(context, upto="copy")
-    _, folder = runbook.open_run(context.layout("data"))
+    _, folder = run_store.open_run(context.layout("data"))
     raw = json.loads(folder.run_file.read_text())
     if damage == "no dataset":
         del raw["config"]["dataset"]

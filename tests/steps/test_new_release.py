@@ -18,7 +18,7 @@ from penstock.storage import tree_removal
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def anew(context: Context, upto: str = "publish") -> dict[str, object]:

@@ -18,29 +18,30 @@ from penstock.formats.columns import Files
 from penstock.formats.listing import ListingWriter, read_listing
 from penstock.formats.manifest import ManifestWriter
 from penstock.formats.shards import read_shard
-from penstock.steps import listing, planning, runbook
+from penstock.state import run_store
+from penstock.steps import list_step, plan_step
 from penstock.views import human
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b"", "giant": b"g" * 1000, "z/y/x": b"z" * 30}
 SMALL = PlanConfig(giant_bytes=500, part_bytes=300, shard_files=3)
 
 
 def planned(context: Context) -> tuple[dict[str, Any], list[list[Entry]]]:
-    receipt = planning.run(context, "data")
-    info, folder = runbook.open_run(context.layout("data"))
-    plan = runbook.read_plan(folder)
+    receipt = plan_step.run(context, "data")
+    info, folder = run_store.open_run(context.layout("data"))
+    plan = run_store.read_plan(folder)
     assert plan.run == info.run
     return receipt, [[row for b in read_shard(folder.shard(s.index)) for row in b] for s in plan.shards]
 
 
 def test_shards_hold_every_row_once_in_order_and_giants_in_parts(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
-    listing.run(context, "data")
+    list_step.run(context, "data")
     receipt, shards = planned(context)
     rows = [row for shard in shards for row in shard]
     assert [(row.path, row.part, row.offset, row.length) for row in rows] == [
@@ -52,7 +53,7 @@ def test_shards_hold_every_row_once_in_order_and_giants_in_parts(tmp_path: Path)
     assert receipt["shards"] == 3
     assert "shard_files" in receipt["why"][0]
     assert (receipt["files"], receipt["bytes"], receipt["giants"], receipt["folders"]) == (5, 1060, 1, 3)
-    plan = runbook.read_plan(runbook.open_run(context.layout("data"))[1])
+    plan = run_store.read_plan(run_store.open_run(context.layout("data"))[1])
     assert sum(shard.files for shard in plan.shards) == 5
     assert sum(shard.bytes for shard in plan.shards) == 1060
     data = context.layout("data").staging(receipt["release"]) / "data"
@@ -67,12 +68,12 @@ def test_hard_links_are_told_of(tmp_path: Path) -> None:
     for name in ("giant.link", "z/link"):
         os.link(source / "giant", source / name)
     context = context_for(tmp_path, source)
-    assert listing.run(context, "data")["hard_links"] == {"files": 2, "of": 1, "bytes": 2000}
+    assert list_step.run(context, "data")["hard_links"] == {"files": 2, "of": 1, "bytes": 2000}
     receipt, _ = planned(context)
     told = "hard links of the source become files of their own: 2 files are links of 1 other, 1.95 KiB more"
     assert told in receipt["why"]
     plain = context_for(tmp_path / "other", tree(tmp_path / "other" / "source", FILES))
-    assert listing.run(plain, "data")["hard_links"] == {}
+    assert list_step.run(plain, "data")["hard_links"] == {}
     receipt, _ = planned(plain)
     assert not [why for why in receipt["why"] if "links" in why]
     for one, notes in ((context, [told]), (plain, [])):
@@ -83,46 +84,46 @@ def test_hard_links_are_told_of(tmp_path: Path) -> None:
 
 def test_planning_again_changes_nothing(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
-    listing.run(context, "data")
+    list_step.run(context, "data")
     first, _ = planned(context)
-    folder = runbook.open_run(context.layout("data"))[1]
+    folder = run_store.open_run(context.layout("data"))[1]
     stamps = {path: path.stat().st_mtime_ns for path in folder.folder.rglob("*")}
     staged = context.layout("data").staging(first["release"]) / "data" / "half"
     staged.write_bytes(b"")
-    assert planning.run(context, "data") == first
+    assert plan_step.run(context, "data") == first
     assert {path: path.stat().st_mtime_ns for path in folder.folder.rglob("*")} == stamps
     assert staged.exists()
 
 
 def test_without_a_listing_it_says_what_to_do(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="penstock list data"):
-        planning.run(context_for(tmp_path, tree(tmp_path / "source", FILES)), "data")
+        plan_step.run(context_for(tmp_path, tree(tmp_path / "source", FILES)), "data")
 
 
 def test_a_full_target_is_told_with_figures_and_nothing_is_created(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), keep_free=1 << 60)
-    listing.run(context, "data")
+    list_step.run(context, "data")
     with pytest.raises(NoSpaceError) as caught:
-        planning.run(context, "data")
+        plan_step.run(context, "data")
     assert caught.value.exit_code == 6
     assert "16,384 bytes" in str(caught.value)
     assert "1.00 EiB" in str(caught.value)
     layout = context.layout("data")
     assert os.listdir(layout.releases) == []
-    assert not runbook.open_run(layout)[1].plan.exists()
+    assert not run_store.open_run(layout)[1].plan.exists()
     context.config = replace(context.config, target=replace(context.config.target, keep_free=0))
-    assert planning.run(context, "data")["shards"] == 1
+    assert plan_step.run(context, "data")["shards"] == 1
 
 
 def test_a_staging_that_no_plan_stands_for_is_removed_first(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), release="v1")
-    first = listing.run(context, "data")
-    planning.run(context, "data")
+    first = list_step.run(context, "data")
+    plan_step.run(context, "data")
     layout = context.layout("data")
     (layout.staging("v1") / "data" / "stale").write_bytes(b"x")
     tree(tmp_path / "source", {"new": b"n"})
-    second = listing.run(context, "data")
-    planning.run(context, "data")
+    second = list_step.run(context, "data")
+    plan_step.run(context, "data")
     assert os.listdir(layout.staging("v1") / "data") == []
     # The other run's is set aside: what it holds may be taken over.
     assert os.listdir(layout.releases / f".v1.{first['run']}.staging" / "data") == ["stale"]
@@ -132,7 +133,7 @@ def test_a_staging_that_no_plan_stands_for_is_removed_first(tmp_path: Path) -> N
     folder.plan.unlink()
     folder.journals(0).mkdir(parents=True)
     (layout.staging("v1") / "data" / "stale").write_bytes(b"x")
-    planning.run(context, "data")
+    plan_step.run(context, "data")
     assert os.listdir(layout.staging("v1") / "data") == []
     assert not folder.journals(0).exists()
 
@@ -160,10 +161,10 @@ def publish(context: Context, release: str, run: str) -> None:
 
 def test_unchanged_files_are_linked_from_the_current_release(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first["release"], first["run"])
     tree(tmp_path / "source", {"a/two": b"changed", "b-new": b"new"})
-    listing.run(context, "data")
+    list_step.run(context, "data")
     receipt, shards = planned(context)
     linked = {row.path: row.reuse.partition(" ")[0] for shard in shards for row in shard if row.reuse}
     assert linked == {
@@ -171,7 +172,9 @@ def test_unchanged_files_are_linked_from_the_current_release(tmp_path: Path) -> 
     }  # fmt: skip
     assert (receipt["unchanged"], receipt["unchanged_bytes"], receipt["base"]) == (3, 40, first["release"])
     assert "3 of 6 files are unchanged" in receipt["why"][1]
-    assert sum(s.reused for s in runbook.read_plan(runbook.open_run(context.layout("data"))[1]).shards) == 3
+    assert (
+        sum(s.reused for s in run_store.read_plan(run_store.open_run(context.layout("data"))[1]).shards) == 3
+    )
 
 
 @pytest.mark.parametrize(
@@ -187,7 +190,7 @@ def test_unchanged_files_are_linked_from_the_current_release(tmp_path: Path) -> 
 )
 def test_a_release_that_cannot_be_compared_is_not_linked_from(tmp_path: Path, spoil: str, why: str) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first["release"], first["run"])
     layout = context.layout("data")
     dataset = context.config.datasets["data"]
@@ -206,7 +209,7 @@ def test_a_release_that_cannot_be_compared_is_not_linked_from(tmp_path: Path, sp
     elif spoil == "source":
         dataset = replace(dataset, sources=(replace(dataset.sources[0], url=str(tmp_path / "source" / "a")),))
     context.config = replace(context.config, datasets={"data": dataset})
-    listing.run(context, "data")
+    list_step.run(context, "data")
     receipt, _ = planned(context)
     assert receipt["unchanged"] == 0
     assert receipt["base"] is None
@@ -215,16 +218,16 @@ def test_a_release_that_cannot_be_compared_is_not_linked_from(tmp_path: Path, sp
 
 def test_a_published_run_is_not_planned_again(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first["release"], first["run"])
-    receipt = planning.run(context, "data")
+    receipt = plan_step.run(context, "data")
     assert (receipt["published"], receipt["files"], receipt["shards"]) == (True, 5, 0)
     assert os.listdir(context.layout("data").releases) == [first["release"]]
 
 
 def test_the_time_is_told_by_what_the_last_release_measured(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     layout = context.layout("data")
     publish(context, first["release"], first["run"])
     told = {"done_files": 5, "linked": 0, "done_bytes": 5_000_000, "seconds": 2.5}
@@ -234,8 +237,8 @@ def test_the_time_is_told_by_what_the_last_release_measured(tmp_path: Path) -> N
     lines = [{"run": first["run"], "release": first["release"]}, {"run": "gone", "release": "r"}]
     layout.history.write_text("".join(json.dumps(line) + "\n" for line in lines) + '{"run": "half')
     tree(tmp_path / "source", {"new": b"n"})
-    listing.run(context, "data")
-    why = planning.run(context, "data")["why"][2]
+    list_step.run(context, "data")
+    why = plan_step.run(context, "data")["why"][2]
     assert f"measured with release {first['release']}" in why
     assert "1.91 MiB/s or 2 files/s" in why
 
@@ -247,7 +250,7 @@ LISTINGS = st.dictionaries(PATHS, st.tuples(SIZES, st.sampled_from(["", "t", "u"
 
 def listed(context: Context, objects: dict[str, tuple[int, str]]) -> list[Entry]:
     """A run whose listing is this one, {path: (size, token)}, whatever its source holds."""
-    run = listing.run(context, "data")["run"]
+    run = list_step.run(context, "data")["run"]
     path = context.layout("data").run(run).listing
     paths = sorted(objects, key=os.fsencode)
     path.unlink()
@@ -296,7 +299,7 @@ def compared(context: Context, entries: list[Entry]) -> None:
     assert receipt["folders"] == len(folders)
     blocks = sum(-(-entry.size // 4096) * 4096 for entry in entries if not entry.reuse)
     assert receipt["why"][-1].startswith(f"takes {human.size(blocks)} of ")
-    told = runbook.read_plan(runbook.open_run(context.layout("data"))[1]).shards
+    told = run_store.read_plan(run_store.open_run(context.layout("data"))[1]).shards
     assert [(one.index, one.rows, one.files, one.bytes, one.reused) for one in told] == [
         (
             index,
@@ -330,7 +333,7 @@ def test_a_plan_is_what_its_rows_make_one_by_one(
     entries = listed(context, before)
     compared(context, entries)
 
-    first = listing.run(context, "data")
+    first = list_step.run(context, "data")
     publish(context, first["release"], first["run"])
     tree(folder / "source", {"x": b"22"})
     held = {
@@ -362,7 +365,7 @@ def test_the_parts_of_one_giant_fill_shards(tmp_path: Path) -> None:
 def listed_at(tmp_path: Path, url: str, objects: list[Listed]) -> Context:
     """A dataset whose source is that URL by now; its listing is this one."""
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
-    run = listing.run(context, "data")["run"]
+    run = list_step.run(context, "data")["run"]
     folder = context.layout("data").run(run)
     folder.listing.unlink()
     with ListingWriter(folder.listing) as writer:
@@ -405,7 +408,7 @@ def test_what_takes_several_requests_and_has_no_token_is_refused(tmp_path: Path)
     ]
     context = listed_at(tmp_path, "ftp://host/d/", objects)
     with pytest.raises(PreflightError, match="cannot be pinned") as caught:
-        planning.run(context, "data")
+        plan_step.run(context, "data")
     assert "large: 9.00 MiB" in str(caught.value)
     assert "pinned:" not in str(caught.value)
     assert "small:" not in str(caught.value)

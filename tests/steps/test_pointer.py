@@ -10,13 +10,14 @@ import pytest
 from tests.support.staging_runs import events_of, tree
 from tests.support.whole_way import content, go, staging
 
-from penstock.steps import pointer, receipts, runbook, status
+from penstock.state import current_pointer, receipts, run_store
+from penstock.steps import status_report
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 class Dataset:
@@ -95,7 +96,7 @@ def test_set_back_by_hand_it_stays_until_the_source_changes(dataset: Dataset) ->
         assert dataset.current() == "A"
     assert f"`current` was set to {dataset.releases['A']} since: it stays there" in dataset.said()
     assert dataset.history() == [("publish", "A"), ("publish", "B")]
-    state = status.run(dataset.context, "data")["state"]
+    state = status_report.run(dataset.context, "data")["state"]
     assert state == f"{dataset.releases['B']} is published, current is {dataset.releases['A']}"
     dataset.stage("C")
     assert dataset.current() == "C"
@@ -132,7 +133,7 @@ def test_a_line_that_an_overtaken_run_wrote_late_is_not_the_last_word(dataset: D
         dataset.stage(name)
     late, last = dataset.layout.history.read_text().splitlines()
     dataset.layout.history.write_text(f"{last}\n{late}\n")
-    found = pointer.last_move(dataset.layout)
+    found = current_pointer.last_move(dataset.layout)
     assert found is not None
     assert found["release"] == dataset.releases["B"]
     dataset.by_hand("A")
@@ -145,7 +146,7 @@ def test_stopped_between_the_rename_and_the_history_it_is_noted(dataset: Dataset
         dataset.stage(name)
     content_of = dataset.layout.history.read_text().splitlines()
     dataset.layout.history.write_text(content_of[0] + "\n")
-    _, folder = runbook.open_run(dataset.layout)
+    _, folder = run_store.open_run(dataset.layout)
     receipts.drop(folder.receipt("publish"))
     dataset.again("B")
     assert dataset.current() == "B"

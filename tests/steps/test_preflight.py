@@ -11,10 +11,10 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import PermissionsConfig, SourceConfig, TargetConfig
 from penstock.errors import ConfigError, NoSpaceError, PreflightError
-from penstock.steps import preflight
+from penstock.steps import preflight_step
 
 if TYPE_CHECKING:
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def changed(context: Context, **changes: object) -> Context:
@@ -26,7 +26,7 @@ def changed(context: Context, **changes: object) -> Context:
 def test_it_lists_what_it_looked_at_and_creates_nothing(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     context = context_for(tmp_path, source)
-    receipt = preflight.run(context, "data")
+    receipt = preflight_step.run(context, "data")
     assert receipt["dataset"] == "data"
     kinds = [line.partition(":")[0] for line in receipt["checked"]]
     assert kinds == ["interpreter", "target", "group", "source", "cluster"]
@@ -37,31 +37,31 @@ def test_it_lists_what_it_looked_at_and_creates_nothing(tmp_path: Path) -> None:
 
 def test_it_warns_of_root(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
-    warnings = preflight.run(context, "data")["warnings"]
+    warnings = preflight_step.run(context, "data")["warnings"]
     assert any("uid 0" in text for text in warnings) == (os.geteuid() == 0)
 
 
 def test_each_thing_that_cannot_work_is_named(tmp_path: Path) -> None:
     source = tree(tmp_path / "source", {"a": b"1"})
     with pytest.raises(PreflightError, match="source folder cannot be read"):
-        preflight.run(context_for(tmp_path, tmp_path / "none"), "data")
+        preflight_step.run(context_for(tmp_path, tmp_path / "none"), "data")
     with pytest.raises(PreflightError, match="no group 'no-such-group'"):
-        preflight.run(
+        preflight_step.run(
             changed(context_for(tmp_path, source), permissions=PermissionsConfig(group="no-such-group")),
             "data",
         )
     with pytest.raises(ConfigError, match="exclude"):
-        preflight.run(context_for(tmp_path, source, exclude=("!",)), "data")
+        preflight_step.run(context_for(tmp_path, source, exclude=("!",)), "data")
     two = (SourceConfig(str(source)), SourceConfig(str(source), "a"))
     with pytest.raises(ConfigError, match="share a folder"):
-        preflight.run(context_for(tmp_path, source, sources=two), "data")
+        preflight_step.run(context_for(tmp_path, source, sources=two), "data")
     with pytest.raises(NoSpaceError, match="no room"):
-        preflight.run(context_for(tmp_path, source, keep_free=1 << 62), "data")
+        preflight_step.run(context_for(tmp_path, source, keep_free=1 << 62), "data")
     with pytest.raises(PreflightError, match="lie in one another"):
-        preflight.run(context_for(tmp_path, tmp_path / "target" / "data" / ".."), "data")
+        preflight_step.run(context_for(tmp_path, tmp_path / "target" / "data" / ".."), "data")
     (tmp_path / "target").write_bytes(b"")
     with pytest.raises(PreflightError, match="not a folder"):
-        preflight.run(context_for(tmp_path, source), "data")
+        preflight_step.run(context_for(tmp_path, source), "data")
     assert sorted(os.listdir(tmp_path)) == ["source", "target"]
 
 
@@ -71,7 +71,7 @@ def test_the_own_group_may_be_given(tmp_path: Path) -> None:
         name = grp.getgrgid(os.getegid()).gr_name
     except KeyError:
         name = str(os.getegid())
-    receipt = preflight.run(changed(context, permissions=PermissionsConfig(group=name)), "data")
+    receipt = preflight_step.run(changed(context, permissions=PermissionsConfig(group=name)), "data")
     assert f"group: {name} ({os.getegid()})" in receipt["checked"]
 
 
@@ -80,7 +80,7 @@ def test_all_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
     context = context_for(tmp_path, "x", sources=sources, keep_free=1 << 62)
     context = changed(context, permissions=PermissionsConfig(group="no-such-group"))
     with pytest.raises(PreflightError, match="4 things stop the run") as caught:
-        preflight.run(context, "data")
+        preflight_step.run(context, "data")
     for part in ("no room", "no-such-group", str(tmp_path / "one"), str(tmp_path / "two")):
         assert part in str(caught.value)
     assert caught.value.exit_code == 3
@@ -90,4 +90,4 @@ def test_a_file_system_of_the_kernel_holds_no_files(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
     context.config = replace(context.config, target=TargetConfig(Path("/proc/x")))
     with pytest.raises(PreflightError, match="no file can be kept there"):
-        preflight.run(context, "data")
+        preflight_step.run(context, "data")

@@ -16,7 +16,8 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
-from penstock.steps import publishing, receipts, reporting, runbook, status, verifying
+from penstock.state import receipts, run_store
+from penstock.steps import publish_step, report_step, status_report, verify_step
 from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.storage import reveal as revealing
 from penstock.views import html_report
@@ -25,11 +26,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.layout import RunLayout
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def run_of(context: Context) -> tuple[Any, RunLayout]:
-    return runbook.open_run(context.layout("data"))
+    return run_store.open_run(context.layout("data"))
 
 
 def staged(context: Context) -> Path:
@@ -118,7 +119,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
     _, folder = run_of(context)
     receipts.drop(folder.receipt("publish"))
     assert go(context)["current"] == first["release"]
-    told = status.run(context, "data")
+    told = status_report.run(context, "data")
     assert told["state"] == f"{second['release']} is published, current is {first['release']}"
 
 
@@ -130,7 +131,7 @@ def test_what_was_not_listed_is_refused_and_named(context: Context) -> None:
         (staged(context) / name).write_bytes(b"?")
     (staged(context) / "empty-folder").mkdir()
     with pytest.raises(FailedError, match="holds 4 things that were not listed") as refused:
-        publishing.run(context, "data")
+        publish_step.run(context, "data")
     assert all(repr(name) in str(refused.value) for name in [*names, "empty-folder"])
     assert dataset_folders.current(context.layout("data")) is None
     (staged(context) / "empty-folder").rmdir()
@@ -181,7 +182,7 @@ def test_what_changed_since_verify_is_verified_and_mended_before_it_is_published
     tree_removal.open_folders(staged(context))
     for spoil in spoils:
         spoil(staged(context))
-    receipt = publishing.run(context, "data")
+    receipt = publish_step.run(context, "data")
     assert receipt["published"]
     assert any("verified again" in text for text in texts(context))
     assert content(context.layout("data").current / "data") == content(source)
@@ -215,7 +216,7 @@ def test_a_verify_that_died_amid_its_repair_is_taken_up_by_the_next_step(
     os.utime(source / "z", ns=(seen.st_atime_ns, seen.st_mtime_ns))
     # A file of the same content is another version all the same: the listing's token tells.
     with pytest.raises(SourceChangedError):
-        verifying.run(context, "data")
+        verify_step.run(context, "data")
     assert go(context)["published"]
     assert content(context.layout("data").current / "data") == content(source)
 
@@ -227,7 +228,7 @@ def test_damage_whose_source_is_gone_is_never_published(context: Context, source
     with pytest.raises(SourceChangedError) as failed:
         go(context, upto="verify", after="permissions")
     assert "'z'" in str(failed.value)
-    for step in (verifying, publishing):
+    for step in (verify_step, publish_step):
         with pytest.raises(PenstockError):
             step.run(context, "data")
     assert dataset_folders.current(context.layout("data")) is None
@@ -235,17 +236,17 @@ def test_damage_whose_source_is_gone_is_never_published(context: Context, source
 
 def test_steps_refuse_to_run_before_their_turn(context: Context) -> None:
     with pytest.raises(PreflightError, match="listed"):
-        publishing.run(context, "data")
+        publish_step.run(context, "data")
     go(context, upto="list")
     with pytest.raises(PreflightError, match="planned"):
-        publishing.run(context, "data")
+        publish_step.run(context, "data")
     go(context, upto="plan", after="list")
     for after in ("copy", "permissions", "verify"):
         with pytest.raises(FailedError) as refused:
             go(context, after=after)
         assert "first" in str(refused.value)
-    assert reporting.run(context, "data")["why"] == "copy has not ended"
-    assert status.run(context, "data")["next"] == "copy"
+    assert report_step.run(context, "data")["why"] == "copy has not ended"
+    assert status_report.run(context, "data")["next"] == "copy"
 
 
 def test_too_little_evidence_is_a_finding(tmp_path: Path, source: Path) -> None:
@@ -281,7 +282,7 @@ def test_staging_of_other_runs_is_told_and_kept(context: Context) -> None:
     go(context)
     assert any(".an-older-one.staging" in text for text in texts(context))
     assert other.is_dir()
-    assert status.run(context, "data")["abandoned"] == [".an-older-one.staging, of no known run"]
+    assert status_report.run(context, "data")["abandoned"] == [".an-older-one.staging, of no known run"]
 
 
 def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) -> None:
@@ -289,14 +290,14 @@ def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) ->
     _, folder = run_of(context)
     path = folder.records(0)
     path.write_bytes(path.read_bytes() + b" ")
-    assert publishing.run(context, "data")["published"]
+    assert publish_step.run(context, "data")["published"]
     assert any("not those that verify wrote" in text and str(path) in text for text in texts(context))
 
 
 def test_the_report_tells_what_the_receipts_hold(context: Context, source: Path, tmp_path: Path) -> None:
     go(context)
     page = tmp_path / "report.html"
-    result = reporting.run(context, "data", html=page)
+    result = report_step.run(context, "data", html=page)
     assert result["status"] == "PASSED"
     total = sum(map(len, FILES.values()))
     assert (result["copied"]["files"], result["copied"]["bytes"]) == (len(FILES), total)

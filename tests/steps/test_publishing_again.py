@@ -17,8 +17,8 @@ from tests.support.whole_way import InProcess, content, go, staging
 from penstock.cluster.port import State, Status
 from penstock.config.settings import PermissionsConfig
 from penstock.errors import FailedError, LockedError
-from penstock.steps import runbook
-from penstock.steps.arraybook import ArrayBook
+from penstock.state import run_store
+from penstock.state.submission_log import ArrayBook
 from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 @pytest.mark.parametrize("state", ["kept", "removed"])
@@ -59,7 +59,7 @@ def test_a_release_that_was_deleted_is_published_again(context: Context, source:
 def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, source: Path) -> None:
     layout = context.layout("data")
     go(context, upto="verify")
-    info, _ = runbook.open_run(layout)
+    info, _ = run_store.open_run(layout)
     staged = layout.staging(info.release)
     (staged / "release.json").write_text("{}")
     # As root no bit keeps anybody out; the mode that sealing works in can still be seen.
@@ -85,7 +85,7 @@ def test_a_release_without_its_seal_is_told(context: Context) -> None:
 def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path) -> None:
     layout = context.layout("data")
     go(context, upto="verify")
-    info, _ = runbook.open_run(layout)
+    info, _ = run_store.open_run(layout)
     shutil.rmtree(layout.staging(info.release) / "data")
     assert go(context)["published"]
     assert content(layout.current / "data") == content(source)
@@ -133,7 +133,7 @@ def damaged(folder: RunLayout, what: str) -> None:
 def test_a_damaged_plan_is_made_anew(context: Context, source: Path, what: str, first: str) -> None:
     go(context, upto="copy")
     layout = context.layout("data")
-    info, folder = runbook.open_run(layout)
+    info, folder = run_store.open_run(layout)
     damaged(folder, what)
     if first == "list":
         go(context, upto="list")
@@ -154,7 +154,7 @@ class Running(InProcess):
 
 def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -> None:
     go(context, upto="plan")
-    _, folder = runbook.open_run(context.layout("data"))
+    _, folder = run_store.open_run(context.layout("data"))
     book = ArrayBook(folder.arrays)
     book.intend("name", "copy", "slurm", [0])
     book.submitted("name", "7")
@@ -188,7 +188,7 @@ def test_a_temporary_file_of_an_attempt_that_lived_on_is_swept(
     layout = context.layout("data")
     steps = {"before permissions": "copy", "after permissions": "permissions", "after verify": "verify"}
     go(context, upto=steps[when])
-    info, _ = runbook.open_run(layout)
+    info, _ = run_store.open_run(layout)
     data = layout.staging(info.release) / "data"
     for place in (data, data / "deep" / "er"):
         with writable(place):

@@ -12,12 +12,12 @@ from tests.support.whole_way import STEPS, content, go
 
 from penstock.config.settings import PlanConfig
 from penstock.errors import PreflightError
-from penstock.steps import runbook
+from penstock.state import run_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 PLAN = PlanConfig(shard_files=3)
 
@@ -46,7 +46,7 @@ def test_a_root_that_is_another_now_is_staged_to_its_end(
     elsewhere(context, root=new)
     assert go(context)["published"]
     assert content(new / "data" / "current" / "data") == content(source)
-    assert runbook.open_run(context.layout("data"))[0].root == str(new)
+    assert run_store.open_run(context.layout("data"))[0].root == str(new)
     if how == "copied":
         assert content(old) == before
     else:

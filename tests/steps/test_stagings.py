@@ -15,14 +15,15 @@ from tests.support.whole_way import InProcess, content, go, texts
 from penstock.cluster.port import State, Status
 from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
-from penstock.steps import runbook, status
-from penstock.steps.arraybook import ArrayBook
+from penstock.state import run_store
+from penstock.state.submission_log import ArrayBook
+from penstock.steps import status_report
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 @pytest.mark.parametrize("release", ["auto", "v1"])
@@ -84,7 +85,7 @@ def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
     go(context, after="copy")
     layout = context.layout("data")
     old = layout.run("0" * 16)
-    shutil.copytree(runbook.open_run(layout)[1].folder, old.folder)
+    shutil.copytree(run_store.open_run(layout)[1].folder, old.folder)
     told = json.loads(old.run_file.read_bytes())
     old.run_file.write_text(json.dumps({**told, "run": "0" * 16, "release": "old"}))
     (layout.staging("old") / "data").mkdir(parents=True)
@@ -95,7 +96,7 @@ def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
 def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Context, source: Path) -> None:
     go(context, upto="copy")
     _, folder = opened(context)
-    for shard in runbook.read_plan(folder).shards:
+    for shard in run_store.read_plan(folder).shards:
         for path in folder.journals(shard.index).iterdir():
             head, _, rest = path.read_bytes().partition(b"\n")
             path.write_bytes(journal.line({**json.loads(head[9:]), "journal": 99}).encode() + rest)
@@ -151,11 +152,11 @@ def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, sou
     first, folder = opened(context)
     (source / "new").write_bytes(b"new")
     go(context, upto="list")
-    (said,) = status.run(context, "data")["abandoned"]
+    (said,) = status_report.run(context, "data")["abandoned"]
     assert said.startswith(f".{first}.staging of run {folder.folder.name}: {len(FILES)} files, ")
     assert "last written" in said
     (context.layout("data").releases / ".stray.staging").mkdir()
-    assert ".stray.staging, of no known run" in status.run(context, "data")["abandoned"]
+    assert ".stray.staging, of no known run" in status_report.run(context, "data")["abandoned"]
     go(context, after="list")
     assert stagings(context) == [".stray.staging"]
     assert any("remove it by hand" in text for text in texts(context))

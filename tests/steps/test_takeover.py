@@ -17,7 +17,8 @@ from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
 from penstock.engine.records import journal
 from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
-from penstock.steps import reporting, runbook
+from penstock.state import run_store
+from penstock.steps import report_step
 from penstock.storage.links import Abandoned
 from penstock.storage.staging_writer import Writer
 from penstock.views import human, summary
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 @pytest.mark.parametrize("upto", ["copy", "permissions", "verify"])
@@ -53,7 +54,7 @@ def test_a_source_that_changed_costs_what_changed(
     assert content(layout.current / "data") == content(source)
     after = inodes(layout.current / "data")
     assert {name for name in after if after[name] == before.get(name)} == set(FILES) - {"d0/000"}
-    told = reporting.run(context, "data")
+    told = report_step.run(context, "data")
     size = sum(map(len, FILES.values())) - len(FILES["d0/000"])
     assert told["taken"] == {"files": taken, "bytes": size}
     assert (told["copied"]["files"], told["copied"]["bytes"]) == (2, len(b"changed") + len(b"new"))
@@ -189,7 +190,7 @@ def test_what_is_not_the_same_for_sure_is_copied(context: Context, source: Path,
         context.config = replace(context.config, datasets={"data": replace(data, sources=(moved,))})
     else:
         _, folder = opened(context)
-        info = runbook.read_run(folder)
+        info = run_store.read_run(folder)
         text = folder.run_file.read_text()
         assert str(info.origins[0]) in text
         folder.run_file.write_text(text.replace(str(info.origins[0]), "server:/elsewhere inode 7"))
@@ -221,14 +222,14 @@ def test_a_giant_is_moved_and_its_missing_parts_are_copied(tmp_path: Path, missi
         assert content(layout.current / "data") == content(source)
         assert (layout.current / "data/giant").stat().st_ino == inode
         assert records(context)["giant"].digest.startswith("xxh3_128/100000:")
-        told = reporting.run(context, "data")
+        told = report_step.run(context, "data")
         assert told["taken"]["files"] == len(FILES) + 1
         assert told["copied"]["bytes"] == len(b"new") + (missing and len(GIANT) - (11 - missing) * 100_000)
 
 
 def forget(folder: RunLayout, count: int) -> None:
     """Take back what was recorded of the giant's last parts, and damage their bytes."""
-    plan = runbook.read_plan(folder)
+    plan = run_store.read_plan(folder)
     for shard in plan.shards:
         copied = journal.replay(folder.journals(shard.index), shard.digest)
         entries = [entry for batch in read_shard(folder.shard(shard.index)) for entry in batch]

@@ -14,10 +14,11 @@ from tests.support.whole_way import FILES, content, go
 
 from penstock.config.settings import Config, DatasetConfig, SourceConfig, TargetConfig
 from penstock.errors import NewerFormatError
-from penstock.steps import auditing, gate, listing, runbook, status
+from penstock.state import gate, run_store
+from penstock.steps import audit_step, list_step, status_report
 
 if TYPE_CHECKING:
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def changed(path: Path, **values: Any) -> None:
@@ -41,7 +42,7 @@ def test_a_manifest_without_a_later_column_is_linked_from(context: Context, sour
 def test_a_run_of_another_version_is_gone_on_with(context: Context, source: Path) -> None:
     layout = context.layout("data")
     go(context, upto="copy")
-    info, folder = runbook.open_run(layout)
+    info, folder = run_store.open_run(layout)
     # An older one knew fewer keys; a newer one of the same format knows more.
     config = json.loads(json.dumps(info.config))
     for part in ("dataset", "plan", "engine", "verify"):
@@ -59,7 +60,7 @@ def test_a_run_of_another_version_is_gone_on_with(context: Context, source: Path
 @pytest.mark.parametrize("what", ["run", "plan"])
 def test_a_run_of_a_newer_format_is_refused_by_name_and_kept(context: Context, what: str) -> None:
     go(context, upto="copy")
-    _, folder = runbook.open_run(context.layout("data"))
+    _, folder = run_store.open_run(context.layout("data"))
     path = folder.run_file if what == "run" else folder.plan
     changed(path, format=9)
     before = content(folder.folder)
@@ -79,8 +80,8 @@ def test_a_release_of_a_newer_format_is_refused_by_name(context: Context, source
     for ask in (
         lambda: go(context, upto="list"),
         lambda: gate.published(layout),
-        lambda: status.run(context, "data"),
-        lambda: auditing.run(context, "data"),
+        lambda: status_report.run(context, "data"),
+        lambda: audit_step.run(context, "data"),
     ):
         with pytest.raises(NewerFormatError, match="a release's seal is of a newer format"):
             ask()
@@ -94,10 +95,10 @@ def test_a_seal_is_proven_by_the_fields_that_it_names(context: Context) -> None:
     layout = context.layout("data")
     release = layout.release(go(context)["release"])
     layout.history.unlink()
-    assert not auditing.run(context, "data")["findings"]
+    assert not audit_step.run(context, "data")["findings"]
     records = json.loads((release / "release.json").read_text())["records"]
     changed(release / "release.json", records={**records, "fields": [*records["fields"], "later"]})
-    assert any("later" in str(one) for one in auditing.run(context, "data")["findings"])
+    assert any("later" in str(one) for one in audit_step.run(context, "data")["findings"])
 
 
 def test_the_id_of_a_run_is_the_same_in_every_version(tmp_path: Path) -> None:
@@ -105,6 +106,6 @@ def test_the_id_of_a_run_is_the_same_in_every_version(tmp_path: Path) -> None:
     context = context_for(tmp_path, "s3://bucket/data/")
     config = Config(TargetConfig(Path("/target")), context.config.datasets)
     dataset = DatasetConfig("data", (SourceConfig("s3://bucket/data/"),))
-    assert listing.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "69ae87a6aad30627"
+    assert list_step.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "69ae87a6aad30627"
     dataset = replace(dataset, exclude=("*.tmp",), checksums=("SHA256SUMS",), release="v1")
-    assert listing.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "bff96e9b703e10a0"
+    assert list_step.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "bff96e9b703e10a0"

@@ -7,14 +7,14 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.config.settings import PlanConfig
-from penstock.steps import runbook
+from penstock.state import run_store
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.steps.arraybook import ArrayBook
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
+    from penstock.state.submission_log import ArrayBook
 
 FILES = {f"d{i % 4}/{i:03d}": bytes([i]) * (100 * i + 1) for i in range(40)}
 PLAN = PlanConfig(shard_files=13)
@@ -23,7 +23,7 @@ PLAN = PlanConfig(shard_files=13)
 
 def opened(context: Context) -> tuple[str, RunLayout]:
     """The release and the state of the run that was listed last."""
-    info, folder = runbook.open_run(context.layout("data"))
+    info, folder = run_store.open_run(context.layout("data"))
     return info.release, folder
 
 

@@ -11,15 +11,15 @@ from tests.support.staging_runs import context_for
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import SourceConfig
 from penstock.core.layout import DATA
-from penstock.steps import copying, listing, permissions, planning, publishing, verifying
+from penstock.steps import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
     from pathlib import Path
 
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
-STEPS = (listing.run, planning.run, copying.run, permissions.run, verifying.run, publishing.run)
+STEPS = (list_step.run, plan_step.run, copy_step.run, permissions_step.run, verify_step.run, publish_step.run)
 
 
 def content(number: int, size: int) -> bytes:

@@ -7,19 +7,19 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.staging_runs import context_for, events_of
 
+from penstock.arrays.array_runner import run_array
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig
 from penstock.core.layout import RunLayout
 from penstock.errors import TransientError
-from penstock.steps import receipts
-from penstock.steps.arrays import run_array
+from penstock.state import receipts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.cluster.port import ArraySpec, Visit
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import Config, DatasetConfig, PlanConfig, SourceConfig, TargetConfig
 from penstock.core.model import Claim, Entry, Listed
-from penstock.steps.context import Context
+from penstock.state.context import Context
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence

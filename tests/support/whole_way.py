@@ -15,8 +15,8 @@ from penstock.cluster.local import LocalCluster
 from penstock.cluster.port import State, Status
 from penstock.config.settings import EngineConfig, PlanConfig
 from penstock.formats.manifest import read_manifest
-from penstock.steps import copying, listing, permissions, planning, publishing, verifying
-from penstock.steps.context import Stop
+from penstock.state.context import Stop
+from penstock.steps import copy_step, list_step, permissions_step, plan_step, publish_step, verify_step
 from penstock.steps.element import run_element
 
 if TYPE_CHECKING:
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import ArraySpec, Visit
     from penstock.core.model import Record
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 STEPS = {
-    "list": listing.run,
-    "plan": planning.run,
-    "copy": copying.run,
-    "permissions": permissions.run,
-    "verify": verifying.run,
-    "publish": publishing.run,
+    "list": list_step.run,
+    "plan": plan_step.run,
+    "copy": copy_step.run,
+    "permissions": permissions_step.run,
+    "verify": verify_step.run,
+    "publish": publish_step.run,
 }
 SMALL = PlanConfig(shard_bytes=150_000, shard_files=40, giant_bytes=100_000, part_bytes=30_000)
 """Some shards, giants and parts out of a few hundred kilobytes."""

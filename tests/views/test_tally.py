@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from penstock.core.events import Event
-from penstock.steps.reporting import _earlier
+from penstock.steps.report_step import _earlier
 from penstock.views import summary
 from penstock.views.event_totals import Tally
 

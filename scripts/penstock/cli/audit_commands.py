@@ -13,24 +13,24 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.cli.session import Session
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def audit(parsed: argparse.Namespace, session: Session) -> int:
     """Audit each dataset in turn; a damaged one does not keep the others from it."""
     from penstock.core.audit_selection import Choice
-    from penstock.steps import auditing
+    from penstock.steps import audit_step
     from penstock.views import findings_text
 
     if parsed.overrule:
         return _each(
             parsed,
             session,
-            lambda context, name: auditing.overrule(context, name, parsed.overrule, parsed.release),
+            lambda context, name: audit_step.overrule(context, name, parsed.overrule, parsed.release),
             findings_text.overruled,
             lambda _: None,
         )
-    request = auditing.Request(
+    request = audit_step.Request(
         release=parsed.release,
         choice=Choice("sample", parsed.sample) if parsed.sample else Choice(),
         rotate=parsed.fraction or 0,
@@ -39,23 +39,23 @@ def audit(parsed: argparse.Namespace, session: Session) -> int:
     return _each(
         parsed,
         session,
-        lambda context, name: auditing.run(context, name, request),
+        lambda context, name: audit_step.run(context, name, request),
         findings_text.audit,
-        auditing.judge,
+        audit_step.judge,
     )
 
 
 def repair(parsed: argparse.Namespace, session: Session) -> int:
     """Repair each dataset in turn by its newest finished audit."""
-    from penstock.steps import repairing
+    from penstock.steps import repair_step
     from penstock.views import findings_text
 
     return _each(
         parsed,
         session,
-        lambda context, name: repairing.run(context, name, parsed.release),
+        lambda context, name: repair_step.run(context, name, parsed.release),
         findings_text.repair,
-        repairing.judge,
+        repair_step.judge,
     )
 
 

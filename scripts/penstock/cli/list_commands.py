@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.session import Session
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 
 def group(parsed: argparse.Namespace, session: Session) -> int:

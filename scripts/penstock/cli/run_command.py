@@ -72,11 +72,11 @@ def _exits_folder() -> Path:
 
 
 def _preview(config: Config, names: list[str], parsed: argparse.Namespace, session: Session) -> int:
-    from penstock.steps import preview
+    from penstock.steps import dry_run
     from penstock.views import step_results
 
     home()
-    result = preview.run(config, names)
+    result = dry_run.run(config, names)
     if parsed.progress == "json":
         output.show_json(result)
     else:
@@ -194,7 +194,7 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
 
 def _judged(result: dict[str, Any], config: Config) -> dict[str, Any]:
     """With the last audit's findings, which may be newer than the release's report."""
-    from penstock.steps.reporting import verdict_of
+    from penstock.steps.report_step import verdict_of
 
     if result["status"] == "FAILED" or "release" not in result:  # also one that was stopped
         return result

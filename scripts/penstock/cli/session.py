@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, Self
 from penstock.cli import ancestors
 from penstock.cli.log_file import close_log, logged, open_log
 from penstock.errors import ConfigError
-from penstock.steps.context import Context, Stop
+from penstock.state.context import Context, Stop
 
 if TYPE_CHECKING:
     import argparse
@@ -122,7 +122,7 @@ class Session:
     @contextlib.contextmanager
     def context(self, config: Config) -> Iterator[Context]:
         """The steps' context, with the display open."""
-        from penstock.cluster.opening import open_cluster
+        from penstock.cluster.registry import open_cluster
 
         with self.display() as view:
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir)

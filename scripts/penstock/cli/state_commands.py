@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 def status(parsed: argparse.Namespace, session: Session) -> int:
     """What is published and what is under way, for each dataset."""
-    from penstock.steps import status as step
+    from penstock.steps import status_report as step
 
     config = session.config()
     names = session.names(config, parsed.dataset)
@@ -68,7 +68,7 @@ def _text(value: object) -> str:
 def path(parsed: argparse.Namespace, session: Session) -> int:
     """Print the data folder of the release that `current` names now: a job resolves it once, and
     keeps reading the same release whatever is published later."""
-    from penstock.steps.gate import published
+    from penstock.state.gate import published
 
     config = session.config()
     name = session.only(config, parsed.dataset)
@@ -80,7 +80,7 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
 
 def gate(parsed: argparse.Namespace, session: Session) -> int:
     """Exit 0 when a published, sealed release is there and no findings stand; FindingsError (4) when not."""
-    from penstock.steps.gate import passed
+    from penstock.state.gate import passed
 
     config = session.config()
     name = session.only(config, parsed.dataset)
@@ -93,16 +93,16 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
 def cancel(parsed: argparse.Namespace, session: Session) -> int:
     """End the arrays of the datasets' unfinished runs; what was copied stays and is resumed. A submitted
     controller that has not begun is ended where all datasets are cancelled; else it is named."""
-    from penstock.steps import cancelling, submitting
+    from penstock.steps import cancellation, controller_job
 
     config = session.config()
     names = session.names(config, parsed.dataset)
     ended: dict[str, list[str]] = {}
     with session.context(config) as context:
         for name in names:
-            ended[name] = cancelling.run(context, name)
+            ended[name] = cancellation.run(context, name)
             output.show(f"{name}: {'; '.join(ended[name]) or 'nothing runs'}")
-        if job := submitting.queued(context.cluster, parsed.config):
+        if job := controller_job.queued(context.cluster, parsed.config):
             if not parsed.dataset:
                 context.cluster.cancel(job)
             told = f"scancel {job} ends it, for all its datasets" if parsed.dataset else "ended"

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
-    from penstock.steps.context import Context
+    from penstock.state.context import Context
 
 MODULES = {
     "preflight": "preflight",
@@ -29,10 +29,10 @@ MODULES = {
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """The step for each dataset in turn; a failed one does not keep the others from it. The exit
     status is the first failure's."""
-    from penstock.steps import on_node
+    from penstock.steps import remote_step
 
     joined = parsed.joined is not None
-    config = on_node.joined_config(parsed.config) if joined else session.config()
+    config = remote_step.joined_config(parsed.config) if joined else session.config()
     names = session.names(config, parsed.dataset)
     if parsed.receipt is not None and len(names) != 1:
         raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
@@ -49,11 +49,11 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 result = work(parsed.command, context, name, **options)
             except InterruptedRunError as error:
                 if joined:
-                    on_node.note_failure(parsed.receipt, parsed.command, error)
+                    remote_step.note_failure(parsed.receipt, parsed.command, error)
                 raise
             except PenstockError as error:
                 if joined:
-                    on_node.note_failure(parsed.receipt, parsed.command, error)
+                    remote_step.note_failure(parsed.receipt, parsed.command, error)
                 if len(names) == 1:
                     if len(config.datasets) > 1 and name not in str(error):
                         # In a run of many datasets each step is a command of its own.
@@ -84,10 +84,10 @@ def _show(parsed: argparse.Namespace, result: dict[str, Any]) -> None:
 
 def one(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:
     """One step of one dataset, here or on a node as `cluster.on_nodes` says; returns its result."""
-    from penstock.steps import on_node
+    from penstock.steps import remote_step
 
-    if on_node.wanted(context.config, command):
-        there: dict[str, Any] = on_node.run(context, name, command)
+    if remote_step.wanted(context.config, command):
+        there: dict[str, Any] = remote_step.run(context, name, command)
         return there
     return here(command, context, name, **options)
 

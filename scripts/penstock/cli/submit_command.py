@@ -16,13 +16,13 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     --parsable the job's id alone."""
     from penstock.cli import output
     from penstock.cli.run_command import home
-    from penstock.cluster.opening import open_cluster
-    from penstock.steps import submitting
+    from penstock.cluster.registry import open_cluster
+    from penstock.steps import controller_job
 
     home()
-    config = submitting.with_options(session.config())
+    config = controller_job.with_options(session.config())
     names = session.names(config, parsed.dataset) if parsed.dataset else []
-    job, met = submitting.run(open_cluster(config.cluster), parsed.config, names, config.cluster.python)
+    job, met = controller_job.run(open_cluster(config.cluster), parsed.config, names, config.cluster.python)
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": names or list(config.datasets)}
     session.receipt(result)

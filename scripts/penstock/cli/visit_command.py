@@ -19,10 +19,10 @@ DEADLINE = 40
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0 when every source opens; else `VISIT_FAILED`, with the reasons in the file of --answer."""
-    from penstock.cluster.slurm.probing import VISIT_FAILED
+    from penstock.cluster.slurm.probe_job import VISIT_FAILED
     from penstock.config.settings import dataset_config
     from penstock.errors import PenstockError
-    from penstock.steps.gathering import open_sources
+    from penstock.listing.collection import open_sources
 
     given = json.loads(sys.stdin.readline())
     dataset = dataset_config(given["dataset"])

@@ -15,16 +15,17 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.arrays.shard_assignment import shard_for
 from penstock.config.settings import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.text import printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
+from penstock.ownership import liveness
 from penstock.runtime.job_environment import host_name
-from penstock.steps import claims, living, receipts, runbook
-from penstock.steps.claiming import shard_for
-from penstock.steps.progress import Reporter
+from penstock.state import receipts, run_claims, run_store
+from penstock.state.element_progress import Reporter
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.engine.tasks import Outcome
-    from penstock.steps.context import Stop
+    from penstock.state.context import Stop
 
 NAMED = 1000
 """Failed files that an outcome names; the rest is counted."""
@@ -51,20 +52,20 @@ def run_element(
     if step not in STEPS:
         raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
     # Before anything is written: a folder that is no run's stays as it is.
-    info = runbook.read_run(run)
+    info = run_store.read_run(run)
     if root is not None:
         info = dataclasses.replace(info, root=str(root))
     layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
-    if step in living.ELEMENTS:
+    if step in liveness.ELEMENTS:
         dataset_folders.check_owner(layout)
-        claims.check(layout, info.run)
+        run_claims.check(layout, info.run)
     index = shard_for(run, step, index, host_name(), os.environ)
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)
     before = journal.names(run.journals(index))
     try:
-        plan = runbook.read_plan(run)
+        plan = run_store.read_plan(run)
         shard = _shard(run, plan, index)
         outcome, further = _work(run, info, layout, plan, shard, step, attempt, reporter, stop)
     except PenstockError as error:
@@ -148,7 +149,7 @@ def _work(
     if step == "copy":
         from penstock.engine.copy_shard import copy_shard
         from penstock.engine.tasks import CopyTask
-        from penstock.steps import stagings
+        from penstock.ownership import abandoned_stagings
         from penstock.storage.modes import group_id
 
         base = layout.release(plan.base) / DATA if plan.base else None
@@ -166,7 +167,7 @@ def _work(
             gid=group_id(dataset.permissions),
             base=base,
             stated=run.stated if run.stated.exists() else None,
-            stagings=stagings.planned(layout, plan),
+            stagings=abandoned_stagings.planned(layout, plan),
             may_change=dataset.follow_limit.allowed(info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)
@@ -207,14 +208,14 @@ def _audit(
     run: RunLayout, info: RunInfo, layout: DatasetLayout, shard: ShardInfo, reporter: Reporter, stop: Stop
 ) -> tuple[Outcome, dict[str, Any]]:
     """A shard of a published release. What it finds is not a failure of the element."""
+    from penstock.audit import audit_store
     from penstock.engine.audit_shard import AuditTask, audit_shard
-    from penstock.steps import auditbook
 
     task = AuditTask(
         shard=shard,
         rows=run.shard(shard.index),
         data=layout.release(info.release) / DATA,
-        seen=auditbook.seen(run, shard.index),
+        seen=audit_store.seen(run, shard.index),
         engine=engine_config(info.config["engine"]),
     )
     durable.make_dirs(task.seen.parent)

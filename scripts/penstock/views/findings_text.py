@@ -24,7 +24,7 @@ KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode
 
 
 def audit(result: Mapping[str, Any]) -> str:
-    """The table of one audit (`steps.auditing.run`); ends in a line feed."""
+    """The table of one audit (`steps.audit_step.run`); ends in a line feed."""
     title = f"{result['dataset']}/{result['release']}"
     amount = f"{human.count(int(result['files']))} of {human.counted(int(result['of_files']), 'file')}"
     amount += f", {human.size(int(result['bytes']))} in {human.duration(float(result['seconds']))}"
@@ -40,7 +40,7 @@ def audit(result: Mapping[str, Any]) -> str:
 
 
 def repair(result: Mapping[str, Any]) -> str:
-    """What one repair did (`steps.repairing.run`); ends in a line feed."""
+    """What one repair did (`steps.repair_step.run`); ends in a line feed."""
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("By audit", result["audit"])]
     rows = [("=", path, how) for path, how in result["repaired"]]
     rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]
@@ -68,7 +68,7 @@ def also_in(release: str, count: int) -> str:
 
 
 def overruled(result: Mapping[str, Any]) -> str:
-    """What was overruled (`steps.auditing.overrule`); ends in a line feed."""
+    """What was overruled (`steps.audit_step.overrule`); ends in a line feed."""
     told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("Reason", result["why"])]
     lines.append(_line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))

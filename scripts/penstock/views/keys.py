@@ -1,6 +1,6 @@
 """The result of one dataset's run, as summary and report read it. Every key may be missing.
 
-steps/reporting builds it from the receipts; it is also what `--receipt` and the JSON in the report
+steps/report_step builds it from the receipts; it is also what `--receipt` and the JSON in the report
 hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
 """
 

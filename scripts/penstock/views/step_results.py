@@ -55,7 +55,7 @@ def plan(result: Mapping[str, Any]) -> str:
 
 
 def preview(result: Mapping[str, Any], step: str = "run") -> str:
-    """Of `steps.preview`: a block a dataset, and what a dry run does not do."""
+    """Of `steps.dry_run`: a block a dataset, and what a dry run does not do."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
     lines = [f"Dry run: {human.counted(len(datasets), 'dataset')} would be {verb}. No source was listed, "]

@@ -15,10 +15,8 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm import site
-from penstock.cluster.slurm.call import Answer, ask, call, problem, require
-from penstock.cluster.slurm.probing import Probe
-from penstock.cluster.slurm.requeues import Requeues
-from penstock.cluster.slurm.states import (
+from penstock.cluster.slurm.client import Answer, ask, call, problem, require
+from penstock.cluster.slurm.job_states import (
     PASSING,
     SACCT_FIELDS,
     SQUEUE_FIELDS,
@@ -27,6 +25,8 @@ from penstock.cluster.slurm.states import (
     read_sacct,
     read_squeue,
 )
+from penstock.cluster.slurm.probe_job import Probe
+from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.submission import Account, array_arguments, compressed, script, validated
 from penstock.errors import FailedError, PreflightError, TransientError
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.call import ask
+from penstock.cluster.slurm.client import ask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

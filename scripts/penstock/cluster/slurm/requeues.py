@@ -5,14 +5,14 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.call import ask
-from penstock.cluster.slurm.states import PASSING
+from penstock.cluster.slurm.client import ask
+from penstock.cluster.slurm.job_states import PASSING
 from penstock.errors import FailedError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.cluster.slurm.states import Seen
+    from penstock.cluster.slurm.job_states import Seen
 
 
 class _Last(NamedTuple):

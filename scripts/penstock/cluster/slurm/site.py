@@ -10,8 +10,8 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm import probing
-from penstock.cluster.slurm.call import Answer, ask, call, problem
+from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm.client import Answer, ask, call, problem
 from penstock.cluster.slurm.nodes import MIB, Node, fits, read_nodes
 from penstock.cluster.slurm.nodes import candidates as able
 from penstock.cluster.slurm.submission import job_arguments
@@ -20,7 +20,7 @@ from penstock.errors import FailedError, PreflightError, TransientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.slurm.probing import Probe
+    from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
 
 
@@ -101,7 +101,7 @@ def check(
         if not all(node.away for node in able(options, nodes)):
             tried.setdefault((options.partition, options.constraint, options.reservation), options)
     if config.probe and tried and not met:
-        warnings += probing.run(probe, list(tried.values()))
+        warnings += probe_job.run(probe, list(tried.values()))
     return list(dict.fromkeys(warnings))
 
 

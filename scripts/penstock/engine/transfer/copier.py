@@ -105,7 +105,7 @@ class Copier(Stream):
                 return ""
             self.linked += 1
         elif entry.part >= 0:
-            # Its file was moved here before any element began (`steps.takeover`).
+            # Its file was moved here before any element began (`planning.takeover`).
             if not self.writer.holds(path, entry.size, None):
                 return ""
             self.taken += 1

@@ -1,0 +1,1 @@
+"""A step's elements as job arrays: submitted, watched, met again, ended."""

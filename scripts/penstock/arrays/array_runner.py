@@ -1,0 +1,300 @@
+"""Runs a step's elements as job arrays until every one of them has its receipt.
+
+Guarantees: an element with a good receipt is not run again; an array that still lives is met
+again, also by another controller; one index is never in two live arrays, but one that ended goes
+again while others of its array still run; no more than `cluster.max_elements` run at once, over
+all of the step's arrays; an element counts as done by its receipt, once the cluster says that it
+ended; what a person cancelled is not submitted again unasked.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sys
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.arrays import local_elements
+from penstock.arrays.array_watch import Live, Watch, ask, patiently, tell, tell_amounts, watch_of
+from penstock.cluster.port import ArraySpec, State, Status
+from penstock.errors import LockedError
+from penstock.state.cancel_mark import cancelled
+from penstock.state.submission_log import Submission
+from penstock.storage import durable
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+    from penstock.cluster.port import Cluster
+    from penstock.core.layout import RunLayout
+    from penstock.state.context import Context
+
+CANCEL_GRACE = 120.0
+"""Seconds that a cancelled step waits for its elements to end; the next run waits for the rest."""
+ARRAYS = 4
+"""The most live arrays of one step: each costs a query."""
+
+
+def run_array(
+    context: Context,
+    dataset: str,
+    run: RunLayout,
+    step: str,
+    indices: Sequence[int],
+    receipt_ok: Callable[[int], bool],
+    command: Sequence[str] | None = None,
+) -> Mapping[int, Status]:
+    """Return when every index has a good receipt; the last statuses of those that ran. `command`
+    (without the index) is for other elements than those of shards.
+
+    Raises FailedError that names the elements, reasons and files (exit status 5 when every
+    failure is a changed source, 6 when one is a full target), also when a person cancelled the
+    dataset or elements of it; and InterruptedRunError on a signal: local elements have ended tidily
+    by then, SLURM's run on and are met again.
+    """
+    words = command or element_command(context, run, step)
+    watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
+    begun = time.monotonic()
+    try:
+        _meet(watch)
+        while True:
+            if who := watch.cancelled.said():
+                _cancel(watch, who)
+            missing = watch.missing()
+            if not missing and not watch.live:
+                return watch.statuses
+            if _submit_some(watch, missing):
+                begun = time.monotonic()
+            elif not watch.live:
+                error = watch.ends.failure(missing)
+                error.where = dataset
+                raise error
+            else:
+                context.stop.wait(context.cluster.interval(time.monotonic() - begun))
+            _look(watch)
+    except BaseException:
+        _leave(watch)
+        raise
+
+
+def still_alive(
+    context: Context, dataset: str, run: RunLayout, step: str, *, patient: bool = True
+) -> list[str]:
+    """Ids of arrays of this step that have elements which may still write. A cluster that does not answer is
+    asked on; without `patient` it is a TransientError."""
+    watch = watch_of(context, dataset, run, step, lambda _: False)
+    watch.patient = patient
+    return [one.array for one in _living(watch)]
+
+
+def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
+    """The command line of an element, but for its index."""
+    python = context.config.cluster.python or sys.executable
+    root = str(context.config.target.root.absolute())
+    words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
+    words += ["--attempt", "auto"]
+    return [python, "-m", "penstock", *words]
+
+
+def _meet(watch: Watch) -> None:
+    """Take up the arrays that live."""
+    for live in _living(watch):
+        watch.live.append(live)
+        alive = sum(not s.state.ended for s in live.statuses.values())
+        told = f"{alive} of {human.counted(len(live.statuses), 'element')} to come or at work"
+        watch.note(f"array {live.array} lives and is met again: {told}")
+    if watch.live:
+        tell(watch)
+        _close(watch)
+
+
+def _living(watch: Watch) -> Iterable[Live]:
+    """Submissions of this step with elements that may be alive."""
+    cluster = watch.context.cluster
+    for submission in watch.book.open(watch.step):
+        _refuse_beyond(watch, submission)
+        if submission.kind != cluster.kind:
+            watch.book.ended(submission.name)
+            continue
+        array = submission.array
+        if not array:
+            array = patiently(watch, partial(cluster.find, submission.name)) or ""
+            if array:
+                watch.book.submitted(submission.name, array)
+        if not array:
+            watch.book.ended(submission.name)
+            continue
+        live = Live(submission, array, submission.at_once or cluster.slots(watch.step))
+        ask(watch, live)
+        if live.over:
+            watch.book.ended(submission.name)
+        else:
+            yield live
+
+
+def _refuse_beyond(watch: Watch, submission: Submission) -> None:
+    """Raises LockedError for an array that may live where this process cannot ask or end it.
+
+    | submission               | here           | then                                             |
+    |--------------------------|----------------|--------------------------------------------------|
+    | SLURM's                  | local          | LockedError                                      |
+    | of another cluster       | SLURM          | LockedError                                      |
+    | local, elements may live | any            | LockedError (`local_elements.may_write`)             |
+    | else                     | any            | goes on                                          |
+    """
+    cluster, context, dataset = watch.context.cluster, watch.context, watch.dataset
+    where, why, hint = "", "", ""
+    array = f"array {submission.array or submission.name}"
+    end = f"`{context.program} cancel {dataset}`"
+    if submission.kind == "local":
+        why = local_elements.may_write(context, context.layout(dataset), watch.run, submission)
+        where = submission.by.host if submission.by and why else ""
+        hint = "wait until they have ended, or end that process"
+    elif submission.kind != cluster.kind:
+        where, why = submission.kind, array
+        hint = f"go on with that backend, or end them with {end}"
+    elif submission.cluster and submission.cluster != (name := patiently(watch, cluster.name)):
+        where, why = f"cluster {submission.cluster}", f"{array}, and this is cluster {name}"
+        hint = f"go on where that cluster's commands are, or end them there with {end}"
+    if where:
+        raise LockedError(
+            f"elements of {watch.step} may still run on {where}", where=dataset, why=why, hint=hint
+        )
+
+
+def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
+    """Submit, as one array, what may run of the missing indices and finds room."""
+    again = [i for i in missing if watch.ends.may_run(i, watch.tries[i])]
+    if not again or len(watch.live) >= ARRAYS:
+        return False
+    room = _room(watch, retry=any(watch.tries[i] for i in again))
+    if room < 1:
+        return False
+    most = watch.context.cluster.max_array()
+    # What fits one array: in number and, for SLURM's limit on the largest index, in span.
+    chosen = [i for i in again[:most] if i - again[0] < most]
+    ran = [i for i in chosen if watch.tries[i]]
+    if ran:
+        watch.note(watch.ends.again(ran))
+    # A stop at the end of the time, with progress, is no failure: it uses up no try.
+    watch.tries.update(i for i in chosen if not (watch.tries[i] and watch.ends.planned(i)))
+    _submit(watch, chosen, room)
+    return True
+
+
+def _room(watch: Watch, *, retry: bool) -> int:
+    """How many elements of a further array may run at once within the cap of all of them. Where
+    the first array would fill each slot itself, one of them is kept free of it for elements that go
+    again; it gets that one back when they have ended."""
+    cluster = watch.context.cluster
+    free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
+    if free >= 1 or not retry:
+        return free
+    first = watch.live[0]
+    if first.pending and first.at_once > 1 and len(watch.live) == 1:
+        _throttle(watch, first, first.at_once - 1)
+        free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
+    return free
+
+
+def _throttle(watch: Watch, live: Live, at_once: int) -> None:
+    # Before, so that a controller that dies in between knows that it was lowered.
+    watch.book.throttled(live.submission.name, at_once)
+    patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
+    live.at_once = at_once
+
+
+def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
+    context, run, step = watch.context, watch.run, watch.step
+    context.stop.check()
+    name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
+    for index in indices:
+        run.outcome(step, index).unlink(missing_ok=True)
+        for folder in (run.receipt(step, index), run.outcome(step, index), run.progress(step, index)):
+            durable.make_dirs(folder.parent)
+    durable.make_dirs(run.logs)
+    spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
+    watch.book.intend(name, step, context.cluster.kind, indices, patiently(watch, context.cluster.name))
+    # After the note: whoever overtakes this run looks for its arrays when the claim is made.
+    context.assert_held()
+    array = patiently(watch, partial(_submit_once, context.cluster, spec))
+    watch.book.submitted(name, array)
+    submission = Submission(name, step, context.cluster.kind, tuple(indices), array, at=time.time())
+    live = Live(submission, array, at_once)
+    live.statuses = dict.fromkeys(indices, Status(State.PENDING))
+    watch.live.append(live)
+
+
+def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
+    """Submit unless an earlier try, whose answer was lost, has done so."""
+    return cluster.find(spec.name) or cluster.submit(spec)
+
+
+def _labels(watch: Watch) -> dict[str, str]:
+    """What people look for in the cluster's own listings."""
+    labels = {"dataset": watch.dataset, "step": watch.step}
+    try:
+        release = durable.read_json(watch.run.run_file).get("release")
+    except (OSError, ValueError, AttributeError):
+        release = None  # a light step on a node has no run of its own
+    return {**labels, "release": release} if isinstance(release, str) and release else labels
+
+
+def _look(watch: Watch) -> None:
+    """Ask how the elements do, by one query an array; tell; let go of arrays that are over."""
+    for live in watch.live:
+        ask(watch, live)
+    tell(watch)
+    _close(watch)
+
+
+def _close(watch: Watch) -> None:
+    for live in list(watch.live):
+        # Until the receipts of what is DONE are to be seen here, or have been waited for.
+        if live.over and not any(watch.under_way(live, i) for i in live.submission.indices):
+            watch.book.ended(live.submission.name)
+            watch.live.remove(live)
+    _give_back(watch)
+
+
+def _give_back(watch: Watch) -> None:
+    """The slots that were kept free for elements that went again, once these have ended."""
+    most = watch.context.cluster.slots(watch.step)
+    if len(watch.live) == 1 and watch.live[0].at_once < most and watch.live[0].pending:
+        if any(watch.tries[i] for i in watch.missing()):
+            return
+        _throttle(watch, watch.live[0], most)
+
+
+def _cancel(watch: Watch, who: str) -> None:
+    """Obey the mark of `penstock cancel`: end the arrays, wait for their elements. Raises FailedError."""
+    cluster = watch.context.cluster
+    for live in watch.live:
+        patiently(watch, partial(cluster.cancel, live.array))
+    begun = time.monotonic()
+    if watch.live:
+        watch.note(f"cancelled {who}: waiting for {', '.join(a.array for a in watch.live)} to end")
+    while watch.live and time.monotonic() - begun < CANCEL_GRACE:
+        for live in list(watch.live):
+            ask(watch, live)
+            if live.over:
+                watch.book.ended(live.submission.name)
+                watch.live.remove(live)
+        if watch.live:
+            watch.context.stop.wait(cluster.interval(time.monotonic() - begun))
+    raise cancelled(watch.dataset, watch.step, who)
+
+
+def _leave(watch: Watch) -> None:
+    for live in watch.live:
+        if watch.context.cluster.kind == "local":
+            watch.context.cluster.cancel(live.array)
+        else:
+            text = (
+                f"array {live.array} runs on; the same command goes on with it, "
+                f"`{watch.context.program} cancel {watch.dataset}` ends it"
+            )
+            watch.context.emit("warning", watch.dataset, watch.step, text=text)
+    tell_amounts(watch)

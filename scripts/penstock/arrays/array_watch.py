@@ -1,0 +1,223 @@
+"""What one call of `run_array` knows of its elements: the arrays that live, and each element's status.
+
+An array is asked about by one query; `tell` shows people what changed.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from penstock.arrays import shard_assignment, wait_report
+from penstock.arrays.element_outcomes import Ends
+from penstock.arrays.wait_report import Element, WaitReport
+from penstock.cluster.port import State, Status
+from penstock.errors import TransientError
+from penstock.state.cancel_mark import CancelMark
+from penstock.state.element_progress import Progress
+from penstock.state.submission_log import ArrayBook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.core.layout import RunLayout
+    from penstock.state.context import Context
+    from penstock.state.submission_log import Submission
+
+T = TypeVar("T")
+
+CLOCKS = 300.0
+"""Seconds by which the clocks of two nodes may differ: munge refuses what is older (its TTL), so nodes that
+differ by more have no SLURM."""
+RECEIPT_GRACE = 30.0
+"""Seconds in which a receipt written on another node must become visible here."""
+
+
+@dataclass
+class Live:
+    """A submission that may have live elements."""
+
+    submission: Submission
+    array: str
+    at_once: int
+    statuses: Mapping[int, Status] = field(default_factory=dict)
+    taken: Mapping[int, int] | None = None
+    """Which element took which shard, where elements share them out themselves (`claiming`)."""
+
+    @property
+    def over(self) -> bool:
+        return bool(self.statuses) and all(s.state.ended for s in self.statuses.values())
+
+    def of(self, index: int) -> Status | None:
+        """The status of the element that does this shard; None while none has taken it and one may."""
+        if self.taken is None:
+            return self.statuses.get(index)
+        element = self.taken.get(index, index if self.over else None)
+        return None if element is None else self.statuses.get(element)
+
+    @property
+    def pending(self) -> int:
+        return sum(s.state is State.PENDING for s in self.statuses.values())
+
+    @property
+    def used(self) -> int:
+        """The slots that it takes, or may take at any moment."""
+        alive = [s.state for s in self.statuses.values() if not s.state.ended]
+        return max(alive.count(State.RUNNING), min(self.at_once, len(alive)))
+
+
+@dataclass
+class Watch:
+    """What one call of `run_array` knows of its elements."""
+
+    context: Context
+    dataset: str
+    run: RunLayout
+    step: str
+    receipt_ok: Callable[[int], bool]
+    indices: Sequence[int]
+    command: Sequence[str]
+    cancelled: CancelMark
+    book: ArrayBook
+    ends: Ends
+    statuses: dict[int, Status] = field(default_factory=dict)
+    live: list[Live] = field(default_factory=list)
+    done: set[int] = field(default_factory=set)
+    tries: Counter[int] = field(default_factory=Counter)
+    late: dict[tuple[str, int], float] = field(default_factory=dict)
+    """When an element was first seen as DONE without its receipt."""
+    progress: Progress = field(default_factory=Progress)
+    report: WaitReport = field(default_factory=WaitReport)
+    asked_in_vain: bool = False
+    patient: bool = True
+    """Whether a cluster that does not answer is asked on."""
+    unknown: dict[str, float] = field(default_factory=dict)
+    """When the cluster was first seen not to know an array."""
+
+    def note(self, text: str) -> None:
+        self.context.emit("note", self.dataset, self.step, text=text)
+
+    def missing(self) -> list[int]:
+        """The indices without a good receipt, of which no element is under way."""
+        found = []
+        for index in self.indices:
+            if index in self.done or any(index in a.statuses and self.under_way(a, index) for a in self.live):
+                continue
+            if self.receipt_ok(index):
+                self.done.add(index)
+            else:
+                found.append(index)
+        return found
+
+    def under_way(self, live: Live, index: int) -> bool:
+        status = live.of(index)
+        if status is None or not status.state.ended:
+            return True
+        if status.state is not State.DONE or self.context.cluster.kind == "local" or self.receipt_ok(index):
+            return False
+        now = time.monotonic()
+        return now - self.late.setdefault((live.array, index), now) <= RECEIPT_GRACE
+
+
+def watch_of(
+    context: Context,
+    dataset: str,
+    run: RunLayout,
+    step: str,
+    receipt_ok: Callable[[int], bool],
+    indices: Sequence[int] = (),
+    command: Sequence[str] = (),
+) -> Watch:
+    statuses: dict[int, Status] = {}
+    ends = Ends(run, step, context.config.cluster.retries, statuses)
+    mark = CancelMark.of(context.layout(dataset), step)
+    return Watch(
+        context, dataset, run, step, receipt_ok, indices, command, mark, ArrayBook(run.arrays), ends, statuses
+    )
+
+
+def ask(watch: Watch, live: Live) -> None:
+    cluster, indices = watch.context.cluster, live.submission.indices
+    live.statuses = patiently(watch, lambda: cluster.states(live.array, indices))
+    if any(s.state is State.LOST for s in live.statuses.values()):
+        live.statuses = _not_yet_lost(watch, live)
+    else:
+        watch.unknown.pop(live.array, None)
+    if cluster.kind != "local" and shard_assignment.shared_out(watch.step, indices):
+        live.taken = shard_assignment.taken(watch.run, live.array)
+
+
+def _not_yet_lost(watch: Watch, live: Live) -> dict[int, Status]:
+    """What the cluster does not know counts as alive until it had the time to forget it: before, the answer
+    comes from another controller, or from one that lost its state.
+
+    | submitted, by the clock of who did       | not known for, by this process's clock | counts as |
+    |------------------------------------------|----------------------------------------|-----------|
+    | longer ago than it remembers, and CLOCKS | any                                    | lost      |
+    | later                                    | longer than it remembers               | lost      |
+    | later                                    | less                                   | alive     |
+    """
+    remembers = patiently(watch, watch.context.cluster.remembers)
+    now = time.monotonic()
+    first = watch.unknown.setdefault(live.array, now)
+    young = remembers > 0 and now - first <= remembers
+    young = young and time.time() - live.submission.at <= remembers + CLOCKS
+    unknown = Status(State.RUNNING, reason="not known to the cluster, which forgets none so soon")
+    return {i: unknown if young and s.state is State.LOST else s for i, s in live.statuses.items()}
+
+
+def tell(watch: Watch) -> None:
+    elements = [
+        Element(live.array, index, status)
+        for live in watch.live
+        for index in live.submission.indices
+        if (status := live.of(index)) is not None
+    ]
+    for element in elements:  # of an index that went again the later array's goes last
+        index, status = element.index, element.status
+        old = watch.statuses.get(index)
+        watch.statuses[index] = status
+        if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
+            _tell_change(watch, index, status)
+    files, size = tell_amounts(watch)
+    for text in watch.report.look(time.monotonic(), elements, (files, size)):
+        watch.note(text)
+
+
+def tell_amounts(watch: Watch) -> tuple[int, int]:
+    """Show the files and bytes that are done; returns both."""
+    files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices)
+    told = {"files": files, "bytes": size, "failed": failed, "states": wait_report.states(watch.statuses)}
+    watch.context.emit("progress", watch.dataset, watch.step, **told)
+    return files, size
+
+
+def _tell_change(watch: Watch, index: int, status: Status) -> None:
+    data: dict[str, Any] = {"state": status.state.value, "node": status.node, "reason": status.reason}
+    if status.state is State.FAILED and watch.ends.planned(index):
+        data |= {"state": "stopped", "reason": "its time ended; it goes on in another array"}
+    watch.context.emit("element", watch.dataset, watch.step, index=index, **data)
+
+
+def patiently(watch: Watch, ask: Callable[[], T]) -> T:
+    """Ask until the cluster answers; a controller that is down for hours ends nothing."""
+    begun = time.monotonic()
+    while True:
+        try:
+            answer = ask()
+        except TransientError as error:
+            if not watch.patient:
+                raise
+            if not watch.asked_in_vain:
+                watch.asked_in_vain = True
+                text = f"the cluster does not answer, asking on: {error}"
+                watch.context.emit("warning", watch.dataset, watch.step, text=text)
+            pause = watch.context.cluster.interval(time.monotonic() - begun)
+            watch.context.stop.wait(max(pause, error.after or 0.0))
+            continue
+        if watch.asked_in_vain:
+            watch.asked_in_vain = False
+            watch.note("the cluster answers again")
+        return answer

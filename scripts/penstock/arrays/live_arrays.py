@@ -1,0 +1,53 @@
+"""The arrays of a dataset that live, of every run and audit, by their books."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.registry import open_cluster
+from penstock.state.submission_log import books
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.cluster.port import Cluster
+    from penstock.state.context import Context
+    from penstock.state.submission_log import Submission
+
+
+class LiveArray(NamedTuple):
+    """One array with elements that have not ended, as far as can be known here."""
+
+    array: str
+    submission: Submission
+    cluster: Cluster
+    elsewhere: str = ""
+    """The name of this cluster, where the array is another's, which cannot be asked here; else ""."""
+
+
+def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
+    """Asks each array's own backend, whatever the configuration names. Local elements end with their
+    controller and are no arrays. Nothing is written down: that is for the holder of the lock."""
+    clusters = {context.cluster.kind: context.cluster}
+    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+        kind = submission.kind
+        if kind == "local":
+            continue
+        if kind not in clusters:
+            clusters[kind] = open_cluster(dataclasses.replace(context.config.cluster, backend=kind))
+        cluster = clusters[kind]
+        here = cluster.name() if submission.cluster else ""
+        if submission.cluster != here:
+            yield LiveArray(submission.array or submission.name, submission, cluster, elsewhere=here)
+        elif array := _alive(cluster, submission):
+            yield LiveArray(array, submission, cluster)
+
+
+def _alive(cluster: Cluster, submission: Submission) -> str | None:
+    """The array's id, where it has elements that have not ended."""
+    array = submission.array or cluster.find(submission.name)
+    if not array:
+        return None
+    states = cluster.states(array, submission.indices).values()
+    return None if all(status.state.ended for status in states) else array

@@ -1,0 +1,67 @@
+"""Whether elements of a local array may still write: they end with their controller, unless it is frozen."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+from penstock.locks import heartbeat
+from penstock.locks import holder as holders
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.state.context import Context
+    from penstock.state.submission_log import Submission
+
+
+def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> str:
+    """Names the controller of a local array that may still have elements, "" when they are over. Local
+    elements end with their controller; one that is frozen keeps them.
+
+    | the controller (holder.lives)      | progress of its elements                     | may write |
+    |------------------------------------|----------------------------------------------|-----------|
+    | not known (of an older version)    |                                              | no        |
+    | this very process, or dead         |                                              | no        |
+    | alive                              |                                              | yes       |
+    | cannot be seen                     | none, or unchanged for `heart.PATIENCE`      | no        |
+    | cannot be seen                     | moved meanwhile                              | yes       |
+    """
+    by = submission.by
+    if by is None or (holders.is_here(by) and by.pid == os.getpid()):
+        return ""
+    lives = holders.lives(by)
+    if lives is None:
+        lives = _moves(context, layout, run, submission)
+    return by.describe() if lives else ""
+
+
+def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> bool:
+    """Whether an element's progress moves, watched by this process's own clock: the times of files are set
+    by the clocks of other nodes, so they only say that something changed."""
+    first = _progress(run, submission)
+    if not first:
+        return False
+    deadline = time.monotonic() + heartbeat.PATIENCE
+    told = False
+    while (left := deadline - time.monotonic()) > 0:
+        if not told:
+            told = True
+            who = submission.by.describe() if submission.by else "another run"
+            text = f"waiting for elements of {who}: they count as ended when nothing moves for {left:.0f} s"
+            context.emit("note", layout.dataset, submission.step, text=text)
+        context.stop.wait(min(left, heartbeat.HEARTBEAT / 2))
+        if _progress(run, submission) != first:
+            return True
+    return False
+
+
+def _progress(run: RunLayout, submission: Submission) -> dict[int, int]:
+    """When each element's progress was written last, in nanoseconds."""
+    found = {}
+    for index in submission.indices:
+        try:
+            found[index] = os.stat(run.progress(submission.step, index)).st_mtime_ns
+        except OSError:
+            continue
+    return found

@@ -1,0 +1,111 @@
+"""Which shard an element of verify reads: if it can, one that another host wrote.
+
+A cold read on another node than the writer's proves more (`cold-other-node`). Which node an element gets
+is known only when it runs: so the elements of one array share out its shards among themselves.
+
+    claims/verify/<array>/NNNNN          shard NNNNN is taken: made by O_EXCL
+    claims/verify/<array>/element-NNNNN  which one element NNNNN took: met again after a requeue
+
+Guarantee: as many elements as shards, and each takes one: every shard of the array is read by one
+element. Receipts, records and outcomes are the shard's, whichever element made them. Where an array is
+not known (the local backend, an element run by hand) an element reads the shard of its own number.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError
+from penstock.state import receipts
+from penstock.state.submission_log import ArrayBook
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+
+STEP = "verify"
+
+
+def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Mapping[str, str]) -> int:
+    """The shard that this element does. Raises FailedError when claims cannot be written."""
+    array, name = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_JOB_NAME")
+    if step != STEP or not array or not array.isdecimal() or not name:
+        return index
+    indices = ArrayBook(run.arrays).indices(name)
+    if len(indices) < 2 or index not in indices:
+        return index
+    try:
+        return _claim(run.folder / "claims" / STEP / array, index, indices, lambda s: _writer(run, s) == host)
+    except OSError as error:
+        raise FailedError("a shard cannot be claimed", where=str(run.folder), why=str(error)) from error
+
+
+def shared_out(step: str, indices: Sequence[int]) -> bool:
+    """Whether the elements of such an array on nodes share its shards out among themselves."""
+    return step == STEP and len(indices) > 1
+
+
+def taken(run: RunLayout, array: str) -> dict[int, int]:
+    """Which element of an array took which shard, as {shard: element}."""
+    folder = run.folder / "claims" / STEP / array
+    found: dict[int, int] = {}
+    with contextlib.suppress(FileNotFoundError):
+        for name in os.listdir(folder):
+            kind, _, element = name.partition("-")
+            if kind == "element" and element.isdecimal():
+                # Empty for the moment in which it is written: known at the next look.
+                with contextlib.suppress(OSError, ValueError):
+                    found[int((folder / name).read_bytes())] = int(element)
+    return found
+
+
+def _claim(folder: Path, index: int, indices: Sequence[int], own: Callable[[int], bool]) -> int:
+    durable.make_dirs(folder)
+    note = folder / f"element-{index:05d}"
+    try:
+        return int(note.read_bytes())
+    except (FileNotFoundError, ValueError):
+        pass
+    taken = set(os.listdir(folder))
+    for shard in _order(index, indices, own, taken):
+        try:
+            os.close(
+                os.open(folder / f"{shard:05d}", os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+            )
+        except FileExistsError:
+            continue
+        durable.write_file(note, b"%d" % shard)
+        return shard
+    # Another one died between its claim and its note: what nobody did is submitted again.
+    return index
+
+
+def _order(index: int, indices: Sequence[int], own: Callable[[int], bool], taken: set[str]) -> Iterator[int]:
+    """Shards in the order of preference:
+
+    | shard                   | written here | order |
+    |-------------------------|--------------|-------|
+    | of the element's number | no           | 1     |
+    | another, not taken      | no           | 2     |
+    | of the element's number | yes          | 3     |
+    | another, not taken      | yes          | 4     |
+    """
+    at = indices.index(index)
+    late = []
+    for shard in (*indices[at:], *indices[:at]):
+        if f"{shard:05d}" in taken:
+            continue
+        if own(shard):
+            late.append(shard)
+        else:
+            yield shard
+    yield from late
+
+
+def _writer(run: RunLayout, shard: int) -> str:
+    return str((receipts.read(run.receipt("copy", shard)) or {}).get("host", ""))

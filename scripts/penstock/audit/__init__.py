@@ -1,0 +1,1 @@
+"""A published release held against its manifest, and its damaged files made anew."""

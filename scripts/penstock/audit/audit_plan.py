@@ -1,0 +1,281 @@
+"""From a release's manifest to the shards of an audit, and the proof that the manifest is sound."""
+
+from __future__ import annotations
+
+import math
+import os
+from dataclasses import replace
+from os import fsdecode
+from typing import TYPE_CHECKING, Any
+
+from penstock.audit.sample_draw import drawn, takes
+from penstock.config.settings import to_json
+from penstock.core import run_documents
+from penstock.core.balance import Cut, Load, decide
+from penstock.core.format_versions import refuse_newer
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.model import Entry, Record
+from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
+from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.formats.manifest import read_files
+from penstock.formats.shards import ShardWriter
+from penstock.state import history, receipts
+from penstock.storage import durable, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.audit.audit_store import Audit
+    from penstock.core.audit_selection import Choice
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import ShardInfo
+    from penstock.formats.columns import Files
+    from penstock.state.context import Context
+
+DIGEST_BYTES = 16
+READ_COST = 256 << 10
+"""What opening and cold reading one more file costs, in bytes read in the same time: a node that reads
+1 to 2 GB/s opens and reads some thousand files a second."""
+GROUP = 8192
+"""Rows that are written to a shard at once."""
+
+
+def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
+    """The seal and its `sha256:<hex>`. Raises FindingsError when it is missing or damaged."""
+    path = layout.release(release) / SEAL
+    try:
+        seal = durable.read_json(path)
+        if not isinstance(seal, dict):
+            raise ValueError("it is no seal")
+        refuse_newer("a release's seal", seal.get("format"), FORMAT, path)
+        return seal, receipts.file_digest(path)
+    except PermissionError as error:
+        raise PreflightError(
+            "the release cannot be read by this account",
+            where=str(path),
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
+        ) from None
+    except (OSError, ValueError) as error:
+        raise FindingsError(
+            "the release's seal cannot be read",
+            where=str(path),
+            why=str(error),
+            hint="without its seal nothing about the release can be shown: stage it anew",
+        ) from error
+
+
+def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: str) -> list[str]:
+    """Why the manifest or the seal is not the published one; nothing when it is.
+
+    | looked at                      | compared with                                    |
+    |--------------------------------|--------------------------------------------------|
+    | the seal's bytes               | its digest in history.jsonl, off the release     |
+    | each manifest's bytes          | their digests in the seal                        |
+    | the records, one by one        | the root of the seal's tree, where no history    |
+    |                                | vouches for the seal                             |
+    """
+    why = []
+    known = history.published_seal(layout, release)
+    if known is not None and known != digest:
+        why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
+    folder = layout.release(release)
+    for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
+        told = seal.get("manifests", {}).get(name)
+        if told is None:
+            continue
+        try:
+            found = _stored_digest(folder / name)
+        except OSError as error:
+            why.append(f"{name}: {os.strerror(error.errno or 0)}")
+            continue
+        if found != told.get("sha256"):
+            why.append(f"{name}: its bytes are not those that were sealed")
+    if known == digest or any(line.startswith(MANIFEST) for line in why):
+        # The same bytes as were sealed hold the same records.
+        return why
+    tree = Tree()
+    fields = seal.get("records", {}).get("fields") or SEALED_FIELDS
+    if unknown := set(fields) - set(Record._fields):
+        return [*why, f"{SEAL}: it seals fields that no record has: {', '.join(sorted(map(str, unknown)))}"]
+    try:
+        for files in read_files(folder / MANIFEST):
+            tree.extend(leaves(files, fields))
+    except FailedError as error:
+        return [*why, f"{MANIFEST}: {error.why or error.what}"]
+    sealed = seal.get("records", {})
+    if (tree.root(), tree.count) != (sealed.get("root"), sealed.get("count")):
+        why.append(f"{MANIFEST}: its records are not those that were sealed")
+    return why
+
+
+def _stored_digest(path: Path) -> str:
+    """`sha256:<hex>` of what is stored, not of what this machine still has in memory. Raises OSError."""
+    fd = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
+    finally:
+        os.close(fd)
+    return receipts.file_digest(path)
+
+
+_COLUMNS = ("path", "size", "digest", "parts")
+FEW = 8
+"""Below one in so many the chosen values are taken one by one, above all are made Python's at once."""
+_entry = tuple.__new__
+
+
+def rows(choice: Choice, files: Files) -> Iterator[list[Entry]]:
+    """What an audit reads of these records: of each file that was chosen its row, of a giant those of its
+    chosen parts. The published digest stands in `reuse`; what concerns the source is left out."""
+    parts = files["parts"]
+    taken = drawn(choice, files.stored("path").to_pylist())
+    if len(taken) * FEW < len(files):
+        path, size, digest = (files.stored(name) for name in ("path", "size", "digest"))
+        chosen = {i: (fsdecode(path[i].as_py()), size[i].as_py(), fsdecode(digest[i].as_py())) for i in taken}
+    else:
+        columns = files["path"], files["size"], files["digest"]
+        chosen = {i: (columns[0][i], columns[1][i], columns[2][i]) for i in taken}
+    # Of a giant each part is chosen by itself, whether its path was or not.
+    giants = [i for i, of in enumerate(parts) if of] if parts.count(b"") < len(parts) else []
+    if giants:
+        for i in giants:
+            chosen[i] = files["path"][i], files["size"][i], files["digest"][i]
+        chosen = dict(sorted(chosen.items()))
+    for i, record in chosen.items():
+        if not parts[i]:
+            name, length, told = record
+            yield [_entry(Entry, (name, "", length, "", 0, 0, "", "", -1, 0, length, told))]
+        elif of := list(_parts(choice, *record, parts[i])):
+            yield of
+
+
+def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Entry]:
+    """Those parts of a giant that were chosen."""
+    step = int(digest.partition(":")[0].partition("/")[2])
+    for number, offset in enumerate(range(0, size, step)):
+        if takes(choice, path, number):
+            own = "xxh3_128:" + parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
+            length = min(step, size - offset)
+            yield _entry(Entry, (path, "", size, "", 0, 0, "", "", number, offset, length, own))
+
+
+def load(seal: dict[str, Any], choice: Choice) -> Load:
+    """About how much an audit reads, from the seal's counts: good enough to balance its shards."""
+    files, size = int(seal.get("files") or 0), int(seal.get("bytes") or 0)
+    if seal.get("giants"):
+        files += size // int(seal["part_bytes"])
+    share = choice.detects(1)
+    found, read = math.ceil(files * share), math.ceil(size * share)
+    return Load(found * READ_COST + read, read, found)
+
+
+def plan(
+    context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]
+) -> run_documents.PlanInfo:
+    """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
+    folder = audit.layout(layout)
+    if folder.plan.exists():
+        made = run_documents.plan_info(durable.read_json(folder.plan), folder.plan)
+        _describe(context, layout, audit, seal, len(made.shards))
+        return made
+    limits = context.config.plan
+    about = load(seal, audit.choice)
+    decision = decide(
+        about,
+        shard_bytes=limits.shard_bytes,
+        shard_files=limits.shard_files,
+        slots=context.cluster.slots("audit"),
+        max_array=context.cluster.max_array(),
+    )
+    shards = _shards(
+        context,
+        folder,
+        layout.release(audit.release) / MANIFEST,
+        audit.choice,
+        Cut(about.cost, decision.shards),
+    )
+    made = run_documents.PlanInfo(
+        run=audit.id,
+        release=audit.release,
+        base=None,
+        files=sum(shard.files for shard in shards),
+        bytes=sum(shard.bytes for shard in shards),
+        giants=int(seal.get("giants") or 0),
+        unchanged=0,
+        unchanged_bytes=0,
+        shards=tuple(shards),
+        part_bytes=int(seal.get("part_bytes") or limits.part_bytes),
+        folders=0,
+        why=(decision.why, audit.choice.promise()),
+    )
+    _describe(context, layout, audit, seal, len(shards))
+    durable.write_json(folder.plan, run_documents.to_json(made))
+    return made
+
+
+def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list[ShardInfo]:
+    """None, when nothing was chosen."""
+    parent = folder.shard(0).parent
+    if parent.exists():
+        tree_removal.remove_tree(parent)
+    durable.make_dirs(parent)
+    made: list[ShardInfo] = []
+    waiting: list[Entry] = []
+    writer, index, count, files = ShardWriter(folder.shard(0), 0), 0, 0, 0
+
+    def close() -> None:
+        writer.add(waiting)
+        waiting.clear()
+        # A giant counts where the first of its chosen parts is.
+        made.append(replace(writer.close(), files=files))
+
+    try:
+        for chosen in read_files(manifest, columns=_COLUMNS):
+            context.stop.check()
+            for entries in rows(choice, chosen):
+                first = True
+                for row in entries:
+                    place = cut.place(READ_COST + row.length)
+                    if place != index:
+                        close()
+                        files = 0
+                        writer, index = ShardWriter(folder.shard(place), place), place
+                    waiting.append(row)
+                    files += first
+                    count += 1
+                    first = False
+            if len(waiting) >= GROUP:
+                writer.add(waiting)
+                waiting.clear()
+        if count:
+            close()
+    finally:
+        writer.abandon()
+    return made
+
+
+def _describe(
+    context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any], shards: int
+) -> None:
+    """What the elements need to know; the engine's settings are today's. The audit's limit is shared by
+    the elements that can run at once."""
+    engine = context.config.engine
+    if audit.limit:
+        at_once = max(1, min(shards, context.cluster.slots("audit")))
+        engine = replace(engine, limit=max(1, audit.limit // at_once))
+    info = run_documents.RunInfo(
+        run=audit.id,
+        dataset=layout.dataset,
+        release=audit.release,
+        created=audit.created,
+        listing_digest=str(seal.get("listing", "")),
+        files=int(seal.get("files", 0)),
+        bytes=int(seal.get("bytes", 0)),
+        scanned=int(seal.get("scanned", 0)),
+        root=str(layout.root),
+        state_root=str(layout.state_root) if layout.state_root else None,
+        config={"engine": to_json(engine)},
+    )
+    durable.write_json(audit.layout(layout).run_file, run_documents.to_json(info))

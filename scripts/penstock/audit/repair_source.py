@@ -1,0 +1,150 @@
+"""The sources of a published release, to read again what it lost: pinned versions, whole files or single
+parts of giants, every byte compared with the manifest."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Any
+
+import xxhash
+
+from penstock.core.model import Entry
+from penstock.engine.workers.shared_memory import Limiter, Shared
+from penstock.engine.workers.stream import BLOCK, may_retry
+from penstock.errors import (
+    ExpiredCredentialsError,
+    IntegrityError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.filesystem.errno_map import printable
+from penstock.sources.backoff import pause_after
+from penstock.sources.registry import credentials, open_source
+from penstock.storage.file_replacement import write_at
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig
+    from penstock.core.model import Record
+    from penstock.sources.port import Reader, Source
+    from penstock.state.context import Stop
+
+DIGEST_BYTES = 16
+PARTS_AT_ONCE = 8
+"""Of all giants that are repaired at a time."""
+
+
+class Fetcher:
+    """The sources of a release, by the index that its records have; readers for each thread. What is read
+    keeps within `engine.limit`."""
+
+    def __init__(self, dataset: DatasetConfig, seal: Mapping[str, Any], engine: EngineConfig) -> None:
+        self._attempts, self._limiter = engine.attempts, None
+        if engine.limit:
+            self._shared = Shared()
+            self._limiter = Limiter(self._shared, engine.limit, threading.Event().wait)
+        self.pool = ThreadPoolExecutor(PARTS_AT_ONCE, thread_name_prefix="parts")
+        """Works on parts; nothing that it does waits for another part."""
+        self.fetched = 0
+        """Bytes read from the sources."""
+        self._lock = threading.Lock()
+        self._sources: dict[int, tuple[SourceConfig, Source]] = {}
+        opened: dict[str, tuple[SourceConfig, Source]] = {}
+        for config in dataset.sources:
+            source = open_source(config, dataset, credentials=credentials(config), timeout=engine.timeout)
+            opened[source.url] = config, source
+        for index, told in enumerate(seal.get("sources", ())):
+            if told["url"] in opened:
+                self._sources[index] = opened[told["url"]]
+        self._readers: dict[tuple[int, int], Reader] = {}
+
+    def fetch(self, record: Record, fd: int, stop: Stop, part: int = -1) -> None:
+        """Write the file, or one part of a giant, to its place in `fd`; on return its bytes are those that
+        the manifest has. Tried again as a copy is. Raises SourceChangedError, ObjectError and
+        TransientError; InterruptedRunError."""
+        size = part_bytes(record)
+        offset = max(part, 0) * size
+        length = record.size if part < 0 else min(size, record.size - offset)
+        entry = Entry(
+            record.path, record.key, record.size, record.token, record.modified_ns, record.source,
+            record.version, part=part, offset=offset, length=length,
+        )  # fmt: skip
+        wanted = record.digest if part < 0 else f"xxh3_128:{part_digest(record, part).hex()}"
+        tried = 0
+        while True:
+            tried += 1
+            stop.check()
+            try:
+                self._fetch(entry, wanted, fd, record)
+                return
+            except PenstockError as error:
+                if isinstance(error, SourceChangedError) or not may_retry(error, tried, self._attempts):
+                    raise
+                if isinstance(error, ExpiredCredentialsError):
+                    self._renew(record)
+                stop.wait(pause_after(error, tried))
+
+    def _fetch(self, entry: Entry, wanted: str, fd: int, record: Record) -> None:
+        hashed = xxhash.xxh3_128()
+        buffer = memoryview(bytearray(BLOCK))
+        where, offset, length = printable(record.path), entry.offset, entry.length
+        body = self._reader(record).open(entry, offset, length)
+        try:
+            done = 0
+            while count := body.readinto(buffer):
+                if done + count > length:
+                    raise IntegrityError("the body is longer than published", where=where)
+                if self._limiter:
+                    self._limiter.take(count)
+                hashed.update(buffer[:count])
+                write_at(fd, buffer[:count], offset + done)
+                done += count
+            if done != length:
+                raise TransientError("the body ended early", where=where, why=f"{done} of {length} bytes")
+            body.close()
+        except BaseException:
+            body.abandon()
+            raise
+        with self._lock:
+            self.fetched += length
+        if f"xxh3_128:{hashed.hexdigest()}" != wanted:
+            raise IntegrityError("the source's bytes are not those that were published", where=where)
+
+    def _reader(self, record: Record) -> Reader:
+        """Raises ObjectError when the release's source is not configured any more."""
+        if record.source not in self._sources:
+            raise ObjectError("its source is not in the configuration any more", where=printable(record.path))
+        place = (threading.get_ident(), record.source)
+        with self._lock:
+            reader = self._readers.get(place)
+            if reader is None:
+                reader = self._readers[place] = self._sources[record.source][1].reader()
+        return reader
+
+    def _renew(self, record: Record) -> None:
+        """Temporary credentials ran out."""
+        with self._lock:
+            config, source = self._sources[record.source]
+            source.renew(credentials(config))
+
+    def close(self) -> None:
+        self.pool.shutdown()
+        for reader in self._readers.values():
+            reader.close()
+        self._readers.clear()
+        if self._limiter:
+            self._limiter = None
+            self._shared.close()
+
+
+def part_bytes(record: Record) -> int:
+    """Of a giant; any other file is its own only part."""
+    return int(record.digest.partition(":")[0].partition("/")[2] or 0)
+
+
+def part_digest(record: Record, number: int) -> bytes:
+    return record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]

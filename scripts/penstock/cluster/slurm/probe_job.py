@@ -1,0 +1,166 @@
+"""Preflight's job of one second: what an element will find on a node."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import shlex
+import sys
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.cluster.slurm.client import ask, call
+from penstock.cluster.slurm.job_states import wait_status
+from penstock.cluster.slurm.submission import Account, job_arguments
+from penstock.errors import FailedError, PreflightError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import Visit
+    from penstock.config.settings import ClusterConfig, JobOptions
+
+PATIENCE = 60.0
+"""Seconds that preflight waits for the probe to run; a full cluster is no reason to stop."""
+
+# The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
+NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE, VISIT_FAILED = 81, 82, 83, 84, 85
+MEMORY = 512 << 20
+FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
+ANSWER_GRACE = 10.0
+"""Seconds in which an answer written on a node must become visible here."""
+
+
+class Probe(NamedTuple):
+    """What is tried on a node, and how its jobs are submitted."""
+
+    config: ClusterConfig
+    target: Path | None
+    visit: Visit | None
+    submit: Callable[[Sequence[str], str], str]
+
+    @property
+    def interpreter(self) -> str:
+        return self.config.python or sys.executable
+
+    def answer(self, job: str) -> Path | None:
+        """Where the job of this id says what its visit failed at."""
+        return None if self.visit is None else self.visit.answers / f".penstock-probe-{job}"
+
+
+def script(probe: Probe) -> str:
+    """What the probe does. It leaves nothing behind but, in the worst case, its answer."""
+    python = shlex.quote(probe.interpreter)
+    lines = [
+        "#!/bin/sh",
+        *Account.own().exports(),
+        f"[ -x {python} ] || exit {NO_INTERPRETER}",
+        f"{python} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
+    ]
+    if probe.target is not None:
+        folder = shlex.quote(str(probe.target))
+        lines += [
+            # The root may be made by the first run: then its parent counts.
+            f'place={folder}; [ -d "$place" ] || place=$(dirname "$place")',
+            f'[ -d "$place" ] || exit {NO_TARGET}',
+            f'[ -w "$place" ] || exit {NOT_WRITABLE}',
+        ]
+    if probe.visit is not None:
+        answer = f'{shlex.quote(f"{probe.visit.answers}/.penstock-probe-")}"$SLURM_JOB_ID"'
+        words = shlex.join([probe.interpreter, "-m", "penstock", *probe.visit.words])
+        lines += [f"exec {words} --answer {answer} <<'PENSTOCK'", probe.visit.given, "PENSTOCK"]
+    return "\n".join([*lines, "exit 0", ""])
+
+
+def run(probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
+    """Run one small job for each of these options. Raises PreflightError that names the node
+    and what it lacks; returns warnings where no job could run soon."""
+    jobs = []
+    try:
+        for options in asked:
+            # A probe shares a node where it may: core-spec would ask for a whole, free one.
+            light = dataclasses.replace(
+                options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60
+            )
+            command = [
+                "sbatch", "--parsable", "--job-name=penstock-probe", "--export=ALL", "--chdir=/",
+                "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(light),
+            ]  # fmt: skip
+            try:
+                jobs.append((probe.submit(command, script(probe)), options))
+            except FailedError as error:
+                raise PreflightError(
+                    "SLURM refuses preflight's probe", where="cluster", why=error.why, hint=error.hint
+                ) from error
+        deadline = time.monotonic() + PATIENCE
+        return [warning for job, options in jobs if (warning := _outcome(job, options, probe, deadline))]
+    finally:
+        for job, _ in jobs:
+            with contextlib.suppress(TransientError):
+                call("scancel", job)
+            if (answer := probe.answer(job)) is not None:
+                answer.unlink(missing_ok=True)
+
+
+def _visited(probe: Probe, job: str, node: str) -> None:
+    """Raises PreflightError with what the visit failed at on this node."""
+    answer = probe.answer(job)
+    if probe.visit is None or answer is None:
+        return
+    told = ""
+    deadline = time.monotonic() + ANSWER_GRACE
+    while not told and time.monotonic() < deadline:
+        with contextlib.suppress(OSError):
+            told = answer.read_text(encoding="utf-8", errors="replace").strip()
+        if not told:
+            time.sleep(0.2)
+    raise PreflightError(
+        f"on the node {node}, what was opened here cannot be opened",
+        why=told or "its answer did not come",
+        hint=probe.visit.hint,
+    )
+
+
+def _outcome(job: str, options: JobOptions, probe: Probe, deadline: float) -> str:
+    """Wait for one probe and judge it."""
+    interpreter, target = probe.interpreter, probe.target
+    delay = 0.2
+    while True:
+        line = ask("squeue", "-h", "--states=all", "-j", job, "-O", FIELDS).strip()
+        state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 4)[:4]
+        if state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", ""):
+            break
+        if time.monotonic() > deadline:
+            place = options.partition or "the default partition"
+            if state == "RUNNING":
+                return f"preflight's probe did not end within {PATIENCE:.0f} s on the node {node}"
+            return f"preflight's probe did not run within {PATIENCE:.0f} s on {place}: {state} ({reason})"
+        time.sleep(delay)
+        delay = min(2.0, delay * 1.5)
+    status = wait_status(code) >> 8
+    if status == VISIT_FAILED:
+        _visited(probe, job, node)
+    lacking = {
+        NO_INTERPRETER: (
+            f"the interpreter {interpreter} is not there or cannot be run",
+            "install penstock where all nodes see it under this path, or set cluster.python",
+        ),
+        NO_PACKAGE: (
+            f"{interpreter} cannot import penstock and what it needs",
+            "the nodes must see the same virtual environment; `srun` that interpreter to see its words",
+        ),
+        NO_TARGET: (f"the target {target} is not there", "mount it on the nodes, or choose other nodes"),
+        NOT_WRITABLE: (f"the target {target} cannot be written", "mend its permissions or its mount"),
+    }.get(status)
+    if lacking is not None:
+        raise PreflightError(f"on the node {node}, {lacking[0]}", where="cluster", hint=lacking[1])
+    if state != "COMPLETED":
+        why = f"{state} {reason}".strip() + (f", exit {status}" if status else "")
+        raise PreflightError(
+            f"preflight's probe failed on the node {node or '(none)'}",
+            where="cluster",
+            why=why,
+            hint="the node's slurmd log tells more; cluster.probe: false leaves the probe out",
+        )
+    return ""

@@ -1,0 +1,1 @@
+"""From the sources' objects to the frozen listing: collected, filtered, mapped, checked."""

@@ -1,0 +1,75 @@
+"""Checksum files beside the data (`datasets.*.checksums`): what they state goes into the listing,
+so that the copy proves each file against it in the same pass.
+
+Memory: one claim for each line of these files, whatever else the listing holds.
+"""
+
+from __future__ import annotations
+
+import os
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.core.model import Entry, Listed
+from penstock.errors import ObjectError, PreflightError, TransientError
+from penstock.formats.listing import ListingWriter, read_listing
+from penstock.sources.backoff import pause_after
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.model import Claim
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+
+def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:
+    """What these checksum files of one source state, by key. Raises PreflightError for a file
+    that is none."""
+    from penstock.sources.checksum_files import joined
+
+    try:
+        return joined((listed.key, _text(context, source, listed)) for listed in files)
+    except ObjectError as error:
+        raise PreflightError(
+            "a checksum file cannot be used",
+            where=error.where,
+            why=f"{error.what} {error.why}".strip(),
+            hint="mend it, or correct `checksums` of the dataset",
+        ) from error
+
+
+def attach(listing: Path, result: Path, stated: dict[int, dict[str, Claim]]) -> tuple[str, int, int, int]:
+    """Write the listing anew with the claims (by source's index, by key) in it. Returns its digest,
+    rows and bytes, and how many rows have a claim now."""
+    matched = 0
+    with ListingWriter(result) as writer:
+        for batch in read_listing(listing):
+            for source, group in groupby(batch, attrgetter("source")):
+                entries = list(group)
+                known = stated.get(source, {})
+                rows = [_listed(entry, known.get(entry.key)) for entry in entries]
+                matched += sum(entry.key in known for entry in entries)
+                writer.add(rows, paths=[entry.path for entry in entries], source=source)
+        return (*writer.close(), matched)
+
+
+def _listed(entry: Entry, claim: Claim | None) -> Listed:
+    checksum = str(claim) if claim is not None else entry.checksum
+    return Listed(entry.key, entry.size, entry.token, entry.modified_ns, entry.version, checksum)
+
+
+def _text(context: Context, source: Source, listed: Listed) -> str:
+    from penstock.sources.checksum_files import read
+
+    tries = context.config.engine.attempts
+    for attempt in range(1, tries + 1):
+        try:
+            return os.fsdecode(read(source, listed))
+        except TransientError as error:
+            if attempt == tries:
+                raise
+            context.stop.wait(pause_after(error, attempt))
+    raise AssertionError("engine.attempts is at least 1")

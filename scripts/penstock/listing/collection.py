@@ -1,0 +1,308 @@
+"""The sources' objects as one stream: filtered, mapped to paths, checked, written down.
+
+Two sources of one dataset lie in folders of their own that do not nest; so the streams need no
+merging: the sources are listed one after the other, in the byte order of their folders.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import Counter
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
+from penstock.core.layout import STATED
+from penstock.errors import ConfigError, PreflightError
+from penstock.listing.key_filter import Filter
+from penstock.sources.port import Emptied, Sharing
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Listed
+    from penstock.formats.listing import ListingWriter
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+SHOWN_EVERY = 0.2
+"""Seconds between two progress events."""
+LARGEST = (1 << 63) - 1
+"""Bytes that a file can have at most."""
+FIRST_BOUND = 12
+"""The histogram's first bound is 2**12 bytes; each further one is four times as large."""
+
+
+class Placed(NamedTuple):
+    """One source with its place in the dataset."""
+
+    number: int
+    """Its index in the configuration."""
+    source: Source
+    prefix: str
+    """`into` and a slash, or ""."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    digest: str
+    files: int
+    bytes: int
+    scanned: int
+    ignored: dict[str, int]
+    histogram: list[list[int]]
+    hard_links: dict[str, int]
+    empty_folders: list[str]
+    """Paths of folders to be kept, in byte order."""
+
+
+def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
+    """The dataset's sources, in the configuration's order; their secrets are resolved here.
+    `timeout`: seconds without a byte. Raises ConfigError, PreflightError."""
+    from penstock.sources import registry
+
+    keep = Filter(dataset.include, dataset.exclude).wants
+    return [
+        registry.open_source(
+            config, dataset, credentials=registry.credentials(config), timeout=timeout, keep=keep
+        )
+        for config in dataset.sources
+    ]
+
+
+def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
+    """Raises PreflightError for a source folder that holds the dataset's folder, or lies in it: the
+    release would be listed as its own source."""
+    mine = os.path.realpath(layout.folder)
+    for source in sources:
+        if not source.url.startswith("file://"):
+            continue
+        theirs = os.path.realpath(source.url.removeprefix("file://"))
+        if os.path.commonpath([mine, theirs]) in (mine, theirs):
+            raise PreflightError(
+                "source and target lie in one another",
+                where=source.url,
+                why=f"the dataset's folder is {mine}",
+                hint="choose another `target.root`, or a source beside it",
+            )
+
+
+def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
+    """The sources in the byte order of their folders. Raises ConfigError for folders that are no
+    paths, or of which one holds another."""
+    placed = [
+        Placed(index, source, f"{config.into}/" if config.into else "")
+        for index, (config, source) in enumerate(zip(dataset.sources, sources, strict=True))
+    ]
+    placed.sort(key=lambda place: os.fsencode(place.prefix))
+    for place in placed:
+        reason = check_key(place.prefix[:-1]) if place.prefix else None
+        if reason:
+            raise ConfigError(
+                f"`into` {reason}", where=f"datasets.{dataset.name}", why=repr(place.prefix[:-1])
+            )
+    for one, two in pairwise(placed):
+        if two.prefix.startswith(one.prefix):
+            raise ConfigError(
+                "two sources share a folder",
+                where=f"datasets.{dataset.name}.sources",
+                why=f"`into: {two.prefix[:-1]!r}` lies in `into: {one.prefix[:-1]!r}`",
+                hint="give each source an `into` of its own; none may hold another",
+            )
+    return placed
+
+
+def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path) -> Gathered:
+    """List everything into `path`. Raises PreflightError with all offenders, or for nothing at
+    all; then `path` was not made."""
+    from penstock.formats.listing import ListingWriter
+
+    with ListingWriter(path) as writer:
+        gathering = _Gathering(context, dataset, writer)
+        for place in placed:
+            gathering.one(place)
+        gathering.judge(placed)
+        digest, files, size = writer.close()
+    if dataset.checksums:
+        digest, files, size = gathering.state(placed, path)
+    return Gathered(
+        digest,
+        files,
+        size,
+        gathering.scanned,
+        dict(gathering.ignored),
+        histogram(gathering.sizes),
+        dict(gathering.hard_links),
+        sorted(gathering.empty_folders, key=os.fsencode),
+    )
+
+
+def histogram(sizes: Counter[int]) -> list[list[int]]:
+    """[[upper bound in bytes, files, bytes], ...] without gaps, from counts of `slot` and of
+    `-1 - slot` (bytes)."""
+    last = max((slot for slot in sizes if slot >= 0), default=-1)
+    return [[1 << (FIRST_BOUND + 2 * i), sizes[i], sizes[-1 - i]] for i in range(last + 1)]
+
+
+class _Gathering:
+    def __init__(self, context: Context, dataset: DatasetConfig, writer: ListingWriter) -> None:
+        self._context, self._dataset, self._writer = context, dataset, writer
+        self._filter = Filter(dataset.include, dataset.exclude)
+        self._conflicts = Conflicts()
+        self._offenders = Offenders()
+        self._refusals: list[PreflightError] = []
+        self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
+        self._found: dict[int, list[Listed]] = {}
+        self._kept = self._bytes = 0
+        self._shown = 0.0
+        self.scanned = 0
+        self.ignored: Counter[str] = Counter()
+        self.hard_links: Counter[str] = Counter()
+        self.empty_folders: list[str] = []
+        self.sizes: Counter[int] = Counter()
+
+    def one(self, place: Placed) -> None:
+        try:
+            for batch in place.source.list():
+                self._context.stop.check()
+                self._batch(place, batch)
+        except PreflightError as error:
+            # A source that refuses some of its items tells so at its end; the keys of the other
+            # sources are looked at all the same, so that one run names everything.
+            self._refusals.append(error)
+        for what, count in place.source.ignored.items():
+            if count:
+                self.ignored[what] += count
+        if isinstance(place.source, Sharing):
+            self.hard_links.update(place.source.hard_links)
+        if isinstance(place.source, Emptied):
+            self._empty(place, place.source.empty_folders)
+
+    def _batch(self, place: Placed, batch: Sequence[Listed]) -> None:
+        self.scanned += len(batch)
+        if self._sums is not None:
+            self._found.setdefault(place.number, []).extend(self._sums.keep(batch))
+        kept = self._filter.keep(batch)
+        if len(kept) != len(batch):
+            self.ignored["filtered"] += len(batch) - len(kept)
+        paths = self._paths(place, kept)
+        if not all_good(paths):
+            kept = self._good(place, kept)
+            paths = self._paths(place, kept)
+        for path, reason in self._conflicts.add(paths):
+            self._offenders.add(path, reason)
+        if not kept:
+            return
+        if max(listed.size for listed in kept) > LARGEST or min(listed.size for listed in kept) < 0:
+            for listed in kept:
+                if not 0 <= listed.size <= LARGEST:
+                    self._offenders.add(listed.key, f"has a size that no file has: {listed.size} bytes")
+            return
+        if not self._offenders.total:
+            self._writer.add(kept, paths=paths, source=place.number)
+        self._kept += len(kept)
+        for size in [listed.size for listed in kept]:
+            slot = ((size - 1).bit_length() - FIRST_BOUND + 1) // 2 if size > 1 << FIRST_BOUND else 0
+            self.sizes[slot] += 1
+            self.sizes[-1 - slot] += size
+            self._bytes += size
+        self._show()
+
+    def _empty(self, place: Placed, folders: Sequence[str]) -> None:
+        for key in folders:
+            if reason := check_key(place.prefix + key):
+                self._offenders.add(key, reason)
+            else:
+                self.empty_folders.append(place.prefix + key)
+
+    def _paths(self, place: Placed, batch: Iterable[Listed]) -> list[str]:
+        if not place.prefix:
+            return [listed.key for listed in batch]
+        return [place.prefix + listed.key for listed in batch]
+
+    def _good(self, place: Placed, batch: Sequence[Listed]) -> list[Listed]:
+        good = []
+        for listed in batch:
+            if listed.key == "" or listed.key.endswith("/"):
+                if listed.size == 0:
+                    self.ignored["markers"] += 1
+                else:
+                    self._offenders.add(listed.key, f"names a folder but holds {listed.size} bytes")
+                continue
+            reason = check_key(place.prefix + listed.key)
+            if reason is None:
+                good.append(listed)
+            else:
+                self._offenders.add(listed.key, reason)
+        return good
+
+    def _show(self) -> None:
+        now = time.monotonic()
+        if now - self._shown >= SHOWN_EVERY:
+            self._shown = now
+            self._context.emit("progress", self._dataset.name, "list", files=self._kept, bytes=self._bytes)
+
+    def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
+        """Put what the checksum files state into the listing at `path`; they may themselves be left
+        out by the filter. Raises PreflightError when there are none."""
+        from penstock.formats.listing import ListingWriter
+        from penstock.listing.checksum_sidecars import attach
+        from penstock.listing.checksum_sidecars import claims as stated_claims
+
+        if not any(self._found.values()):
+            raise PreflightError(
+                "there is no checksum file",
+                where=" ".join(place.source.url for place in placed),
+                why=f"no key matches {', '.join(self._dataset.checksums)}",
+                hint="correct `checksums` of the dataset",
+            )
+        stated = {
+            place.number: stated_claims(self._context, place.source, self._found.get(place.number, ()))
+            for place in placed
+        }
+        plain = path.with_name("listing.plain.parquet")
+        durable.rename(path, plain)
+        digest, files, size, matched = attach(plain, path, stated)
+        plain.unlink()
+        with ListingWriter(path.with_name(STATED)) as writer:
+            for place in placed:
+                writer.add(self._found.get(place.number, ()), source=place.number)
+            writer.close()
+        lines = sum(map(len, stated.values()))
+        text = f"checksum files state {lines:,} checksums, {matched:,} of them of {files:,} files listed"
+        self._context.emit("note" if matched else "warning", self._dataset.name, "list", text=text)
+        return digest, files, size
+
+    def judge(self, placed: Sequence[Placed]) -> None:
+        """Raises PreflightError unless something is to be staged and nothing is refused."""
+        where = " ".join(place.source.url for place in placed)
+        if self._offenders.total:
+            lines = [*self._offenders.lines(), *(str(error) for error in self._refusals)]
+            raise PreflightError(
+                f"{self._offenders.total} key(s) of the source cannot become paths; nothing was copied",
+                where=where,
+                why="\n  " + "\n  ".join(lines),
+                hint="rename them at the source, or leave them out by `exclude` patterns",
+            )
+        if self._refusals:
+            raise self._refusals[0]
+        if not self.scanned:
+            raise PreflightError(
+                "the source is empty",
+                where=where,
+                hint="check the URL: the bucket, the prefix (with its slash), the folder",
+            )
+        if not self._kept:
+            left_out = ", ".join(f"{count} {what}" for what, count in sorted(self.ignored.items()))
+            raise PreflightError(
+                "nothing of the source belongs to the dataset",
+                where=where,
+                why=f"{self.scanned} objects seen, of which are left out: {left_out}",
+                hint="check `include` and `exclude`",
+            )

@@ -1,0 +1,116 @@
+"""The dataset's lock for the time of one step, and the claim that the step's run needs."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.errors import InterruptedRunError, LockedError, PenstockError
+from penstock.ownership import liveness
+from penstock.state import cancel_mark, run_claims
+from penstock.storage import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.locks.dataset_lock import DatasetLock
+    from penstock.state.context import Context
+
+
+class Hold:
+    """What a step holds: the lock, and the claim of its run."""
+
+    def __init__(self, layout: DatasetLayout, lock: DatasetLock, run: str) -> None:
+        self._layout, self._lock, self.run = layout, lock, run
+        self._above = run_claims.highest(layout) if not run else None
+        self.number = run_claims.number(layout) if run else 0
+        """Of the claim of its run, as it stood when the step began."""
+
+    def claim(self, context: Context, run: str) -> None:
+        """Claim the dataset for `run`: from now on this step, and every later one, is that run's. Raises
+        LockedError while another run that claimed it lives, and when another one was faster."""
+        above = self._above
+        if above is not None and above.run != run:
+            if who := liveness.of_claim(context, self._layout, above):
+                raise LockedError(
+                    f"dataset {self._layout.dataset} is being staged by run {above.run}",
+                    where=str(self._layout.run(above.run).folder),
+                    why=who,
+                    hint="wait for it, or stop it; what the source holds by then is listed anew",
+                )
+            if above.run and not self._layout.run(above.run).receipt("publish").exists():
+                text = (
+                    f"run {run} takes over from run {above.run}, claimed {above.made()}, which did not end: "
+                    "nothing of it is known to live"
+                )
+                context.emit("warning", self._layout.dataset, "list", text=text)
+        standing = run_claims.highest(self._layout)
+        if standing is not None and standing.run != run and standing != above:
+            raise run_claims.overtaken(self._layout, run, standing)
+        self.assert_held()
+        self.number = run_claims.make(self._layout, run, above, context.controller).number
+        self.run = run
+
+    def assert_held(self) -> None:
+        """Raises LockedError where the step was overtaken: to be called right before whatever readers or
+        another run could see."""
+        if self.run:
+            run_claims.check(self._layout, self.run)
+        self._lock.assert_held()
+
+
+@contextlib.contextmanager
+def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
+    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
+    Raises LockedError (exit 7) that names who holds it, or which run overtook this one; that it waits, and
+    from whom it took over, is told. Raises FailedError where the workflow of this step was cancelled."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    lock = lock_of(context, layout, run or release, step)
+    with lock:
+        hold = Hold(layout, lock, run)
+        if run:
+            run_claims.check(layout, run)
+        cancel_mark.refuse(layout, step)
+        before, context.hold = context.hold, hold
+        try:
+            yield hold
+            if hold.run and step != "publish":
+                # What publish showed is done, whoever came after it.
+                run_claims.check(layout, hold.run)
+        except InterruptedRunError:
+            raise
+        except (PenstockError, OSError) as error:
+            raise _overtaken(hold) or error from None
+        finally:
+            context.hold = before
+
+
+def _overtaken(hold: Hold) -> LockedError | None:
+    """What failed in a step that was overtaken failed for that: its source or its tree is another's by
+    now."""
+    try:
+        hold.assert_held()
+    except LockedError as error:
+        return error
+    except PenstockError:
+        return None
+    return None
+
+
+def lock_of(
+    context: Context, layout: DatasetLayout, run: str, command: str, name: str = "lock"
+) -> DatasetLock:
+    """A lock of the dataset, which waits by the context's clock and tells whom it waits for."""
+    from penstock.locks.dataset_lock import DatasetLock
+
+    return DatasetLock(
+        layout.state / name,
+        layout.dataset,
+        run=run,
+        command=command,
+        holder_ended=lambda job, cluster: liveness.scheduler(context, job, cluster),
+        pause=context.stop.wait,
+        tell=lambda text: context.emit("warning", layout.dataset, command, text=text),
+    )

@@ -1,0 +1,71 @@
+"""State of a run that cannot be gone on with: its tree is gone, or its plan or a shard is damaged.
+
+Guarantee: what is removed is only what list's frozen listing makes anew, never while elements may still
+write by it, and never of a release that stands.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.layout import DATA
+from penstock.core.run_documents import plan_info
+from penstock.errors import FailedError
+from penstock.ownership import liveness
+from penstock.state import receipts, run_store
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import RunInfo
+    from penstock.state.context import Context
+
+
+def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> str:
+    """Removes what would lie or stand in the way; to be called by one who holds the lock. Returns why,
+    "" when there was nothing to remove. Raises FailedError while elements of it may write, and LockedError
+    where the caller was overtaken.
+
+    | release | staging | plan and shards | dropped          |
+    |---------|---------|-----------------|------------------|
+    | stands  | any     | any             | no               |
+    | none    | none    | any             | yes              |
+    | none    | there   | sound, or none  | no               |
+    | none    | there   | damaged         | yes: plan clears |
+    |         |         |                 | staging as well  |
+    """
+    if os.path.lexists(layout.release(info.release)):
+        return ""
+    gone = not os.path.lexists(layout.staging(info.release) / DATA)
+    why = f"the tree of release {info.release} is gone" if gone else damage(folder)
+    if not why:
+        return ""
+    if alive := liveness.arrays_of(context, info.dataset, folder):
+        raise FailedError(
+            "a run cannot be gone on with, and elements of it may still write",
+            where=str(folder.folder),
+            why=f"{why}; {alive}",
+            hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command plans again",
+        )
+    context.assert_held()
+    return why if run_store.drop_derived(folder) or not gone else ""
+
+
+def damage(folder: RunLayout) -> str:
+    """What is wrong with the content of a run's plan or of its shards, "" when nothing is, or when nothing
+    was planned yet. Raises FailedError when they cannot be read: that says nothing about their content."""
+    path = folder.plan
+    try:
+        plan = plan_info(durable.read_json(path), path)
+        for shard in plan.shards:
+            path = folder.shard(shard.index)
+            if not path.exists() or receipts.file_digest(path) != shard.digest:
+                return f"{path} is not the shard that was planned"
+    except FileNotFoundError:
+        return ""
+    except OSError as error:
+        raise FailedError("a run's plan cannot be read", where=str(path), why=str(error)) from error
+    except (ValueError, KeyError, TypeError) as error:
+        return f"{path} is damaged ({error})"
+    return ""

@@ -1,0 +1,80 @@
+"""Whether a run may still be alive: its arrays, its elements on this host or another, its controller.
+
+Nothing of another run is overtaken or removed while anything here names who lives.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.arrays.array_runner import still_alive
+from penstock.errors import PenstockError
+from penstock.locks import holder as holders
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.state.context import Context
+    from penstock.state.run_claims import Claim
+
+ELEMENTS = ("copy", "verify")
+
+
+def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: bool = True) -> str:
+    """Names the arrays of a run that have elements which may still write, "" when all are known to have
+    ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
+    cluster does not answer and the caller is not patient."""
+    told = []
+    for step in ELEMENTS:
+        alive = still_alive(context, dataset, folder, step, patient=patient)
+        if alive:
+            told.append(f"array {', '.join(alive)} of {step} has not ended")
+    return "; ".join(told)
+
+
+def of_claim(context: Context, layout: DatasetLayout, claim: Claim) -> str:
+    """Names what lives of the run that holds the claim, "" when nothing is known to.
+
+    | arrays of it | publish's receipt | its controller                       | lives |
+    |--------------|-------------------|--------------------------------------|-------|
+    | may write    | any               | any                                  | yes   |
+    | ended        | there             | any                                  | no    |
+    | ended        | none              | lives on this host                   | yes   |
+    | ended        | none              | its job is alive, says its scheduler | yes   |
+    | ended        | none              | dead, none, or cannot be seen        | no    |
+
+    A step of it that runs cannot be here: the caller holds the lock, which is taken from nobody whose
+    heart beats.
+    """
+    if not claim.run:
+        return ""
+    folder = layout.run(claim.run)
+    if arrays := arrays_of(context, layout.dataset, folder):
+        return arrays
+    if folder.receipt("publish").exists() or not folder.run_file.exists():
+        return ""
+    return _controller(context, claim)
+
+
+def _controller(context: Context, claim: Claim) -> str:
+    by = claim.by
+    if by is None or claim.controller == context.controller:
+        return ""
+    pid, _, start = claim.controller.partition(".")
+    if pid.isdecimal() and holders.is_here(by):
+        if holders.start_time(int(pid)) == start:
+            return f"its workflow is at work: process {pid} on {by.host}, of {by.user}"
+        return ""
+    if claim.controller and by.job and scheduler(context, by.job, by.cluster) is False:
+        return f"its controller is at work: SLURM job {by.job} of cluster {by.cluster}, of {by.user}"
+    return ""
+
+
+def scheduler(context: Context, job: str, cluster: str) -> bool | None:
+    """`Cluster.holder_ended` of a job of this very cluster; None of any other's: its number may be another
+    job's here."""
+    try:
+        if not cluster or context.cluster.name() != cluster:
+            return None
+    except PenstockError:
+        return None
+    return context.cluster.holder_ended(job)

@@ -1,0 +1,124 @@
+"""What a plan asks of the target and of everybody's patience: room, inodes, time, in figures."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import islice
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.time_estimate import rates, seconds
+from penstock.errors import NoSpaceError
+from penstock.filesystem.capabilities import facts
+from penstock.state import history
+from penstock.storage import durable
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.core.layout import DatasetLayout
+
+BLOCK = 4096
+"""A file takes whole blocks of so many bytes, as common file systems do."""
+LOOKED_AT = 10
+"""Lines of the history from which rates are taken; the newest that tells counts."""
+
+
+@dataclass
+class Totals:
+    """What the first pass counts."""
+
+    files: int = 0
+    bytes: int = 0
+    rows: int = 0
+    cost: int = 0
+    giants: int = 0
+    unchanged: int = 0
+    unchanged_bytes: int = 0
+    taken: int = 0
+    """Files that another run's staging holds; a giant counts where any part of it is held."""
+    taken_bytes: int = 0
+    folders: int = 0
+    blocks: int = 0
+    """Bytes that the files to be copied take on the target."""
+
+    def add(self, sizes: Sequence[int], lying: Sequence[int], taken: Sequence[int] = ()) -> None:
+        """Files of these sizes in bytes, of which those of `lying` are not copied: they are linked from a
+        release, and those of `taken` among them are another run's."""
+        self.files += len(sizes)
+        self.bytes += sum(sizes)
+        self.unchanged += len(lying) - len(taken)
+        self.unchanged_bytes += sum(lying) - sum(taken)
+        self.taken += len(taken)
+        self.taken_bytes += sum(taken)
+        self.blocks += _blocks(sizes) - _blocks(lying)
+
+    def add_giant(self, lying: int) -> None:
+        """A giant that was added, of which another run's staging holds so many bytes."""
+        if lying:
+            self.taken += 1
+            self.taken_bytes += lying
+            self.blocks -= lying
+
+    @property
+    def to_copy(self) -> tuple[int, int]:
+        return self.files - self.unchanged - self.taken, self.bytes - self.unchanged_bytes - self.taken_bytes
+
+
+def _blocks(sizes: Sequence[int]) -> int:
+    return BLOCK * sum([-(-size // BLOCK) for size in sizes])
+
+
+def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
+    """One sentence on the room there is, when `keep` bytes must stay free. Raises NoSpaceError
+    when it does not suffice."""
+    seen = facts(layout.root)
+    files = totals.to_copy[0] + totals.folders
+    if totals.blocks + keep > seen.free_bytes:
+        raise NoSpaceError(
+            "the target has too little space for this run",
+            where=str(layout.root),
+            why=f"it needs {human.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
+            f"{human.size(keep)} (target.keep_free); {human.size(seen.free_bytes)} "
+            f"({seen.free_bytes:,} bytes) are free on {seen.kind}",
+            hint="make room, lower target.keep_free, or stage less; nothing was copied",
+        )
+    if seen.free_inodes is not None and files > seen.free_inodes:
+        raise NoSpaceError(
+            "the target has too few inodes for this run",
+            where=str(layout.root),
+            why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on {seen.kind}",
+            hint="make room, or stage less; nothing was copied",
+        )
+    return f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
+
+
+def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
+    """One sentence on how long the copy will take with `slots` elements at once, and why."""
+    basis = rates(_history(layout))
+    took = human.duration(max(1.0, seconds(*totals.to_copy, slots, basis)))
+    at_once = "1 element" if slots == 1 else f"{slots} elements at once"
+    each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
+    known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
+    return f"copy takes about {took} with {at_once}, {each} ({known}); verify reads it all once more"
+
+
+def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
+    """What the elements of the newest published runs did, oldest first, from their receipts. A history that
+    cannot be read tells nothing."""
+    try:
+        newest = list(islice(history.lines(layout), LOOKED_AT))
+    except OSError:
+        return
+    for told in reversed(newest):
+        try:
+            folder = layout.run(told["run"]).receipt("copy", 0).parent
+            receipts = [durable.read_json(path) for path in folder.iterdir() if path.suffix == ".json"]
+            copy = {
+                "files": sum(receipt["done_files"] - receipt["linked"] for receipt in receipts),
+                "bytes": sum(receipt["done_bytes"] for receipt in receipts),
+                "element_seconds": sum(receipt["seconds"] for receipt in receipts),
+            }
+        except (OSError, ValueError, KeyError, TypeError):  # of a repair, removed, half a receipt
+            continue
+        yield {"release": told.get("release", ""), "copy": copy}

@@ -1,0 +1,127 @@
+"""The release that a run can link unchanged files from: the current one, where it is comparable."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from itertools import tee
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.settings import permissions_config, plan_config, verify_config
+from penstock.core.delta import compare
+from penstock.errors import FailedError
+from penstock.formats.listing import entries, read_columns
+from penstock.formats.manifest import read_manifest
+from penstock.formats.shards import whole_files
+from penstock.state import run_store
+from penstock.storage import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Entry, Record
+    from penstock.core.run_documents import RunInfo
+    from penstock.planning.takeover import TakeOver
+
+
+class UnreadableError(FailedError):
+    """The release's manifest cannot be read: everything is copied instead."""
+
+
+@dataclass(frozen=True)
+class Base:
+    release: str | None
+    """None: everything is copied."""
+    why: str
+    """In words, when nothing is linked."""
+    manifest: Path | None = None
+    sources: dict[int, int] | None = None
+    """Index of the release's sources to the index of the same source now."""
+
+    def files(
+        self, listing: Path, over: TakeOver, *, giant_bytes: int, keep_mtime: bool, proven: bool
+    ) -> Iterator[pa.RecordBatch]:
+        """The listing as rows of a shard, with `reuse` where this release has the same file, or another run's
+        staging (`over`); with `proven`, only where its source proved it: the others are read again. Raises
+        UnreadableError."""
+        if self.manifest is None and not over:
+            return map(whole_files, read_columns(listing))
+        batches, again = tee(read_columns(listing))
+        compared: Iterator[list[Entry]] = map(entries, again)
+        if self.manifest is not None and self.sources is not None:
+            compared = compare(
+                compared,
+                _records(self.manifest, proven=proven),
+                sources=self.sources,
+                giant_bytes=giant_bytes,
+                keep_mtime=keep_mtime,
+            )
+        compared = over.over(compared)
+        return (
+            whole_files(batch, [entry.reuse for entry in found])
+            for batch, found in zip(batches, compared, strict=True)
+        )
+
+
+def none(why: str) -> Base:
+    return Base(None, why)
+
+
+def find(layout: DatasetLayout, info: RunInfo) -> Base:
+    """What `current` names, unless its files would differ in anything but their bytes.
+
+    | what                                           | linked |
+    |------------------------------------------------|--------|
+    | plan.reuse is off, or nothing was published    | no     |
+    | its run's description or manifest is not there | no     |
+    | other permissions, or other digests asked for  | no     |
+    | no source in common                            | no     |
+    | it was replaced on wish (`--new-release`)      | no     |
+    | links between folders are refused              | no     |
+    | else                                           | yes    |
+    """
+    if not plan_config(info.config["plan"]).reuse:
+        return none("plan.reuse is off")
+    current = dataset_folders.current(layout)
+    if current is None:
+        return none("there is no release yet")
+    manifest = layout.release(current) / "manifest.parquet"
+    sealed = run_store.sealed_run(layout, current)
+    if not sealed or not manifest.is_file():
+        return none(f"release {current} has no seal or manifest that can be read")
+    try:
+        theirs = run_store.read_run(layout.run(sealed))
+    except FailedError:
+        return none(f"the description of release {current}'s run is not there")
+    if sealed in run_store.replaced(layout):
+        return none(f"release {current} is staged anew on wish, and nothing of it is trusted")
+    if _policy(theirs) != _policy(info):
+        return none(f"release {current} has other permissions or digests")
+    now = {url: index for index, url in enumerate(info.sources)}
+    sources = {index: now[url] for index, url in enumerate(theirs.sources) if url in now}
+    if not sources:
+        return none(f"release {current} came from other sources")
+    if not dataset_folders.links_between_folders(layout):
+        return none("this file system refuses hard links between folders")
+    return Base(current, "", manifest, sources)
+
+
+def _policy(info: RunInfo) -> list[Any]:
+    permissions = permissions_config(info.config["dataset"]["permissions"])
+    return [permissions, verify_config(info.config["verify"]).digests]
+
+
+def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
+    try:
+        for records in read_manifest(manifest):
+            yield [record for record in records if not (proven and _weak(record))]
+    except FailedError as error:
+        raise UnreadableError("a manifest cannot be read", where=str(manifest), why=error.why) from error
+
+
+def _weak(record: Record) -> bool:
+    """Whether what a linked file would bring along is no proof of its source."""
+    return record.size > 0 and record.source_grade in ("size", "")

@@ -1,0 +1,84 @@
+"""Files that plan refuses by name, before a byte moves: what could never be published as it is asked for."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.config.settings import plan_config, verify_config
+from penstock.errors import PreflightError
+from penstock.filesystem.errno_map import printable
+from penstock.formats.listing import read_listing
+from penstock.release.evidence import unprovable
+from penstock.sources.registry import BLOCK, in_blocks, may_be_split, states_checksums
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from penstock.core.layout import RunLayout
+    from penstock.core.run_documents import RunInfo
+    from penstock.state.context import Context
+
+SHOWN = 20
+"""Files that a refusal names."""
+
+
+def check(context: Context, info: RunInfo, folder: RunLayout) -> None:
+    """Raises PreflightError with the files of the run's listing that are refused."""
+    _refuse_unprovable(context, info, folder)
+    _refuse_unpinned(context, info, folder)
+
+
+def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> None:
+    """Raises PreflightError with the files that no checksum can ever prove, where one is required."""
+    verify = verify_config(info.config["verify"])
+    if verify.source_checksum != "require":
+        return
+    plan = plan_config(info.config["plan"])
+    stated = [states_checksums(url) for url in info.sources]
+    later = verify.digests if verify.whole_file_digest else ()
+    named: list[str] = []
+    count = 0
+    for batch in read_listing(folder.listing):
+        context.stop.check()
+        for entry in batch:
+            giant = entry.size >= plan.giant_bytes and entry.size > plan.part_bytes
+            giant = giant and may_be_split(info.sources[entry.source], entry.token)
+            why = unprovable(entry, stated=stated[entry.source], giant=giant, later=later)
+            if why:
+                count += 1
+                if len(named) < SHOWN:
+                    named.append(f"{printable(entry.path)}: {why}")
+    if count:
+        more = [f"and {count - SHOWN} more"] if count > SHOWN else []
+        raise PreflightError(
+            f"{human.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
+            where=info.dataset,
+            why="\n  ".join(["", *named, *more]),
+            hint="have the checksum files beside the data name them, leave them out by `exclude`, or set "
+            "`verify.source_checksum: auto`",
+        )
+
+
+def _refuse_unpinned(context: Context, info: RunInfo, folder: RunLayout) -> None:
+    """Raises PreflightError with the files that are read by several requests, of which nothing would tell
+    that they are of one version."""
+    blocks = [in_blocks(url) for url in info.sources]
+    if not any(blocks):
+        return
+    named: list[str] = []
+    count = 0
+    for batch in read_listing(folder.listing):
+        context.stop.check()
+        for entry in batch:
+            if blocks[entry.source] and not entry.token and entry.size > BLOCK:
+                count += 1
+                if len(named) < SHOWN:
+                    named.append(f"{printable(entry.path)}: {human.size(entry.size)}")
+    if count:
+        named += [f"and {count - SHOWN} more"] if count > SHOWN else []
+        told = f"the source states neither version nor time, and a request gives {human.size(BLOCK)} at most:"
+        raise PreflightError(
+            f"{human.counted(count, 'file')} cannot be pinned to one version while they are read",
+            where=info.dataset,
+            why="\n  ".join([told, *named]),
+            hint="leave them out by `exclude`, or reach the source by a protocol that states versions",
+        )

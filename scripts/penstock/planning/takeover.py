@@ -1,0 +1,155 @@
+"""Rows that another run's staging already holds: found while the plan is made, giants moved before the copy.
+
+The proof of the wire is taken over with a row; verify reads every such row back in this run, whatever its
+policy, and what does not read back as it was recorded is copied. Whole files are linked or moved by the
+elements (`storage.links.take_over`). A giant's file is moved by the step itself, before any element begins:
+elements on several nodes write its other parts in place.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from itertools import chain
+from typing import TYPE_CHECKING
+
+from penstock.config.settings import dataset_config
+from penstock.core.delta import alike, grouped, merge, taken
+from penstock.core.layout import DATA
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
+from penstock.errors import InterruptedRunError, PenstockError
+from penstock.ownership import abandoned_stagings
+from penstock.runtime.job_environment import host_name
+from penstock.sources.origin import same_bytes
+from penstock.storage.modes import group_id, unseal
+from penstock.storage.staging_writer import Writer
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Sequence
+
+    from penstock.config.settings import PlanConfig
+    from penstock.core.delta import Held
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Copied, Entry, Reuse
+    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.ownership.abandoned_stagings import Staging
+
+
+class TakeOver:
+    """What a plan takes over. Gives the same in each pass over the listing."""
+
+    def __init__(
+        self,
+        stagings: Sequence[Staging],
+        info: RunInfo,
+        plan: PlanConfig,
+        *,
+        proven: bool,
+        distrust: bool = False,
+    ) -> None:
+        """`proven`: only rows that their source proved, or that a reading will. `distrust`: only rows whose
+        bytes that run fetched, since a release that it may have linked others from is not to be trusted."""
+        self._distrust = distrust
+        self.stagings, self._info, self._plan, self._proven = stagings, info, plan, proven
+        self._keep_mtime = dataset_config(info.config["dataset"]).permissions.mtime == "keep"
+        self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
+        """Path of a giant to the run that holds parts of it, its size, and what each part brings along."""
+        self.used: set[str] = set()
+        """Runs of which rows are taken over."""
+
+    def __bool__(self) -> bool:
+        return bool(self.stagings)
+
+    def over(self, batches: Iterator[list[Entry]]) -> Iterator[list[Entry]]:
+        """The listing's batches, with `reuse` where a staging has the file and nothing else had."""
+        for staging in self.stagings:
+            batches = merge(batches, grouped(_rows(staging, self._distrust)), partial(self._reused, staging))
+        return batches
+
+    def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
+        """A giant's rows, with `reuse` where a staging has the part."""
+        for row in rows:
+            *_, held = self.giants.get(row.path, ("", 0, {}))
+            there = held.get(row.part)
+            yield row._replace(reuse=str(there)) if there else row
+
+    def _reused(self, staging: Staging, entry: Entry, held: Held) -> str:
+        same = alike(
+            entry,
+            held.entry,
+            sources=staging.sources,
+            keep_mtime=self._keep_mtime,
+            certain=lambda one: same_bytes(self._info.sources[one.source], one.token),
+        )
+        if not same:
+            return ""
+        giant = entry.size >= max(self._plan.giant_bytes, self._plan.part_bytes + 1)
+        if held.copied is not None and not giant:
+            if self._lacks_proof(entry, held.copied):
+                return ""
+            self.used.add(staging.key)
+            return str(taken(held.copied, staging.key))
+        # A late writer of a whole file can only give a name; one of a giant writes in place.
+        if giant and staging.certain and entry.path not in self.giants:
+            self._giant(staging, entry, held)
+        return ""
+
+    def _giant(self, staging: Staging, entry: Entry, held: Held) -> None:
+        step = self._plan.part_bytes
+        parts = {
+            number: taken(copied, staging.key)
+            for number, (part, copied) in held.parts.items()
+            if (part.offset, part.length) == (number * step, min(step, entry.size - number * step))
+        }
+        if parts:
+            self.giants[entry.path] = staging.key, entry.size, parts
+            self.used.add(staging.key)
+
+    def _lacks_proof(self, entry: Entry, copied: Copied) -> bool:
+        owed = " " in copied.proof
+        return self._proven and entry.size > 0 and copied.grade in ("size", "") and not owed
+
+
+def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
+    """What the run copied, in order, each row in the version that was copied; with `distrust` without what
+    it linked or took over. A shard whose journals cannot be read ends it: what follows is copied."""
+    from penstock.formats.shards import read_shard
+
+    for shard in staging.plan.shards:
+        journals = staging.folder.journals(shard.index)
+        try:
+            copied = journal.replay(journals, shard.digest)
+            amended = Amendments.read(journals, shard.digest, copied)
+        except InterruptedRunError:
+            raise
+        except PenstockError:
+            return
+        entries = chain.from_iterable(amended.rows(read_shard(staging.folder.shard(shard.index))))
+        for row, entry in enumerate(entries):
+            known = copied.get(row)
+            if known is not None and not amended.left_out(row) and not (distrust and known.linked):
+                yield entry, known
+
+
+def move_giants(layout: DatasetLayout, info: RunInfo, plan: PlanInfo) -> None:
+    """Move the giants that the plan takes over, as far as they were not yet; to be called before any element
+    of copy lives. Raises by `failures.storage_error`."""
+    if not plan.giants_taken:
+        return
+    dataset = dataset_config(info.config["dataset"])
+    data = layout.staging(info.release) / DATA
+    policy = dataset.permissions
+    with Writer(
+        data,
+        file_mode=policy.file_mode,
+        dir_mode=policy.dir_mode,
+        gid=group_id(policy),
+        durability="fsync",
+        attempt=host_name(),
+        keep_mtime=policy.mtime == "keep",
+    ) as writer:
+        there = abandoned_stagings.planned(layout, plan)
+        for run, path, size in plan.giants_taken:
+            writer.move(there[run], path, int(size), None)
+        writer.settle()
+    unseal(data, (path for _, path, _ in plan.giants_taken))

@@ -1,0 +1,204 @@
+"""What a run that follows its source makes of objects that changed while it copied (`changed: follow`).
+
+Elements write amendments into their journals. Here they become one listing: the frozen one, with objects
+in the version that lies in staging and without those that are gone. The frozen listing itself stays as it
+is, and so does the run.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass
+from itertools import groupby
+from operator import attrgetter
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.model import Listed
+from penstock.engine.change_following import beyond
+from penstock.engine.records import journal
+from penstock.engine.records.amendments import Amendments
+from penstock.errors import FailedError
+from penstock.state import receipts
+from penstock.storage import tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import RunLayout
+    from penstock.core.model import Entry, Pin
+    from penstock.core.run_documents import PlanInfo, RunInfo
+
+
+@dataclass(frozen=True)
+class Amended:
+    """The listing that a release holds, where it is not the one that was frozen."""
+
+    path: Path
+    digest: str
+    files: int
+    bytes: int
+    changed: int
+    """Files that are of another version than the listed one."""
+    gone: int
+
+    def to_json(self, span: Sequence[str]) -> dict[str, Any]:
+        """For the seal. `span`: the times, UTC in ISO 8601, between which the files were read."""
+        return {
+            "listing": self.digest,
+            "changed": self.changed,
+            "gone": self.gone,
+            "from": span[0],
+            "until": span[1],
+        }
+
+
+def check_limits(dataset: DatasetConfig, info: RunInfo, told: Sequence[Mapping[str, Any]]) -> None:
+    """`told`: the copy's receipts of all elements. Raises SourceChangedError where more of the dataset
+    changed, or left its source, than may."""
+    for what, found, most in zip(
+        ("changed", "gone"), totals(told), dataset.follow_limit.allowed(info.files), strict=True
+    ):
+        if found > most:
+            raise beyond(what, found, most)
+
+
+def totals(told: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+    """How many files were pinned anew, and how many are gone, by the receipts of a step's elements."""
+    return sum(r.get("amended", 0) for r in told), sum(r.get("gone", 0) for r in told)
+
+
+def join_giants(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
+    """Have the giants copied whole whose elements found that their object changed; all their parts' records
+    are taken back. Their paths, [] when there are none."""
+    paths: set[str] = set()
+    for shard in plan.shards:
+        rows = set((receipts.read(run.outcome("copy", shard.index)) or {}).get("split") or ())
+        if rows:
+            paths |= {entry.path for row, entry in _rows(run, shard.index) if row in rows}
+    _join(run, plan, host, paths)
+    return sorted(paths)
+
+
+def complete_joins(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
+    """Go on with a `join_giants` that was killed between two shards: a giant of which some parts stand for
+    all of it, and others for themselves, would never be whole. Paths of such giants, [] when there are none.
+    """
+    left: Counter[str] = Counter()
+    for shard in plan.shards:
+        whole, void = journal.joined(run.journals(shard.index), shard.digest)
+        if not (whole or void):
+            continue
+        for row, entry in _rows(run, shard.index):
+            if row in whole or row in void:
+                # What the parts that were joined hold together is all of it, or others are missing.
+                left.setdefault(entry.path, entry.size)
+                left[entry.path] -= entry.length
+    paths = {path for path, size in left.items() if size > 0}
+    _join(run, plan, host, paths)
+    return sorted(paths)
+
+
+def _join(run: RunLayout, plan: PlanInfo, host: str, paths: Collection[str]) -> None:
+    """Have these giants copied whole: the first row of each stands for all of it from now on."""
+    seen: set[str] = set()
+    for shard in plan.shards if paths else ():
+        whole: list[int] = []
+        void: list[int] = []
+        for row, entry in _rows(run, shard.index):
+            if entry.part >= 0 and entry.path in paths:
+                (void if entry.path in seen else whole).append(row)
+                seen.add(entry.path)
+        if whole or void:
+            # Before, so that no receipt ever stands for rows that count no more.
+            receipts.drop(run.receipt("copy", shard.index))
+            journal.join(run.journals(shard.index), shard.digest, whole, void, run=plan.run, host=host)
+
+
+def remove_empty_folders(
+    run: RunLayout, plan: PlanInfo, data: Path, told: Sequence[Mapping[str, Any]]
+) -> None:
+    """Those in which only objects lay that are gone. No element may be at work."""
+    paths = [
+        path
+        for shard, receipt in zip(plan.shards, told, strict=True)
+        if receipt.get("gone")
+        for path, pin in _amendments(run, shard.index, shard.digest)
+        if pin is None
+    ]
+    if paths:
+        tree_removal.remove_empty(data, paths)
+
+
+def write(run: RunLayout, plan: PlanInfo) -> Amended | None:
+    """Write the amended listing of a run that was verified; None where nothing was amended. Raises
+    FailedError when what was amended is not what was listed."""
+    from penstock.formats.listing import ListingWriter, read_listing
+
+    told = [receipts.read(run.receipt("verify", shard.index)) or {} for shard in plan.shards]
+    if not any(totals(told)):
+        return None
+    overlay = _Overlay(
+        one
+        for shard, receipt in zip(plan.shards, told, strict=True)
+        if receipt.get("amended") or receipt.get("gone")
+        for one in _amendments(run, shard.index, shard.digest)
+    )
+    with ListingWriter(run.amended) as writer:
+        for batch in read_listing(run.listing):
+            for source, group in groupby(overlay.laid(batch), attrgetter("source")):
+                some = list(group)
+                writer.add(list(map(_listed, some)), paths=[entry.path for entry in some], source=source)
+        overlay.end()
+        digest, files, size = writer.close()
+    return Amended(run.amended, digest, files, size, overlay.changed, overlay.gone)
+
+
+class _Overlay:
+    """What was amended, in the paths' order, laid over a listing in the same order."""
+
+    def __init__(self, amendments: Iterator[tuple[str, Pin | None]]) -> None:
+        self._amendments = amendments
+        self._next = next(amendments, None)
+        self.changed = self.gone = 0
+
+    def laid(self, batch: Sequence[Entry]) -> Sequence[Entry]:
+        if self._next is None:
+            return batch
+        out: list[Entry] = []
+        for entry in batch:
+            if self._next is None or self._next[0] != entry.path:
+                out.append(entry)
+                continue
+            pin = self._next[1]
+            self._next = next(self._amendments, None)
+            if pin is None:
+                self.gone += 1
+            else:
+                self.changed += 1
+                out.append(pin.of(entry))
+        return out
+
+    def end(self) -> None:
+        if self._next is not None:
+            raise FailedError("an amended object was not listed", where=repr(self._next[0]))
+
+
+def _amendments(run: RunLayout, index: int, digest: str) -> Iterator[tuple[str, Pin | None]]:
+    """Paths of a shard whose object is of another version than the listed one, or gone (None), in order."""
+    journals = run.journals(index)
+    changes = Amendments.read(journals, digest, journal.replay(journals, digest))
+    for row, entry in _rows(run, index) if changes.pins else ():
+        if row in changes.pins:
+            yield entry.path, changes.pins[row]
+
+
+def _rows(run: RunLayout, index: int) -> Iterator[tuple[int, Entry]]:
+    from penstock.formats.shards import read_shard
+
+    return enumerate(entry for batch in read_shard(run.shard(index)) for entry in batch)
+
+
+def _listed(entry: Entry) -> Listed:
+    return Listed(entry.key, entry.size, entry.token, entry.modified_ns, entry.version, entry.checksum)

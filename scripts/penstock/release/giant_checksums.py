@@ -1,0 +1,68 @@
+"""What the source states of a giant, asked when its parts are joined."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.config.settings import dataset_config, verify_config
+from penstock.engine.transfer.checksums import admitted
+from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
+from penstock.errors import ExpiredCredentialsError, ObjectError, SourceChangedError, TransientError
+from penstock.sources.backoff import pause_after
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.model import Claim, Entry
+    from penstock.core.run_documents import RunInfo
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+T = TypeVar("T")
+
+TRIES = 5
+
+
+class GiantClaims:
+    """Asks the sources of the run itself, whatever the configuration names by now; they are opened when the
+    first giant comes. What a source does not tell any more (the object was replaced since it was copied)
+    proves nothing, and harms nothing."""
+
+    def __init__(self, context: Context, dataset: str, info: RunInfo) -> None:
+        self._context, self._dataset = context, dataset
+        self._config = dataset_config(info.config["dataset"])
+        self._policy = verify_config(info.config["verify"]).source_checksum
+        self._sources: list[Source] = []
+
+    def __call__(self, entry: Entry) -> Sequence[Claim]:
+        """The object's own claims; () when it tells none."""
+        found = self._asked(entry, lambda source: source.checksum(entry))
+        return admitted(found or (), entry.token, self._policy)
+
+    def as_assumed(self, entry: Entry, claim: Claim) -> bool:
+        """Whether the object was uploaded in parts of the size by which a composite was computed."""
+        return as_assumed(self._asked(entry, lambda source: part_sizes(source, entry, claim)) or (), claim)
+
+    def _asked(self, entry: Entry, ask: Callable[[Source], T]) -> T | None:
+        from penstock.listing.collection import open_sources
+        from penstock.sources import registry
+
+        if not self._sources:
+            self._sources = open_sources(self._config, self._context.config.engine.timeout)
+        source = self._sources[entry.source]
+        for attempt in range(1, TRIES + 1):
+            try:
+                return ask(source)
+            except TransientError as error:
+                if isinstance(error, ExpiredCredentialsError):
+                    source.renew(registry.credentials(self._config.sources[entry.source]))
+                if attempt == TRIES:
+                    text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
+                    self._context.emit("warning", self._dataset, "publish", text=text)
+                else:
+                    self._context.stop.wait(pause_after(error, attempt))
+            except (SourceChangedError, ObjectError) as error:
+                text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
+                self._context.emit("warning", self._dataset, "publish", text=text)
+                break
+        return None

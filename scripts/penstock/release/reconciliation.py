@@ -1,0 +1,256 @@
+"""The closing walk: listing = records = tree, in one pass over three streams in the same order.
+
+Nothing is gathered in memory but what deviates. A giant's parts become one record here. Whole files are
+compared column by column, since nearly all are as they should be; one by one only where they are not.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from operator import lt
+from os import fsencode
+from typing import TYPE_CHECKING
+
+from penstock.core.model import STORAGE_GRADES, Claim, Record
+from penstock.engine.transfer.checksums import combine, compose, judge_giant, listed, tree_digest
+from penstock.errors import FailedError, IntegrityError
+from penstock.formats.columns import Files
+from penstock.formats.listing import entries
+from penstock.release.tree_comparison import Standing
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from pathlib import Path
+
+    import pyarrow as pa
+
+    from penstock.core.model import Entry
+    from penstock.core.run_documents import PlanInfo
+    from penstock.formats.records import SeenRow
+    from penstock.release.tree_comparison import Deviations
+
+    Joined = tuple[Files, tuple[int, ...]]
+    """Files, and the shards that hold their rows."""
+
+
+def _taken_for_granted(_: Entry, __: Claim) -> bool:
+    return True
+
+
+def close(
+    plan: PlanInfo,
+    listing: Iterator[pa.RecordBatch],
+    rows: Iterator[tuple[int, Files | list[SeenRow]]],
+    data: Path,
+    ask: Callable[[Entry], Sequence[Claim]],
+    deviations: Deviations,
+    as_assumed: Callable[[Entry, Claim], bool] = _taken_for_granted,
+    folders: Iterable[str] = (),
+) -> Iterator[Joined]:
+    """The records of all files, in order, each compared with its listed entry and with the tree.
+
+    Raises FailedError when the records are not those of the listing. What deviates on the target
+    is added to `deviations`; the records go on, and are good only if nothing was added. `ask` gives the
+    source's claims on a giant; `as_assumed` tells whether it was uploaded in parts of a composite's size,
+    and is asked only where such a claim does not hold. `folders`: those that stand empty in the tree.
+    """
+    planned, standing = _Listed(listing), Standing(data, deviations, folders)
+    before, files, size = "", 0, 0
+    for some, shards in _joined(plan, rows, planned, partial(_judged, ask, as_assumed), deviations):
+        before = _in_order(before, some["path"])
+        files += len(some)
+        size += sum(some["size"])
+        standing.compare(some, shards)
+        yield some, shards
+    planned.end()
+    standing.end()
+    if (files, size) != (plan.files, plan.bytes):
+        raise FailedError(
+            "the records are not those of the plan",
+            why=f"{files} files of {size} bytes; planned: {plan.files} of {plan.bytes}",
+        )
+
+
+def _in_order(before: str, paths: Sequence[str]) -> str:
+    """The last path; raises FailedError where they do not ascend, by bytes."""
+    row = [before, *paths]
+    if not all(map(str.isascii, row)):
+        raw = list(map(fsencode, row))
+        ascend = list(map(lt, raw, raw[1:]))
+    else:
+        ascend = list(map(lt, row, row[1:]))
+    if not all(ascend):
+        raise FailedError("the records are not in order", where=repr(paths[ascend.index(False)]))
+    return row[-1]
+
+
+class _Listed:
+    """The listing, in order, as far as it was compared."""
+
+    SAME = ("path", "key", "size", "token")
+
+    def __init__(self, batches: Iterator[pa.RecordBatch]) -> None:
+        self._batches = batches
+        self._left: pa.RecordBatch | None = next(batches, None)
+
+    def compare(self, files: Files) -> None:
+        """Raises FailedError unless these are the next ones."""
+        start = 0
+        while start < len(files):
+            here = self._next(len(files) - start, files["path"][start])
+            count = here.num_rows
+            if not all(here[name].equals(files.stored(name).slice(start, count)) for name in self.SAME):
+                raise _unlike(entries(here), files.records()[start : start + count])
+            start += count
+
+    def entry(self, records: Sequence[Record]) -> Entry:
+        """The next one, which is that of all these parts. Raises FailedError."""
+        (entry,) = entries(self._next(1, records[0].path))
+        for record in records:
+            if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
+                raise _unlike([entry], [record])
+        return entry
+
+    def _next(self, most: int, path: str) -> pa.RecordBatch:
+        """Up to so many rows; `path` is the record that waits for the first of them."""
+        while self._left is not None and not self._left.num_rows:
+            self._left = next(self._batches, None)
+        if self._left is None:
+            raise FailedError("listing and records differ", where=repr(path), why="listed is nothing")
+        here = self._left.slice(0, most)
+        self._left = self._left.slice(here.num_rows)
+        return here
+
+    def end(self) -> None:
+        """Raises FailedError when something is left."""
+        for batch in (*([self._left] if self._left is not None else []), *self._batches):
+            for entry in entries(batch.slice(0, 1)):
+                raise FailedError("a listed object has no record", where=repr(entry.path))
+
+
+def _stated(one: Entry | Record) -> tuple[str, int, str]:
+    return one.key, one.size, one.token
+
+
+def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
+    """What to say of the first that is not the same in both."""
+    for entry, record in zip(planned, records, strict=True):
+        if entry.path != record.path:
+            why = f"listed is {entry.path!r}"
+            return FailedError("listing and records differ", where=repr(record.path), why=why)
+        if _stated(entry) != _stated(record):
+            return FailedError("a record is not that of the listing", where=repr(record.path))
+    return FailedError("listing and records differ", where=repr(records[0].path))
+
+
+def _joined(
+    plan: PlanInfo,
+    rows: Iterator[tuple[int, Files | list[SeenRow]]],
+    planned: _Listed,
+    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
+    deviations: Deviations,
+) -> Iterator[Joined]:
+    """Whole files as they come, and giants, each when all its parts came."""
+    parts: list[tuple[int, SeenRow]] = []
+    for shard, some in rows:
+        if isinstance(some, Files):
+            _complete(parts)
+            planned.compare(some)
+            yield some, (shard,)
+            continue
+        for row in some:
+            if parts and row.record.path != parts[0][1].record.path:
+                _complete(parts)
+            if row.part != len(parts) or row.offset != sum(p.length for _, p in parts):
+                raise FailedError("a giant's parts are not in order", where=repr(row.record.path))
+            parts.append((shard, row))
+            if row.offset + row.length == row.record.size:
+                entry = planned.entry([one.record for _, one in parts])
+                shards = tuple(sorted({shard for shard, _ in parts}))
+                yield Files.of([_giant(plan, entry, parts, judge, deviations, shards)]), shards
+                parts = []
+    _complete(parts)
+
+
+def _complete(parts: Sequence[tuple[int, SeenRow]]) -> None:
+    if parts:
+        raise FailedError("a giant's parts are not complete", where=repr(parts[0][1].record.path))
+
+
+def _giant(
+    plan: PlanInfo,
+    entry: Entry,
+    parts: Sequence[tuple[int, SeenRow]],
+    judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
+    deviations: Deviations,
+    shards: tuple[int, ...],
+) -> Record:
+    """One record for a giant: its weakest storage grade, the last look at its times, its parts'
+    digests as a tree, its parts' sums joined and compared with the object's own."""
+    rows = [row for _, row in parts]
+    records = [row.record for row in rows]
+    digests = b"".join(bytes.fromhex(r.digest.partition(":")[2]) for r in records)
+    whole = _whole_digests(
+        entry, records[-1].digests, tree_digest(plan.part_bytes, digests), deviations, shards
+    )
+    grade, proof = "size", ""
+    known = _known(rows, whole)
+    try:
+        if known:
+            grade, proof = judge(entry, known)
+    except IntegrityError as error:
+        deviations.add("contradicted", str(error), shards)
+        deviations.wrong[entry.path] = shards
+    weakest = min(records, key=lambda r: STORAGE_GRADES.index(r.storage_grade))
+    # Verify starts when copy has ended: all parts saw the same times, or the file was touched.
+    times = {(r.mtime_ns, r.ctime_ns) for r in records}
+    if len(times) > 1:
+        deviations.add("touched", f"{entry.path!r}: its parts were verified at different states", shards)
+    return records[0]._replace(
+        digest=tree_digest(plan.part_bytes, digests),
+        parts=digests,
+        digests=whole,
+        source_grade=grade,
+        source_proof=proof,
+        storage_grade=weakest.storage_grade,
+        method=weakest.method,
+        written_host=" ".join(sorted({r.written_host for r in records})),
+        verified_host=" ".join(sorted({r.verified_host for r in records})),
+        attempt=records[-1].attempt,
+    )
+
+
+def _judged(
+    ask: Callable[[Entry], Sequence[Claim]],
+    as_assumed: Callable[[Entry, Claim], bool],
+    entry: Entry,
+    known: Sequence[Claim],
+) -> tuple[str, str]:
+    """(source grade, proof) of a giant. Raises IntegrityError when it contradicts its source."""
+    try:
+        return judge_giant(entry.key, known, (*ask(entry), *listed(entry)), entry.token)
+    except IntegrityError:
+        if known[0].kind != "composite" or as_assumed(entry, known[0]):
+            raise
+    return "size", ""
+
+
+def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
+    """What is known of all of a giant's bytes, to be compared with what its source states: its parts'
+    sums from the copy, else the digests of one reading from front to end."""
+    proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
+    joined = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
+    if joined is not None:
+        return [joined]
+    return [Claim(name, "full", value) for name, _, value in (one.partition(":") for one in whole.split())]
+
+
+def _whole_digests(
+    entry: Entry, told: str, tree: str, deviations: Deviations, shards: tuple[int, ...]
+) -> str:
+    """What one reading from front to end gave for all of a giant, unless its parts, each read by
+    itself, say otherwise."""
+    digests = [one for one in told.split() if not one.startswith("xxh3_128/")]
+    if digests and tree not in told.split():
+        deviations.add("touched", f"{entry.path!r}: read as a whole it is not what its parts are", shards)
+    return " ".join(digests)

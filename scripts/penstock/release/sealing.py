@@ -1,0 +1,211 @@
+"""Manifests and seal, written into staging in the same pass as the closing walk."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.config.settings import dataset_config, verify_config
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
+from penstock.errors import FailedError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.errno_map import storage_error
+from penstock.formats import empty_folders
+from penstock.formats.listing import read_columns
+from penstock.formats.manifest import ChecksumFile, ManifestWriter
+from penstock.formats.records import read_records
+from penstock.release import amended_listing
+from penstock.release.evidence import required
+from penstock.release.giant_checksums import GiantClaims
+from penstock.release.reconciliation import close
+from penstock.release.tree_comparison import Deviations
+from penstock.state import receipts
+from penstock.storage import dataset_folders, durable
+from penstock.storage.modes import group_id
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from penstock.core.layout import RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.formats.columns import Files
+    from penstock.formats.records import SeenRow
+    from penstock.state.context import Context
+
+
+class RecordsError(FailedError):
+    """A shard's records are not those that verify wrote. Its receipt was taken back: verify it again."""
+
+
+SHOWN_EVERY = 8192
+
+
+def seal_staging(
+    context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo
+) -> Deviations:
+    """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
+    holds deviations. What an earlier attempt sealed is replaced only under the lock, file by file, and
+    never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
+    staging = context.layout(dataset).staging(info.release)
+    dataset_folders.close_staging(context.layout(dataset), info.release)
+    try:
+        return _seal(context, dataset, info, folder, plan, staging)
+    except OSError as error:
+        raise storage_error(error, "the release cannot be sealed", str(staging)) from error
+
+
+def _seal(
+    context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo, staging: Path
+) -> Deviations:
+    verify = verify_config(info.config["verify"])
+    evidence = required(verify, direct=facts(staging / DATA).direct)
+    deviations, tree = Deviations(), Tree()
+    giants = shown = 0
+    with contextlib.ExitStack() as stack:
+        parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
+        sums = [(MANIFEST_XXH, "xxh3_128")]
+        if "sha256" in verify.digests:
+            sums.append((MANIFEST_SHA256, "sha256"))
+        texts = {
+            name: stack.enter_context(ChecksumFile(staging / name, algorithm=algorithm))
+            for name, algorithm in sums
+        }
+        rows = _rows(folder, plan)
+        ask = GiantClaims(context, dataset, info)
+        amended = amended_listing.write(folder, plan)
+        if amended:
+            plan = replace(plan, files=amended.files, bytes=amended.bytes)
+        listing = read_columns(amended.path if amended else folder.listing)
+        folders = empty_folders.read(folder.empty_folders)
+        joined = close(plan, listing, rows, staging / DATA, ask, deviations, ask.as_assumed, folders)
+        for files, shards in joined:
+            context.stop.check()
+            for path, why in evidence.add(files):
+                if path not in deviations.wrong:
+                    deviations.add("weak", f"{path!r}: {why}", shards)
+            tree.extend(leaves(files))
+            giants += len(files) - files["parts"].count(b"")
+            for text in texts.values():
+                text.add(_sums(files, text.algorithm))
+            parquet.add(files)
+            if tree.count - shown >= SHOWN_EVERY:
+                shown = tree.count
+                context.emit("progress", dataset, "publish", files=tree.count)
+        if deviations:
+            return deviations
+        context.assert_held()
+        if folders:
+            empty_folders.write(staging / EMPTY_FOLDERS, folders)
+        else:
+            (staging / EMPTY_FOLDERS).unlink(missing_ok=True)
+        manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
+        manifests[MANIFEST]["bytes"] = (staging / MANIFEST).stat().st_size
+        if folders:
+            manifests[EMPTY_FOLDERS] = {
+                "sha256": receipts.file_digest(staging / EMPTY_FOLDERS),
+                "folders": len(folders),
+            }
+        for name, text in texts.items():
+            text.close()
+            manifests[name] = {
+                "sha256": receipts.file_digest(staging / name),
+                "lines": text.lines,
+                "escaped": text.escaped,
+                "left_out": tree.count - text.lines,
+            }
+    if MANIFEST_SHA256 not in texts:
+        (staging / MANIFEST_SHA256).unlink(missing_ok=True)
+    config = dataset_config(info.config["dataset"])
+    seal = {
+        "format": 1,
+        "dataset": info.dataset,
+        "release": info.release,
+        "run": info.run,
+        "sealed": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "penstock": penstock.__version__,
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "giants": giants,
+        "part_bytes": plan.part_bytes if giants else None,
+        "sources": [
+            {"url": url, "into": source.into}
+            for url, source in zip(info.sources, config.sources, strict=True)
+        ],
+        "listing": info.listing_digest,
+        "include": list(config.include),
+        "exclude": list(config.exclude),
+        "scanned": info.scanned,
+        "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
+        "base": plan.base,
+        "unchanged": plan.unchanged,
+        "permissions": {
+            "file_mode": config.permissions.file_mode,
+            "dir_mode": config.permissions.dir_mode,
+            # The same for people: JSON has no octal numbers.
+            "octal": {
+                "files": f"{config.permissions.file_mode:04o}",
+                "folders": f"{config.permissions.dir_mode:04o}",
+            },
+            "gid": group_id(config.permissions),
+            "uid": os.geteuid(),
+        },
+        "records": {"root": tree.root(), "count": tree.count, "fields": list(SEALED_FIELDS)},
+        "manifests": manifests,
+        "evidence": evidence.to_json(),
+    }
+    if amended:
+        span = (info.created, _ended(receipts.read(folder.receipt("copy"))))
+        seal |= {"format": FORMAT, "snapshot": False, "amended": amended.to_json(span)}
+    durable.write_json(staging / SEAL, seal)
+    return deviations
+
+
+def _ended(receipt: Mapping[str, Any] | None) -> str:
+    """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
+    ended = (receipt or {}).get("ended")
+    return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
+
+
+def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:
+    """(digest in hexadecimal, path) of those files that have one of this kind over all their bytes."""
+    mark = f"{algorithm}:"
+    own, paths = files["digest"], files["path"]
+    if all(one.startswith(mark) for one in own):
+        return [(one[len(mark) :], path) for one, path in zip(own, paths, strict=True)]
+    found = []
+    for path, digest, further in zip(paths, own, files["digests"], strict=True):
+        told = next((one for one in (digest, *further.split()) if one.startswith(mark)), None)
+        if told is not None:
+            found.append((told[len(mark) :], path))
+    return found
+
+
+def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list[SeenRow]]]:
+    """All rows of all shards in order, with their shard: whole, and as verify wrote them."""
+    for shard in plan.shards:
+        path = folder.records(shard.index)
+        verified = receipts.read(folder.receipt("verify", shard.index)) or {}
+        stated = verified.get("records")
+        if receipts.file_digest(path) != stated:
+            receipts.drop(folder.receipt("verify", shard.index))
+            raise RecordsError(
+                "a shard's records are not those that verify wrote",
+                where=str(path),
+                hint="the same command verifies this shard again",
+            )
+        count = 0
+        for some in read_records(path):
+            count += len(some)
+            yield shard.index, some
+        expected = shard.rows - verified.get("left_out", 0)
+        if count != expected:
+            raise FailedError(
+                "a shard's records are not complete", where=str(path), why=f"{count} of {expected} rows"
+            )

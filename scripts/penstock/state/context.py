@@ -1,0 +1,100 @@
+"""What every step gets: the configuration, the cluster, the sink of events, the stop flag."""
+
+from __future__ import annotations
+
+import os
+import select
+import threading
+import weakref
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.core.events import Event, Sink, silent
+from penstock.core.layout import DatasetLayout
+from penstock.errors import ConfigError, InterruptedRunError
+
+if TYPE_CHECKING:
+    from penstock.cluster.port import Cluster
+    from penstock.config.settings import Config, DatasetConfig
+    from penstock.ownership.dataset_hold import Hold
+
+
+@dataclass
+class Stop:
+    """Set by a signal; long loops look at it and leave tidily by `check`. One thread waits."""
+
+    event: threading.Event = field(default_factory=threading.Event)
+    signal_number: int = 0
+    out_of_time: bool = False
+    """The signal says that the job's time ends, not that somebody wants it to stop."""
+    _stirred: int = -1
+    """A descriptor, not a lock: a signal's handler writes to it wherever it broke in."""
+
+    def __post_init__(self) -> None:
+        self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
+        weakref.finalize(self, os.close, self._stirred)
+
+    def set(self, signal_number: int) -> None:
+        self.signal_number = signal_number
+        self.event.set()
+        self.stir()
+
+    def stir(self) -> None:
+        """End the `wait` that is under way, or the next one, at once. From any thread."""
+        os.eventfd_write(self._stirred, 1)
+
+    def check(self) -> None:
+        """Raises InterruptedRunError once a signal has come."""
+        if self.event.is_set():
+            raise InterruptedRunError(self.signal_number)
+
+    def wait(self, seconds: float) -> None:
+        """Wait that long, or until something stirs; leave by InterruptedRunError as soon as a signal
+        comes."""
+        self.check()
+        poll = select.poll()
+        poll.register(self._stirred, select.POLLIN)
+        if poll.poll(seconds * 1000):
+            os.eventfd_read(self._stirred)
+        self.check()
+
+
+@dataclass
+class Context:
+    """Made by the command line, handed to every step."""
+
+    config: Config
+    cluster: Cluster
+    sink: Sink = silent
+    stop: Stop = field(default_factory=Stop)
+    run: str = ""
+    """The run that the steps work on; "": the one that list made or met last."""
+    program: str = "penstock"
+    """How this program was called, up to the command: what hints for people begin with."""
+    new_release: bool = False
+    """List is to make a new run of what a release holds already (`--new-release`)."""
+    controller: str = ""
+    """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    hold: Hold | None = None
+    """What the step that is under way holds (`ownership.dataset_hold`)."""
+
+    def dataset(self, name: str) -> DatasetConfig:
+        try:
+            return self.config.datasets[name]
+        except KeyError:
+            names = ", ".join(sorted(self.config.datasets))
+            raise ConfigError(
+                f"no dataset named {name!r}", where="datasets", hint=f"the configuration has: {names}"
+            ) from None
+
+    def layout(self, name: str) -> DatasetLayout:
+        target = self.config.target
+        return DatasetLayout(target.root, self.dataset(name).name, target.state_root)
+
+    def assert_held(self) -> None:
+        """Raises LockedError where the step that is under way was overtaken by another run."""
+        if self.hold is not None:
+            self.hold.assert_held()
+
+    def emit(self, kind: str, dataset: str, step: str, /, **data: object) -> None:
+        self.sink(Event(kind, dataset, step, data))

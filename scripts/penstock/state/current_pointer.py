@@ -1,0 +1,75 @@
+"""Where `current` belongs: to the release that was staged last, unless somebody moved it by hand since.
+
+The history tells the two apart: a publish or a rollback of penstock is its last word. While the source
+holds what that word was about, `current` stays where somebody put it; a run of anything else moves it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.state import history
+from penstock.storage import dataset_folders
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import RunInfo
+
+MOVES = ("publish", "rollback")
+"""Events of the history that say where `current` belongs."""
+
+
+def last_move(layout: DatasetLayout) -> dict[str, Any] | None:
+    """The history's last word about `current`: of several claims that of the highest, since a run that was
+    overtaken may have written its line late. None where there is none."""
+    found, highest = None, 0
+    for line in reversed(list(history.lines(layout))):
+        if line.get("event") not in MOVES:
+            continue
+        claim = line.get("claim", highest)
+        if isinstance(claim, int) and claim >= highest:
+            found, highest = line, claim
+    return found
+
+
+def settled(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
+    """Whether `current` is where it belongs as far as this run goes: nothing is to be moved or noted.
+
+    | `current` leads | the history's last word          | publish's receipt, | settled                      |
+    |                 |                                  | or never planned   |                              |
+    |-----------------|----------------------------------|--------------------|------------------------------|
+    | nowhere         | any                              | any                | no: readers have nothing     |
+    | to a release    | none (removed)                   | yes                | yes                          |
+    | to a release    | none                             | no                 | no: stopped before `current` |
+    | to a release    | publish of this run              | any                | yes, also where somebody     |
+    |                 |                                  |                    | moved it by hand since       |
+    | to a release    | rollback from this release       | any                | yes                          |
+    | to a release    | anything else: the source holds  | any                | no                           |
+    |                 | again what this run published    |                    |                              |
+
+    Raises FailedError when `current` is anything but a link into `releases/`.
+    """
+    if not dataset_folders.leads(layout):
+        return False
+    last = last_move(layout)
+    if last is None:
+        return folder.receipt("publish").exists() or not folder.plan.exists()
+    return _about(last, info)
+
+
+def kept(layout: DatasetLayout, info: RunInfo) -> str:
+    """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
+    run that is settled."""
+    current = dataset_folders.current(layout)
+    if current in (None, info.release):
+        return ""
+    return (
+        f"release {info.release} is published, and `current` was set to {current} since: it stays there "
+        "until the source changes"
+    )
+
+
+def _about(last: dict[str, Any], info: RunInfo) -> bool:
+    if last["event"] == "rollback":
+        return bool(last.get("from") == info.release)
+    return bool(last.get("run") == info.run and last.get("release") == info.release)

@@ -1,0 +1,225 @@
+"""The release that a job may read now: what `gate` and `path` look at before they name it.
+
+Jobs wait for the answer, so it costs the same whatever the size of the release: a few small files and
+at most `SAMPLED` looks at names of data. What lies in the files is for an audit.
+
+| looked at                                             | where it deviates                         |
+|-------------------------------------------------------|-------------------------------------------|
+| `current`: a link into releases/                      | nothing is published, or it leads nowhere |
+| the seal: JSON, of this dataset and release           | the release is not whole                  |
+| its digest, in history.jsonl where this account reads | it is not the seal that was published     |
+| that                                                  |                                           |
+| manifest.parquet: size, both ends; all of it up to    | the release is not whole                  |
+| `DIGESTED` bytes                                      |                                           |
+| `SAMPLED` files that the manifest names are there     | the release is not whole                  |
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import stat
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
+from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem.errno_map import printable
+from penstock.state import history, receipts, verdicts
+from penstock.storage import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+
+SAMPLED = 32
+DIGESTED = 16 << 20
+"""Bytes of a manifest up to which its digest is computed: some 20 ms."""
+_MAGIC = b"PAR1"
+_LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
+
+
+class Published(NamedTuple):
+    """What `current` names, and is there."""
+
+    release: str
+    data: Path
+    seal: dict[str, Any]
+    digest: str
+    """`sha256:<hex>` of the seal's bytes."""
+
+
+def published(layout: DatasetLayout) -> Published:
+    """The current release. Raises FindingsError when nothing is published or what is there is not whole,
+    PreflightError when this account may not read it, NewerFormatError."""
+    release = _current(layout)
+    folder = layout.release(release)
+    try:
+        seal, digest = _seal(layout, release)
+        _manifest(folder, seal)
+        _data(folder, seal)
+    except PermissionError as error:
+        raise PreflightError(
+            "the current release cannot be read by this account",
+            where=str(error.filename or folder),
+            why=str(error.strerror),
+            hint="ask the dataset's owner for the group that may read it",
+        ) from None
+    except OSError as error:
+        raise FailedError(
+            "the current release cannot be looked at",
+            where=str(error.filename or folder),
+            why=str(error.strerror or error),
+            hint="see whether the file system is mounted and answers",
+        ) from None
+    return Published(release, folder / DATA, seal, digest)
+
+
+def passed(layout: DatasetLayout, *, within: float | None = None) -> Published:
+    """The current release, when no findings stand against it and, with `within` (seconds), all of it was
+    read back since then (`verdicts.read_since`). Raises as `published`; FindingsError for these, too."""
+    found = published(layout)
+    verdict = verdicts.read(layout, found.release)
+    if verdict is not None and verdict["seal"] != found.digest:
+        raise _broken(found.data.parent, f"its seal ({SEAL}) is not the one of the last audit's release")
+    counts = verdicts.standing(verdict)
+    if counts:
+        raise FindingsError(
+            "findings stand against the current release",
+            where=str(found.data.parent),
+            why=verdicts.told(counts),
+            hint=f"{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
+            f"`penstock audit {layout.dataset} --overrule REASON`",
+        )
+    if within is not None:
+        _read_within(layout, found, verdicts.read_since(verdict, found.seal), within)
+    return found
+
+
+def _read_within(layout: DatasetLayout, found: Published, since: datetime | None, within: float) -> None:
+    if since is not None and (datetime.now(UTC) - since).total_seconds() <= within:
+        return
+    last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
+    raise FindingsError(
+        "the current release was not audited lately enough",
+        where=str(found.data.parent),
+        why=f"all of it was last read back {last}",
+        hint=f"run `penstock audit {layout.dataset}`",
+    )
+
+
+def _current(layout: DatasetLayout) -> str:
+    try:
+        release = dataset_folders.current(layout)
+    except FailedError as error:
+        raise FindingsError(
+            "the pointer names no release", where=error.where, why=error.why, hint=error.hint
+        ) from None
+    if release is None:
+        raise FindingsError(
+            "nothing is published", where=str(layout.current), hint=f"run `penstock run {layout.dataset}`"
+        )
+    return release
+
+
+def _seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
+    path = layout.release(release) / SEAL
+    # Opened here, so that an account that may not read it is not told that it is missing.
+    try:
+        path.open("rb").close()
+    except (FileNotFoundError, NotADirectoryError):
+        raise _broken(layout.release(release), f"its seal ({SEAL}) is missing") from None
+    seal = receipts.seal(layout, release)
+    if seal is None:
+        raise _broken(layout.release(release), f"its seal ({SEAL}) is damaged: it is no JSON")
+    for key, wanted in (("dataset", layout.dataset), ("release", release)):
+        if seal.get(key) != wanted:
+            told = printable(str(seal.get(key)))
+            raise _broken(layout.release(release), f"its seal ({SEAL}) is that of another {key}, {told}")
+    digest = receipts.file_digest(path)
+    try:
+        known = history.published_seal(layout, release)
+    except PermissionError:
+        # The state is its owner's alone.
+        known = None
+    if known not in (None, digest):
+        why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
+        raise _broken(layout.release(release), why)
+    return seal, digest
+
+
+def _manifest(folder: Path, seal: dict[str, Any]) -> None:
+    path = folder / MANIFEST
+    told = _told(seal, MANIFEST)
+    try:
+        size = path.stat().st_size
+        with path.open("rb") as file:
+            head = file.read(len(_MAGIC))
+            file.seek(max(0, size - len(_MAGIC)))
+            tail = file.read()
+    except FileNotFoundError:
+        raise _broken(folder, f"{MANIFEST} is missing") from None
+    if size != told.get("bytes", size):
+        raise _broken(folder, f"{MANIFEST} has {size} bytes, {told['bytes']} were sealed")
+    if (head, tail) != (_MAGIC, _MAGIC):
+        raise _broken(folder, f"{MANIFEST} is cut off or overwritten")
+    if size <= DIGESTED and receipts.file_digest(path) != told.get("sha256"):
+        raise _broken(folder, f"{MANIFEST} is not the one that was sealed")
+
+
+def _data(folder: Path, seal: dict[str, Any]) -> None:
+    data = folder / DATA
+    try:
+        if not stat.S_ISDIR(data.lstat().st_mode):
+            raise _broken(folder, f"{DATA} is no folder")
+    except FileNotFoundError:
+        raise _broken(folder, f"its {DATA} folder is missing") from None
+    if not seal.get("files"):
+        return
+    named = 0
+    for path in _sampled(folder / MANIFEST_XXH):
+        named += 1
+        try:
+            found = os.lstat(os.path.join(os.fsencode(folder), path))
+        except (FileNotFoundError, NotADirectoryError):
+            raise _broken(folder, f"{printable(os.fsdecode(path))} is missing") from None
+        if not stat.S_ISREG(found.st_mode):
+            raise _broken(folder, f"{printable(os.fsdecode(path))} is no file")
+    # A release of giants alone may have no line there.
+    if not named and not any(files for _, _, files in os.walk(data)):
+        raise _broken(folder, f"its {DATA} folder holds no file")
+
+
+def _sampled(sums: Path) -> Iterator[bytes]:
+    """Some names out of a checksum file, from all over it; none where it names none. What damage of the
+    checksum file itself leaves unreadable is passed over: an audit compares it."""
+    try:
+        size = sums.stat().st_size
+        with sums.open("rb") as file:
+            for number in range(SAMPLED):
+                at = size * number // SAMPLED
+                file.seek(at)
+                if at:
+                    file.readline()
+                match = _LINE.fullmatch(file.readline())
+                if match is not None:
+                    yield match[1]
+    except FileNotFoundError:
+        return
+
+
+def _told(seal: dict[str, Any], name: str) -> dict[str, Any]:
+    manifests = seal.get("manifests")
+    told = manifests.get(name) if isinstance(manifests, dict) else None
+    return told if isinstance(told, dict) else {}
+
+
+def _broken(folder: Path, why: str) -> FindingsError:
+    return FindingsError(
+        "the current release is not whole",
+        where=str(folder),
+        why=why,
+        hint="`penstock audit` says what else is damaged",
+    )

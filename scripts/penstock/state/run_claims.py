@@ -1,0 +1,174 @@
+"""Claims: which run a dataset is being staged for. The lock belongs to a step, a claim to a run.
+
+    <state>/claims/00000007.json   run R was claimed as the seventh; made by O_EXCL, durable, never changed
+
+`list` claims the dataset for the run that it made or met; every later step of another run ends with 7 as
+soon as it looks, and publish looks right before each rename. So a run that was frozen (in a step, or
+between two, when no lock is held) and wakes after another one claimed the dataset changes nothing that
+readers see.
+
+| the claim that stands is | its run lives (`living.of_claim`) | list            | a step of run R        |
+|--------------------------|-----------------------------------|-----------------|------------------------|
+| none                     |                                   | claims          | goes on                |
+| run R's                  | any                               | claims again    | goes on                |
+| another run's            | yes                               | LockedError (7) | LockedError: overtaken |
+| another run's            | no                                | claims          | LockedError: overtaken |
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, LockedError
+from penstock.locks import holder as holders
+from penstock.state import history
+from penstock.storage import durable, reveal
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+    from penstock.locks.holder import Holder
+
+FORMAT = 1
+KEPT = 8
+"""Claims that stay for people to see; only the highest one counts."""
+_NAME = re.compile(r"(\d{8,})\.json")
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A dataset's claim for one run."""
+
+    number: int
+    """Each is one above the claim before. 0: of a version that made no claims."""
+    run: str
+    """"" where the claim cannot be read."""
+    by: Holder | None = None
+    """The `list` that made it."""
+    controller: str = ""
+    """The workflow above that list, on the same host: `<pid>.<start time in ticks>`; "" without one."""
+
+    def made(self) -> str:
+        """By whom, where and when, in words."""
+        if self.by is None:
+            return (
+                "by an older version of penstock" if self.number == 0 else "by somebody who does not say who"
+            )
+        return f"by {self.by.user} on {self.by.host}, at {self.by.since}"
+
+
+def highest(layout: DatasetLayout) -> Claim | None:
+    """The claim that stands; None where nothing was listed yet. Raises FailedError."""
+    try:
+        names = os.listdir(layout.claims)
+    except FileNotFoundError:
+        names = []
+    except OSError as error:
+        raise FailedError("the claims cannot be read", where=str(layout.claims), why=str(error)) from error
+    found = [(int(match[1]), match[0]) for name in names if (match := _NAME.fullmatch(name))]
+    if found:
+        number, name = max(found)
+        return _read(layout, number, name)
+    try:
+        return Claim(0, str(durable.read_json(layout.latest)["run"]))
+    except FileNotFoundError:
+        return None
+    except (ValueError, KeyError, TypeError):
+        return Claim(0, "")
+    except OSError as error:
+        raise FailedError("a claim cannot be read", where=str(layout.latest), why=str(error)) from error
+
+
+def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) -> Claim:
+    """Claim the dataset for `run`, one above the claim that the caller found when it took the lock.
+    Raises LockedError when another run was faster. Durable on return."""
+    try:
+        # Also above what was published: who removed the claims by hand has the numbers go on.
+        number = 1 + max(above.number if above else 0, history.last_claim(layout))
+        claim = Claim(number, run, holders.this_process(run, "list"), controller)
+        told = {"format": FORMAT, **asdict(claim)}
+        text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
+        durable.make_dirs(layout.claims)
+        made = durable.create_file(layout.claims / _file(number), text.encode())
+        if not made:
+            # By the file itself: a listing of the folder may be a moment old (NFS).
+            standing = _read(layout, number, _file(number))
+            if standing.run != run:
+                raise overtaken(layout, run, standing)
+        check(layout, run)
+        # Only now: a run that saw no higher claim may be about to move `current` (`publishing.point`).
+        reveal.sweep(layout)
+        for old in range(number - KEPT, 0, -1):
+            if not _remove(layout, old):
+                break
+    except OSError as error:
+        raise FailedError(
+            "the dataset cannot be claimed", where=str(layout.claims), why=str(error)
+        ) from error
+    return claim
+
+
+def check(layout: DatasetLayout, run: str) -> None:
+    """Raises LockedError where another run has claimed the dataset."""
+    standing = highest(layout)
+    if standing is not None and standing.number and standing.run != run:
+        raise overtaken(layout, run, standing)
+
+
+def number(layout: DatasetLayout) -> int:
+    """Of the claim that stands; 0 without one."""
+    standing = highest(layout)
+    return standing.number if standing else 0
+
+
+def last(layout: DatasetLayout, run: str) -> int:
+    """The highest number by which `run` may have been claimed: where none of the claims that stay is its, it
+    may be any below them. Raises FailedError."""
+    standing = highest(layout)
+    if standing is None:
+        return 0
+    for number in range(standing.number, 0, -1):
+        name = _file(number)
+        if not os.path.lexists(layout.claims / name) or _read(layout, number, name).run in (run, ""):
+            return number
+    return 0
+
+
+def overtaken(layout: DatasetLayout, run: str, standing: Claim | None) -> LockedError:
+    """The error of a run that is no longer the one that the dataset is staged for."""
+    other = (standing.run if standing else "") or "that cannot be read"
+    return LockedError(
+        f"run {run} of dataset {layout.dataset} was overtaken by run {other}",
+        where=str(layout.claims),
+        why=f"claimed {standing.made()}" if standing else "",
+        hint=f"nothing more was changed; `penstock run {layout.dataset}` stages what the source holds now",
+    )
+
+
+def _file(number: int) -> str:
+    return f"{number:08d}.json"
+
+
+def _remove(layout: DatasetLayout, number: int) -> bool:
+    try:
+        os.unlink(layout.claims / _file(number))
+    except FileNotFoundError:
+        return False
+    return True
+
+
+def _read(layout: DatasetLayout, number: int, name: str) -> Claim:
+    try:
+        raw = durable.read_json(layout.claims / name)
+        return Claim(
+            number, str(raw["run"]), holders.from_json(raw.get("by")), str(raw.get("controller", ""))
+        )
+    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        return Claim(number, "")
+    except OSError as error:
+        raise FailedError(
+            "a claim cannot be read", where=str(layout.claims / name), why=str(error)
+        ) from error

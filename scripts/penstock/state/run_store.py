@@ -1,0 +1,143 @@
+"""Which run a step works on: the one that list claimed the dataset for last.
+
+A run's folder is the truth; this module only finds it and reads its two documents.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
+from penstock.core.run_documents import plan_info, run_info
+from penstock.errors import FailedError, PreflightError
+from penstock.state import current_pointer, receipts, run_claims
+from penstock.storage import dataset_folders, durable, tree_removal
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo
+
+
+_KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS})
+
+
+def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:
+    """The run of that name; without one, that which list made or met last. A workflow names the run that it
+    listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
+    was listed yet, and for another account than the one that stages the dataset."""
+    dataset_folders.check_owner(layout)
+    if wanted:
+        try:
+            return read_run(layout.run(wanted)), layout.run(wanted)
+        except FailedError:
+            # Whoever overtook a run removes its state in the end.
+            run_claims.check(layout, wanted)
+            raise
+    standing = run_claims.highest(layout)
+    if standing is None:
+        raise PreflightError(
+            "the source has not been listed yet",
+            where=layout.dataset,
+            hint=f"run `penstock list {layout.dataset}` first",
+        )
+    if not standing.run:
+        raise FailedError("a state file is damaged", where=str(layout.claims), hint="list again")
+    name = standing.run
+    folder = layout.run(name)
+    return read_run(folder), folder
+
+
+def read_run(folder: RunLayout) -> RunInfo:
+    """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
+    try:
+        return run_info(durable.read_json(folder.run_file), folder.run_file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError(
+            "a run's description cannot be read",
+            where=str(folder.run_file),
+            why=str(error),
+            hint=f"remove {folder.folder}: the same command makes it anew",
+        ) from error
+
+
+def read_plan(folder: RunLayout) -> PlanInfo:
+    """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
+    when it is damaged."""
+    try:
+        return plan_info(durable.read_json(folder.plan), folder.plan)
+    except FileNotFoundError:
+        raise PreflightError(
+            "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError(
+            "a run's plan cannot be read",
+            where=str(folder.plan),
+            why=str(error),
+            hint="list again, which drops a damaged plan, and plan again",
+        ) from error
+
+
+def sealed_run(layout: DatasetLayout, release: str) -> str | None:
+    """The run that published `release`; "" when its seal cannot tell, None when it is not there.
+    Raises NewerFormatError."""
+    folder = layout.release(release)
+    if not os.path.lexists(folder):
+        return None
+    try:
+        return str((receipts.seal(layout, release) or {}).get("run", ""))
+    except FailedError:
+        return ""
+
+
+def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
+    """Runs of releases that followed their source: the digests of the listing that each froze, and of the
+    one that its release holds."""
+    found = {}
+    for release in dataset_folders.releases(layout):
+        try:
+            seal = receipts.seal(layout, release) or {}
+            held = seal.get("amended")
+            if held:
+                found[str(seal["run"])] = str(seal["listing"]), str(held["listing"])
+        except (FailedError, KeyError, TypeError):
+            continue
+    return found
+
+
+def replaced(layout: DatasetLayout) -> frozenset[str]:
+    """Runs whose releases were staged anew on wish: nothing of these is met, or linked from, any more."""
+    try:
+        return frozenset(os.listdir(layout.replaced))
+    except FileNotFoundError:
+        return frozenset()
+
+
+def replace(layout: DatasetLayout, run: str) -> None:
+    """Let the same content be staged as a new run from now on. Durable."""
+    durable.make_dirs(layout.replaced)
+    durable.create_file(layout.replaced / run, b"")
+
+
+def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
+    """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
+    (`pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything but a
+    link into `releases/`."""
+    if sealed_run(layout, info.release) != info.run or not current_pointer.settled(layout, info, folder):
+        return False
+    return folder.receipt("publish").exists() or not folder.plan.exists()
+
+
+def drop_derived(folder: RunLayout) -> bool:
+    """Remove all but the listing and the run's description: journals, receipts, records, shards and,
+    last, the plan. Tells whether there was anything."""
+    derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
+    for name in sorted(derived, key=lambda name: name == folder.plan.name):
+        path = folder.folder / name
+        if path.is_dir() and not path.is_symlink():
+            tree_removal.remove_tree(path)
+        else:
+            path.unlink()
+    durable.fsync_dir(folder.folder)
+    return bool(derived)

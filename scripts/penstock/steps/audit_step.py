@@ -1,0 +1,381 @@
+"""audit: a published release against its manifest, whole, by sample or by slice; resumable.
+
+Guarantees: it changes nothing of the release; an audit that was stopped goes on where it stopped
+when the same is asked again; one flipped bit in what was read is found, and named by part in a
+giant. What it claims is what was read: the result says how much, and how the caches were passed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import signal
+import stat
+import threading
+import time
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, replace
+from itertools import chain
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+from penstock.arrays.array_runner import run_array
+from penstock.audit import audit_plan, audit_store
+from penstock.audit.audit_tree import look
+from penstock.core.audit_selection import Choice
+from penstock.core.findings import OF_A_FILE, Finding, to_json
+from penstock.core.layout import DATA, MANIFEST
+from penstock.engine.audit_shard import Seen
+from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
+from penstock.formats.shards import read_shard
+from penstock.ownership.dataset_hold import lock_of
+from penstock.state import history, receipts, verdicts
+from penstock.steps.publish_step import user
+from penstock.storage import dataset_folders, durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from penstock.audit.audit_store import Audit
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.locks.dataset_lock import DatasetLock
+    from penstock.state.context import Context
+
+STEP = "audit"
+SHOWN = 1000
+"""Findings that a result carries itself; all of them are in `findings.jsonl`."""
+
+
+WHOLE = Choice()
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    release: str | None = None
+    """None: the one that `current` names."""
+    choice: Choice = WHOLE
+    rotate: int = 0
+    """Above 0: the next slice of that many."""
+    limit: int | None = None
+
+
+def run(context: Context, dataset: str, request: Request | None = None) -> dict[str, Any]:
+    """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
+    files, bytes, methods, promise, seconds, ...}; `status` is PASSED or FINDINGS.
+
+    Raises FindingsError when the seal cannot even be read, LockedError when another audit of the
+    dataset runs, FailedError, InterruptedRunError (go on by the same command).
+    """
+    request = request or Request()
+    layout = context.layout(dataset)
+    if dataset_folders.owns(layout):
+        dataset_folders.check_owner(layout)
+    else:
+        layout = _as_reader(context, layout)
+    release = _released(layout, request.release)
+    began = time.time()
+    with auditing(context, layout, release, STEP):
+        seal, digest = audit_plan.read_seal(layout, release)
+        choice = request.choice
+        if request.rotate:
+            choice = Choice("slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate)
+        audit = audit_store.open_audit(layout, release, digest, choice)
+        if audit is None:
+            audit = audit_store.begin(layout, release, digest, choice, request.limit)
+        else:
+            audit = replace(audit, limit=request.limit)
+            context.emit("note", dataset, STEP, text=f"going on with audit {audit.id}")
+        result = _audit(context, layout, audit, seal, digest, began)
+        audit_store.tidy(layout)
+    context.emit("end", dataset, STEP, **{k: v for k, v in result.items() if k != "findings"})
+    return result
+
+
+def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
+    """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
+    gate. What this account may not read is a finding; whose pages stay in memory is not always told to
+    it, so it may claim less."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
+    own = replace(layout, state_root=home / "penstock" / place)
+    try:
+        durable.make_dirs(own.state)
+    except OSError as error:
+        raise PreflightError(
+            "there is no place for the state of this audit",
+            where=str(own.state),
+            why=str(error.strerror),
+            hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
+        ) from None
+    text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
+    context.emit("note", layout.dataset, STEP, text=text)
+    return own
+
+
+def _released(layout: DatasetLayout, name: str | None) -> str:
+    """That release, or the current one. Raises FailedError when it is not there."""
+    release = name or dataset_folders.current(layout)
+    if release is None or release not in dataset_folders.releases(layout):
+        raise FailedError(
+            "there is no such release to audit" if release else "nothing is published yet",
+            where=f"{layout.dataset}/{release}" if release else layout.dataset,
+            hint=f"released are: {', '.join(dataset_folders.releases(layout)) or 'none'}",
+        )
+    return release
+
+
+def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
+    """The lock of audits and repairs: one of them at a time for each dataset. It is not the dataset's:
+    an audit changes nothing that a run does."""
+    return lock_of(context, layout, release, command, "audit.lock")
+
+
+def _audit(
+    context: Context,
+    layout: DatasetLayout,
+    audit: Audit,
+    seal: dict[str, Any],
+    digest: str,
+    began: float,
+) -> dict[str, Any]:
+    dataset, release, folder = layout.dataset, audit.release, audit.layout(layout)
+    manifest = [
+        Finding("manifest", line.partition(": ")[0], line.partition(": ")[2])
+        for line in audit_plan.unsound(layout, release, seal, digest)
+    ]
+    if any(finding.path == MANIFEST for finding in manifest):
+        # Nothing can be judged by a manifest that is not the published one.
+        return _close(layout, audit, seal, None, iter(manifest), began, Counter())
+    if not _is_folder(layout.release(release) / DATA):
+        gone = Finding("missing", ".", "the release's data folder is not there")
+        return _close(layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
+    plan = audit_plan.plan(context, layout, audit, seal)
+    context.emit("start", dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
+    indices = receipts.indices(plan)
+    shards = receipts.by_index(plan)
+    methods: Counter[str] = Counter()
+    resumed = sum(Seen.read(audit_store.seen(folder, i), shards[i]).files for i in indices)
+
+    def ok(index: int) -> bool:
+        receipt = receipts.read(folder.receipt(STEP, index))
+        return receipt is not None and receipt.get("shard") == shards[index].digest
+
+    shape = audit_store.shape(folder)
+
+    def compare(stop: Callable[[], None]) -> None:
+        audit_store.keep(shape, look(layout, release, seal, stop))
+
+    with _Aside(compare, context.stop.check) as aside:
+        if indices:
+            run_array(context, dataset, folder, STEP, indices, ok)
+        aside.wait()
+    read = _unsaid(_read(folder, plan, methods), audit_store.kept(shape))
+    found = chain(manifest, audit_store.kept(shape), read)
+    return _close(layout, audit, seal, plan, found, began, methods, resumed)
+
+
+def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
+    """What the elements found, but for what is wrong with its shape, too: that cannot have the right bytes
+    and was told already. Both come in the manifest's order, so neither needs to be kept in memory."""
+    files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
+    said = next(files, None)
+    for finding in read:
+        path = os.fsencode(finding.path)
+        while said is not None and said < path:
+            said = next(files, None)
+        if said != path:
+            yield finding
+
+
+class _Aside:
+    """Work in a thread beside the elements; left early, it is told to stop and awaited."""
+
+    def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
+        self._left = threading.Event()
+        self._stop = stop
+        self._pool = ThreadPoolExecutor(1)
+        self._future = self._pool.submit(work, self._check)
+
+    def _check(self) -> None:
+        self._stop()
+        if self._left.is_set():
+            raise InterruptedRunError(signal.SIGTERM)
+
+    def wait(self) -> None:
+        self._future.result()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._left.set()
+        self._pool.shutdown()
+
+
+def _is_folder(path: Path) -> bool:
+    try:
+        return stat.S_ISDIR(path.lstat().st_mode)
+    except FileNotFoundError:
+        return False
+
+
+def _rows(plan: PlanInfo) -> int:
+    """Files and, of giants, parts."""
+    return sum(shard.rows for shard in plan.shards)
+
+
+def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[Finding]:
+    """What the elements found, by file: the damaged parts of a giant are one finding."""
+    held: Finding | None = None
+    for shard in plan.shards:
+        seen = _seen(folder, shard)
+        methods.update(seen.methods)
+        for finding in _named(folder, shard.index, seen):
+            if held is not None and held.path == finding.path:
+                held = held._replace(parts=(*held.parts, *finding.parts))
+                continue
+            if held is not None:
+                yield held
+            held = finding
+    if held is not None:
+        yield held
+
+
+def _seen(folder: RunLayout, shard: ShardInfo) -> Seen:
+    """What the elements saw of a shard, all of it, as the last one left it."""
+    path = audit_store.seen(folder, shard.index)
+    receipt = receipts.read(folder.receipt(STEP, shard.index)) or {}
+    seen = Seen.read(path, shard)
+    if seen.left or receipts.file_digest(path) != receipt.get("seen"):
+        receipts.drop(folder.receipt(STEP, shard.index))
+        raise FailedError(
+            "what an element saw is not what it wrote",
+            where=str(path),
+            hint="the same command reads it again",
+        )
+    return seen
+
+
+def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
+    if not seen.bad:
+        return
+    bad = {row: (why, unread) for row, why, unread in seen.bad}
+    row = 0
+    for batch in read_shard(folder.shard(index)):
+        for entry in batch:
+            told = bad.get(row)
+            row += 1
+            if told is not None:
+                why, unread = told
+                parts = (entry.part,) if entry.part >= 0 else ()
+                yield Finding("unread" if unread else "changed", entry.path, why, parts)
+
+
+def _close(
+    layout: DatasetLayout,
+    audit: Audit,
+    seal: dict[str, Any],
+    plan: PlanInfo | None,
+    found: Iterable[Finding],
+    began: float,
+    methods: Counter[str],
+    resumed: int = 0,
+) -> dict[str, Any]:
+    folder = audit.layout(layout)
+    counts: Counter[str] = Counter()
+    shown: list[dict[str, Any]] = []
+
+    def counted() -> Iterator[Finding]:
+        for finding in found:
+            counts[finding.kind] += 1
+            if len(shown) < SHOWN:
+                shown.append(to_json(finding))
+            yield finding
+
+    audit_store.keep(audit_store.findings(folder), counted())
+    result = {
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "status": "FINDINGS" if counts else "PASSED",
+        "counts": dict(counts),
+        "findings": shown,
+        "all_findings": str(audit_store.findings(folder)),
+        "files": plan.files if plan else 0,
+        "of_files": int(seal.get("files") or 0),
+        "rows": _rows(plan) if plan else 0,
+        "resumed": resumed,
+        "bytes": plan.bytes if plan else 0,
+        "elements": len(plan.shards) if plan else 0,
+        "methods": dict(methods),
+        "choice": audit.choice.kind,
+        "owner": dataset_folders.owns(layout),
+        "promise": audit.choice.promise() if plan else "no file was read",
+        "began": audit.created,
+        "seconds": round(time.time() - began, 3),
+    }
+    _tell(layout, audit, result, compared=plan is not None)
+    # Last: an audit with a result has ended, and what it said stands at the gate.
+    durable.write_json(audit_store.result(folder), result)
+    return result
+
+
+def _tell(layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compared: bool) -> None:
+    """Note the result for the gate, and in the history of audits. Of an audit that was stopped in between
+    the line may stand twice."""
+    known = history.published_seal(layout, audit.release) or audit.seal
+    if not result["owner"]:
+        return
+    before = verdicts.read(layout, audit.release)
+    if before is None or before["seal"] != known:
+        before = verdicts.new(layout, audit.release, known)
+    verdicts.write(layout, verdicts.audited(before, result, audit.choice, compared=compared, by=user()))
+    kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
+    line = {key: result[key] for key in kept}
+    durable.append_line(layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **_who()})
+
+
+def _who() -> dict[str, Any]:
+    return {"by": user(), "uid": os.geteuid(), "host": os.uname().nodename}
+
+
+def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> dict[str, Any]:
+    """Let the findings that stand against a release stand no more, by its owner's word. Returns {dataset,
+    release, status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    release = _released(layout, release)
+    with auditing(context, layout, release, STEP):
+        before = verdicts.read(layout, release)
+        counts = verdicts.standing(before)
+        result = {
+            "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
+        }  # fmt: skip
+        if before is not None and counts:
+            verdicts.write(layout, verdicts.overruled(before, why, user()))
+            line = {"event": "overrule", "at": verdicts.now(), **result, **_who()}
+            durable.append_line(layout.audit_history, line)
+    return result
+
+
+def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
+    """All findings of a finished audit. Raises FailedError when their file is damaged."""
+    return audit_store.kept(audit_store.findings(audit.layout(layout)))
+
+
+def judge(result: dict[str, Any]) -> None:
+    """Raises FindingsError (exit 4) when there are findings."""
+    if result["status"] != "PASSED":
+        advice = "tell the account that stages the dataset"
+        if result["owner"]:
+            advice = verdicts.advice(result["dataset"], result["counts"])
+        raise FindingsError(
+            "the audit found deviations",
+            where=f"{result['dataset']}/{result['release']}",
+            why=verdicts.told(result["counts"]),
+            hint=f"they are listed in {result['all_findings']}; {advice}",
+        )

@@ -1,0 +1,59 @@
+"""What a run would do, from the configuration and the datasets' own state: no source is listed, no
+cluster asked, nothing changed."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.registry import open_cluster
+from penstock.errors import PenstockError
+from penstock.state.context import Context
+from penstock.steps import status_report
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.config.settings import Config
+
+
+def run(config: Config, datasets: Sequence[str], step: str = "run") -> dict[str, Any]:
+    """{"datasets": {name: {sources, target, backend, state, ...}}} for `run`, or for `audit`. What cannot
+    be read of one dataset stands in its `problem`."""
+    context = Context(config, open_cluster(config.cluster))
+    return {"datasets": {name: _one(context, name, step) for name in datasets}}
+
+
+def _one(context: Context, name: str, step: str) -> dict[str, Any]:
+    dataset = context.dataset(name)
+    told: dict[str, Any] = {
+        "dataset": name,
+        "sources": [source.url for source in dataset.sources],
+        "target": str(context.layout(name).folder),
+        "backend": context.config.cluster.backend,
+    }
+    try:
+        found = status_report.run(context, name)
+    except (PenstockError, OSError) as error:
+        return {**told, "problem": str(error)}
+    told |= {key: found[key] for key in ("state", "current", "files", "bytes", "lock") if found.get(key)}
+    return {**told, "would": _would(found, step)}
+
+
+def _would(found: dict[str, Any], step: str) -> str:
+    """
+    | command | published | a run is under way | then                                         |
+    |---------|-----------|--------------------|----------------------------------------------|
+    | audit   | no        |                    | there is nothing to audit                    |
+    | audit   | yes       |                    | read `current` back                          |
+    | run     | no        | no                 | list, and stage all of it                    |
+    | run     | yes       | no                 | list, and stage what changed                 |
+    | run     | any       | yes                | list, and go on where the source is the same |
+    """
+    current, following = found.get("current"), found.get("next")
+    if step == "audit":
+        return f"read release {current} back and compare it" if current else "nothing: no release to audit"
+    if following:
+        return f"list the source; if it is unchanged, go on with {following}, else begin a new release"
+    if current:
+        return f"list the source; if it changed, stage a new release that links what {current} has"
+    return "list the source, and copy, verify and publish all of it"

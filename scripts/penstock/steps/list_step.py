@@ -1,0 +1,341 @@
+"""list: the sources' listings, frozen in the paths' byte order, and the run that they make.
+
+Guarantees: every key that cannot be a path is refused before a byte moves, all of them at once,
+and then nothing was created on the target. The same sources and configuration meet the same run,
+whose name and listing never change. Memory is bounded, whatever the number of objects.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.settings import to_json
+from penstock.core import run_documents
+from penstock.core.layout import EMPTY_FOLDERS
+from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem.errno_map import storage_error
+from penstock.formats import empty_folders
+from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
+from penstock.ownership import abandoned_stagings
+from penstock.ownership.dataset_hold import holding
+from penstock.ownership.invalid_runs import drop_stale
+from penstock.release.evidence import short
+from penstock.sources.origin import origin
+from penstock.state import cancel_mark, current_pointer, history, receipts, run_store
+from penstock.storage import dataset_folders, durable, tree_removal
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from penstock.config.settings import Config, DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.ownership.dataset_hold import Hold
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+STEP = "list"
+_NEW = ".new-"
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """List the sources and meet or make their run. Returns the receipt:
+    {dataset, run, release, files, bytes, scanned, listing_digest, ignored, hard_links, published,
+    current}.
+
+    `published`: the run's release stands sealed, so nothing is left to do; an unchanged source
+    does not move `current` forward again after a rollback. Raises PreflightError for what
+    cannot be staged, LockedError, NoSpaceError.
+    """
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    dataset_folders.check_root(layout.root)
+    sources = open_sources(config, context.config.engine.timeout)
+    apart(layout, sources)
+    for source in sources:
+        source.check()
+    made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
+    context.emit("start", dataset, STEP)
+    try:
+        dataset_folders.prepare(layout)
+        with holding(context, dataset, "", STEP) as hold:
+            cancel_mark.clear(layout)
+            receipt = _list(context, config, layout, sources, hold)
+    except BaseException:
+        _undo(made)
+        raise
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+def _list(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: Hold
+) -> dict[str, Any]:
+    durable.make_dirs(layout.runs)
+    for name in os.listdir(layout.runs):
+        if name.startswith(_NEW):
+            tree_removal.remove_tree(layout.runs / name)
+    spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
+    try:
+        os.mkdir(spool, 0o700)
+        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+        urls = [source.url for source in sources]
+        _tell(context, config.name, gathered.ignored)
+        kept = empty_folders.digest(gathered.empty_folders)
+        if kept:
+            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+        run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
+        stands, old = _stands(layout, run_id) if context.new_release else "", run_id
+        if stands:
+            run_id = run_of(context.config, config, layout, urls, gathered.digest, kept, without=old)
+        hold.claim(context, run_id)
+        if stands:
+            hold.assert_held()
+            run_store.replace(layout, old)
+            text = f"release {stands} stays as it is; the same content is staged as a new one"
+            context.emit("note", layout.dataset, STEP, text=text)
+        origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
+        info = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
+    except OSError as error:
+        raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
+    finally:
+        if spool.exists():
+            tree_removal.remove_tree(spool)
+    folder = layout.run(info.run)
+    if run_store.sealed_run(layout, info.release) not in (None, info.run):
+        raise FailedError(
+            f"release {info.release} stands without a seal of its run",
+            where=str(layout.release(info.release)),
+            why="its release.json is missing, damaged or another's",
+            hint="bring that file back, or stage the same content as a new release, which leaves this one "
+            f"as it is: `{context.program} run --new-release {info.dataset}`",
+        )
+    published = run_store.published(layout, info, folder)
+    _refuse_short(context, layout, info)
+    if not published and (why := drop_stale(context, layout, info, folder)):
+        context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
+    if published:
+        # What publish was to remove and did not; a run that began since may be gone on with.
+        abandoned_stagings.clean(context, layout, info, before=history.claim_of(layout, info.run))
+    if published and (kept := current_pointer.kept(layout, info)):
+        context.emit("note", info.dataset, STEP, text=kept)
+    # A release that followed its source holds other files than its run listed.
+    held = (receipts.sealed(layout, info) if published else None) or {}
+    return {
+        "dataset": info.dataset,
+        "run": info.run,
+        "release": info.release,
+        "files": held.get("files", info.files),
+        "bytes": held.get("bytes", info.bytes),
+        "scanned": info.scanned,
+        "listing_digest": info.listing_digest,
+        "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
+        "published": published,
+        "current": dataset_folders.current(layout),
+    }
+
+
+def run_of(
+    config: Config,
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    urls: list[str],
+    listing_digest: str,
+    folders: str = "",
+    without: str = "",
+) -> str:
+    """The id of the run whose release holds, or will hold, what was just listed. `without`: a run that is
+    about to be replaced on wish.
+
+    A release that followed its source holds another listing than its run froze: its seal has both.
+
+    | what was listed is                            | run                                      |
+    |-----------------------------------------------|------------------------------------------|
+    | what such a release holds                     | that release's                           |
+    | what the run of such a release froze          | a new one: the release holds other bytes |
+    | what a run froze that was replaced on wish    | a new one: its release is not trusted    |
+    | anything else                                 | by `identity`                            |
+    """
+    held, replaced = run_store.amended(layout), run_store.replaced(layout) | {without}
+
+    def chain(digest: str) -> Iterator[str]:
+        """The runs that froze this listing, one after another; the last has no such release yet."""
+        run = identity(config, dataset, urls, digest, folders=folders)
+        while run in held or run in replaced:
+            yield run
+            run = identity(config, dataset, urls, digest, after=run, folders=folders)
+        yield run
+
+    for run, (frozen, amended) in held.items():
+        if amended == listing_digest and run not in replaced and run in chain(frozen):
+            return run
+    *_, last = chain(listing_digest)
+    return last
+
+
+def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
+    """What a source holds and no release will: said when it is listed, not only counted."""
+    if count := ignored.get("unclear links"):
+        links = human.counted(count, "link")
+        text = f"{links} of the server's pages tell no name (as `a:b` or `a%2Fb`): left out"
+        context.emit("warning", dataset, STEP, text=text)
+    if count := ignored.get("empty folders"):
+        folders = human.counted(count, "empty folder")
+        text = f"{folders} of the source left out: a release is its files"
+        context.emit("note", dataset, STEP, text=text)
+
+
+def identity(
+    config: Config,
+    dataset: DatasetConfig,
+    urls: list[str],
+    listing_digest: str,
+    *,
+    after: str = "",
+    folders: str = "",
+) -> str:
+    """The run's id: 16 hex of what decides the release's content, and of nothing else (not how
+    many workers copy it, not where it is run from, not by which endpoint the source is reached).
+    `after`: the run that froze the same listing and published another. `folders`: the digest of the empty
+    folders that are kept."""
+    # Keys that come later belong here only where they are not at their default: a run of an older
+    # version is met again by this one.
+    decides: dict[str, Any] = {
+        "format": 1,
+        "dataset": dataset.name,
+        "listing": listing_digest,
+        "sources": [[url, source.into] for url, source in zip(urls, dataset.sources, strict=True)],
+        "include": list(dataset.include),
+        "exclude": list(dataset.exclude),
+        "links": dataset.links,
+        "specials": dataset.specials,
+        "checksums": list(dataset.checksums),
+        "release": dataset.release,
+        "permissions": to_json(dataset.permissions),
+        "giant_bytes": config.plan.giant_bytes,
+        "part_bytes": config.plan.part_bytes,
+        "digests": list(config.verify.digests),
+        "whole_file_digest": config.verify.whole_file_digest,
+    }
+    if after:
+        decides["after"] = after
+    if folders:
+        decides["empty_folders"] = folders
+    text = json.dumps(decides, sort_keys=True, ensure_ascii=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _stands(layout: DatasetLayout, run: str) -> str:
+    """The release of this run where it stands under its final name, whole or not; "" where there is none."""
+    folder = layout.run(run)
+    if folder.run_file.exists():
+        release = run_store.read_run(folder).release
+        return release if os.path.lexists(layout.release(release)) else ""
+    # Its state was removed.
+    return next(
+        (one for one in dataset_folders.releases(layout) if run_store.sealed_run(layout, one) == run), ""
+    )
+
+
+def _refuse_short(context: Context, layout: DatasetLayout, info: run_documents.RunInfo) -> None:
+    """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
+    seal = receipts.sealed(layout, info)
+    lacking = short(seal.get("evidence", {}), context.config.verify) if seal else ""
+    if lacking:
+        raise FindingsError(
+            "the release that stands is proven too weakly for what is asked now",
+            where=f"{info.dataset}/{info.release}",
+            why=f"it has {lacking}",
+            hint=f"give `datasets.{info.dataset}.release` a new name: what is proven is linked, the rest is "
+            "read again; or lower `verify.source_checksum` or `verify.minimum_grade`",
+        )
+
+
+def _meet(
+    config: Config,
+    dataset: DatasetConfig,
+    layout: DatasetLayout,
+    run_id: str,
+    urls: list[str],
+    origins: list[str],
+    gathered: Gathered,
+    spool: Path,
+) -> run_documents.RunInfo:
+    """The run's description: the one that stands, or a new one with the listing just made."""
+    folder = layout.run(run_id)
+    frozen = {
+        "dataset": to_json(dataset),
+        "plan": to_json(config.plan),
+        "engine": to_json(config.engine),
+        "verify": to_json(config.verify),
+    }
+    if folder.run_file.exists() and folder.listing.exists() and not abandoned_stagings.retire(layout, folder):
+        info = run_store.read_run(folder)
+        now_true = {"config": frozen, "origins": origins, **_roots(layout)}
+        if any(getattr(info, name) != value for name, value in now_true.items()):
+            # What decides the content is part of the id and so the same; how to do it may change, and
+            # where: a root is moved, mounted elsewhere, or copied with all that is in it.
+            info = run_documents.RunInfo(**{**run_documents.to_json(info), **now_true})
+            durable.write_json(folder.run_file, run_documents.to_json(info))
+        return info
+    now = datetime.now(UTC)
+    release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
+    if run_id != identity(config, dataset, urls, gathered.digest) and dataset.release != "auto":
+        release = f"{dataset.release}-{run_id[:8]}"  # the name itself is another release's
+    sealed = run_store.sealed_run(layout, release)
+    if sealed is not None and sealed != run_id:
+        raise PreflightError(
+            f"release {release!r} exists already, with other content",
+            where=str(layout.release(release)),
+            hint="a release never changes: choose another name, or `release: auto`",
+        )
+    info = run_documents.RunInfo(
+        run=run_id,
+        dataset=dataset.name,
+        release=release,
+        created=f"{now:%Y-%m-%dT%H:%M:%SZ}",
+        listing_digest=gathered.digest,
+        files=gathered.files,
+        bytes=gathered.bytes,
+        scanned=gathered.scanned,
+        **_roots(layout),
+        config=frozen,
+        histogram=gathered.histogram,
+        ignored=gathered.ignored,
+        hard_links=gathered.hard_links,
+        sources=urls,
+        origins=origins,
+    )
+    durable.write_json(spool / "run.json", run_documents.to_json(info))
+    if folder.folder.exists():
+        tree_removal.remove_tree(folder.folder)
+    durable.rename(spool, folder.folder)
+    return info
+
+
+def _roots(layout: DatasetLayout) -> dict[str, Any]:
+    state_root = layout.state_root
+    return {"root": str(layout.root), "state_root": None if state_root is None else str(state_root)}
+
+
+def _folders(layout: DatasetLayout) -> list[Path]:
+    """What this step may create, innermost first."""
+    folders = [layout.runs, layout.state, layout.releases, layout.folder, layout.root]
+    if layout.state_root is not None:
+        folders[2:2] = [layout.state.parent, layout.state_root]
+    return folders
+
+
+def _undo(made: list[Path]) -> None:
+    """Take back the folders that this call created, as far as they are empty."""
+    for folder in made:
+        try:
+            folder.rmdir()
+        except OSError:
+            continue

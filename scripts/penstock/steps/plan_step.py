@@ -1,0 +1,316 @@
+"""plan: the listing becomes shards, balanced and durable, after everything that could stop the run
+for lack of room was looked at.
+
+Guarantees: `plan.json` is written last, and its presence means that the shards and the staging
+are there. Nothing is created in `releases/` when the target has no room. Two passes over the
+listing, in bounded memory.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from itertools import chain, compress, groupby, starmap
+from os import fsdecode
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.settings import dataset_config, plan_config, verify_config
+from penstock.core import run_documents
+from penstock.core.balance import Cut, Load, costs, decide, parts
+from penstock.core.model import Reuse
+from penstock.errors import PenstockError
+from penstock.formats import empty_folders
+from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
+from penstock.ownership import abandoned_stagings
+from penstock.ownership.dataset_hold import holding
+from penstock.ownership.invalid_runs import drop_stale
+from penstock.planning import forecast, refusals
+from penstock.planning import previous_release as bases
+from penstock.planning.forecast import Totals
+from penstock.planning.takeover import TakeOver
+from penstock.sources.registry import may_be_split
+from penstock.state import receipts, run_store
+from penstock.storage import dataset_folders, durable, modes, tree_removal
+from penstock.views import human, summary
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
+
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+    from penstock.ownership.abandoned_stagings import Staging
+    from penstock.state.context import Context
+
+STEP = "plan"
+SHOWN_EVERY = 0.2
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Plan the run that list made or met. Returns the receipt:
+    {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, taken, taken_bytes,
+    shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
+    files that can never be proven as required, before anything moves.
+    """
+    layout = context.layout(dataset)
+    info, folder = run_store.open_run(layout, context.run)
+    context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
+    if receipts.sealed(layout, info) is not None:
+        receipt = _receipt(info, _published_plan(info, folder), published=True)
+    else:
+        with holding(context, dataset, info.run, STEP):
+            refusals.check(context, info, folder)
+            why = drop_stale(context, layout, info, folder)
+            if why:
+                context.emit("note", dataset, STEP, text=f"{why}: it is made anew")
+            if not folder.plan.exists():
+                _plan(context, layout, info, folder)
+            # Whoever overtakes this run once the lock is free removes its plan.
+            receipt = _receipt(info, run_store.read_plan(folder), published=False)
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+def _receipt(info: RunInfo, plan: PlanInfo, *, published: bool) -> dict[str, Any]:
+    return {
+        "dataset": info.dataset,
+        "run": info.run,
+        "release": info.release,
+        "published": published,
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "giants": plan.giants,
+        "unchanged": plan.unchanged,
+        "unchanged_bytes": plan.unchanged_bytes,
+        "taken": plan.taken,
+        "taken_bytes": plan.taken_bytes,
+        "shards": len(plan.shards),
+        "base": plan.base,
+        "folders": plan.folders,
+        "why": list(plan.why),
+    }
+
+
+def _published_plan(info: RunInfo, folder: RunLayout) -> PlanInfo:
+    """The plan that was carried out; where its state was removed or damaged, what the run itself tells."""
+    with contextlib.suppress(PenstockError):
+        return run_store.read_plan(folder)
+    why = (f"release {info.release} is published already",)
+    return run_documents.PlanInfo(
+        info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why
+    )
+
+
+class _Planner:
+    def __init__(self, context: Context, info: RunInfo, folder: RunLayout) -> None:
+        self.context, self.info, self.folder = context, info, folder
+        self.dataset: DatasetConfig = dataset_config(info.config["dataset"])
+        self.plan = plan_config(info.config["plan"])
+        self.base = bases.none("")
+        self.over = TakeOver((), info, self.plan, proven=False)
+        verify = verify_config(info.config["verify"])
+        self.require = verify.source_checksum == "require"
+
+    def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
+        """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
+        shown, files, size = 0.0, 0, 0
+        batches = self.base.files(
+            self.folder.listing,
+            self.over,
+            giant_bytes=self.plan.giant_bytes,
+            keep_mtime=self.dataset.permissions.mtime == "keep",
+            proven=self.require,
+        )
+        for batch in batches:
+            self.context.stop.check()
+            sizes = batch["size"].to_pylist()
+            yield batch, sizes
+            files += len(sizes)
+            size += sum(sizes)
+            if time.monotonic() - shown >= SHOWN_EVERY:
+                shown = time.monotonic()
+                self.context.emit("progress", self.info.dataset, STEP, files=files, bytes=size)
+
+    def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
+        """The rows of these files: runs of whole files as they are, between them each giant's parts."""
+        start = 0
+        for index in self._giants(batch, sizes):
+            yield batch.slice(start, index - start)
+            (giant,) = as_rows(batch.slice(index, 1))
+            rows = parts(giant, self.plan.giant_bytes, self.plan.part_bytes)
+            yield from as_columns(self.over.parts(rows))
+            start = index + 1
+        yield batch.slice(start)
+
+    def count(self) -> Totals:
+        totals = Totals()
+        before = b""
+        for batch, sizes in self.files():
+            reuse = reused(batch)
+            over = list(map(Reuse.is_taken, reuse))
+            totals.add(sizes, list(compress(sizes, reuse)), list(compress(sizes, over)))
+            for giant in (giants := self._giants(batch, sizes)):
+                totals.add_giant(self._lying(batch, giant))
+            totals.giants += len(giants)
+            for rows in self.rows(batch, sizes):
+                totals.rows += rows.num_rows
+                totals.cost += sum(_costs(rows))
+            for folder, _ in groupby([path.rpartition(b"/")[0] for path in batch["path"].to_pylist()]):
+                totals.folders += _new_folders(before, folder)
+                before = folder
+        return totals
+
+    def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
+        if self.folder.shard(0).parent.exists():
+            tree_removal.remove_tree(self.folder.shard(0).parent)
+        cut = Cut(totals.cost, wanted)
+        made: list[ShardInfo] = []
+        writer, index = ShardWriter(self.folder.shard(0), 0), 0
+        try:
+            for rows in chain.from_iterable(starmap(self.rows, self.files())):
+                for place, start, end in cut.runs(_costs(rows)):
+                    if place != index:
+                        made.append(writer.close())
+                        writer, index = ShardWriter(self.folder.shard(place), place), place
+                    writer.add_columns(rows.slice(start, end - start))
+            made.append(writer.close())
+        finally:
+            writer.abandon()
+        return made
+
+    def _lying(self, batch: pa.RecordBatch, index: int) -> int:
+        """Bytes of a giant that another run's staging holds."""
+        (giant,) = as_rows(batch.slice(index, 1))
+        rows = self.over.parts(parts(giant, self.plan.giant_bytes, self.plan.part_bytes))
+        return sum(row.length for row in rows if row.reuse)
+
+    def _giants(self, batch: pa.RecordBatch, sizes: list[int]) -> list[int]:
+        """Where the files are that are split. None of them is linked; each is pinned by its token, or its
+        parts could be of different versions."""
+        least = max(self.plan.giant_bytes, self.plan.part_bytes + 1)
+        if max(sizes, default=0) < least:
+            return []
+        return [
+            index
+            for index, size in enumerate(sizes)
+            if size >= least
+            and may_be_split(
+                self.info.sources[batch["source"][index].as_py()], fsdecode(batch["token"][index].as_py())
+            )
+        ]
+
+
+def _costs(rows: pa.RecordBatch) -> list[int]:
+    return costs(rows["length"].to_pylist(), reused(rows))
+
+
+def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:
+    planner = _Planner(context, info, folder)
+    gid = modes.group_id(planner.dataset.permissions)
+    abandoned_stagings.make_way(context, layout, info)
+    planner.base = bases.find(layout, info)
+    if planner.plan.reuse:
+        found = abandoned_stagings.find(context, layout, info)
+        distrust = bool(run_store.replaced(layout))
+        planner.over = TakeOver(found, info, planner.plan, proven=planner.require, distrust=distrust)
+    try:
+        totals = planner.count()
+    except bases.UnreadableError as error:
+        planner.base = bases.none(str(error))
+        totals = planner.count()
+    enough = forecast.room(layout, totals, context.config.target.keep_free)
+    slots = context.cluster.slots("copy")
+    # Verify takes the same shards.
+    most = max(slots, context.cluster.slots("verify"))
+    decision = decide(
+        Load(totals.cost, totals.to_copy[1], totals.rows),
+        shard_bytes=planner.plan.shard_bytes,
+        shard_files=planner.plan.shard_files,
+        slots=most,
+        max_array=context.cluster.max_array(),
+    )
+    if links := _links_sentence(info):
+        context.emit("note", info.dataset, STEP, text=links)
+    _clear_leftovers(context, layout, info)
+    used = [one for one in planner.over.stagings if one.key in planner.over.used]
+    for one in used:
+        abandoned_stagings.take(one, info.run)
+    data = dataset_folders.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    for name in empty_folders.read(folder.empty_folders):
+        durable.make_dirs(data / name)
+    shards = planner.shards(totals, decision.shards)
+    plan = run_documents.PlanInfo(
+        run=info.run,
+        release=info.release,
+        base=planner.base.release if totals.unchanged else None,
+        files=totals.files,
+        bytes=totals.bytes,
+        giants=totals.giants,
+        unchanged=totals.unchanged,
+        unchanged_bytes=totals.unchanged_bytes,
+        shards=tuple(shards),
+        part_bytes=planner.plan.part_bytes,
+        folders=totals.folders,
+        taken=totals.taken,
+        taken_bytes=totals.taken_bytes,
+        stagings={one.key: one.name for one in used},
+        staging_inodes={one.key: one.inode for one in used},
+        giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
+        why=(
+            f"{human.counted(len(shards), 'shard')}: {decision.why}",
+            _reuse_sentence(planner.base, totals),
+            *([_taken_sentence(totals, used)] if used else []),
+            *([links] if links else []),
+            forecast.time(layout, totals, min(slots, len(shards))),
+            enough,
+        ),
+    )
+    durable.write_json(folder.plan, run_documents.to_json(plan))
+
+
+def _clear_leftovers(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
+    """A staging under this release's name is an earlier attempt's, of which no plan stands, once other runs'
+    were set aside. Journals would speak of files that are gone, so they go first."""
+    context.assert_held()
+    run_store.drop_derived(layout.run(info.run))
+    if layout.staging(info.release).exists():
+        context.assert_held()
+        tree_removal.remove_tree(layout.staging(info.release))
+
+
+def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
+    if base.release is None:
+        return f"everything is copied: {base.why}"
+    return (
+        f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
+        f"{base.release} and are linked"
+    )
+
+
+def _taken_sentence(totals: Totals, used: Sequence[Staging]) -> str:
+    runs = ", ".join(f"run {one.key} ({one.name})" for one in used)
+    whole = human.counted(totals.taken, "file")
+    return (
+        f"{whole}, {human.size(totals.taken_bytes)}, taken over from what did not end: {runs}; they are read "
+        "back again"
+    )
+
+
+def _links_sentence(info: RunInfo) -> str:
+    text = summary.hard_links(info.hard_links)
+    return text and f"hard links of the source become files of their own: {text}"
+
+
+def _new_folders(before: bytes, folder: bytes) -> int:
+    """How many folders `folder` adds to those above and at `before`, in byte order."""
+    if not folder:
+        return 0
+    mine, theirs = folder.split(b"/"), before.split(b"/") if before else []
+    shared = 0
+    for one, two in zip(mine, theirs, strict=False):
+        if one != two:
+            break
+        shared += 1
+    return len(mine) - shared

@@ -1,0 +1,252 @@
+"""preflight: everything that can be known to stop a run before it begins. Changes nothing.
+
+Each look names the key or the URL it is about and says what to do. All looks are taken before anything
+is told, so that one run names all that is wrong.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import grp
+import importlib.util
+import json
+import os
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.arrays.live_arrays import live_arrays
+from penstock.cluster.port import Visit
+from penstock.config.settings import to_json
+from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
+from penstock.filesystem.capabilities import facts
+from penstock.listing.collection import apart, open_sources, ordered
+from penstock.listing.key_filter import Filter
+from penstock.locks import dataset_lock
+from penstock.release.evidence import beyond
+from penstock.sources.registry import states_checksums
+from penstock.storage import dataset_folders, modes
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+STEP = "preflight"
+ELEMENTS = ("copy", "verify")
+"""The steps that always run as elements."""
+VISIT_TIMEOUT = 15.0
+"""Seconds without a byte for the probe, which has a minute."""
+OF_THE_SHELL = frozenset(
+    {
+        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
+        "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_APPLICATION_CREDENTIALS",
+        "KRB5CCNAME",
+    }
+)  # fmt: skip
+"""Variables by which a shell opens a source that a node then cannot open."""
+LIBRARIES = ("pyarrow", "xxhash", "pathspec")
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Look at one dataset and its surroundings. Returns the receipt {dataset, checked, warnings}.
+
+    Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
+    as one PreflightError that names them all, with the exit status of all where they agree.
+    """
+    context.emit("start", dataset, STEP)
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    checked: list[str] = []
+    warnings: list[str] = []
+    looks = _Looks(context)
+    with looks:
+        checked.append(_interpreter())
+    with looks:
+        checked.append(_target(context, layout, warnings))
+    with looks:
+        checked.append(_group(config))
+    with looks:
+        _evidence(context, config, layout)
+    with looks:
+        checked.extend(_sources(context, config, layout, looks))
+    with looks:
+        _cluster(context, dataset, checked, warnings)
+    looks.judge()
+    for text in warnings:
+        context.emit("warning", dataset, STEP, text=text)
+    receipt: dict[str, Any] = {"dataset": config.name, "checked": checked, "warnings": warnings}
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+class _Looks:
+    """Each look by itself (`with looks:`), so that one run names all that is wrong."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._errors: list[PenstockError] = []
+
+    def __enter__(self) -> None:
+        self._context.stop.check()
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
+        if not isinstance(error, PenstockError) or isinstance(error, InterruptedRunError):
+            return False
+        self._errors.append(error)
+        return True
+
+    def judge(self) -> None:
+        """Raises what was found."""
+        errors = list({str(error): error for error in self._errors}.values())
+        if not errors:
+            return
+        if len(errors) == 1:
+            raise errors[0]
+        told = PreflightError(
+            f"{len(errors)} things stop the run", why="\n" + "\n".join(f"- {error}" for error in errors)
+        )
+        codes = {error.exit_code for error in errors}
+        if len(codes) == 1:
+            told.exit_code = codes.pop()
+        raise told
+
+
+def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[str]) -> None:
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    steps = [*ELEMENTS, *context.config.cluster.on_nodes]
+    met: list[str] = []
+    if context.cluster.kind != "local":
+        # A cluster that does not answer is told of by its own check, in the words of preflight.
+        with contextlib.suppress(TransientError):
+            met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
+    if met:
+        context.emit("note", dataset, STEP, text=f"array {', '.join(met)} lives: no probe is sent to a node")
+    warnings.extend(context.cluster.check(steps, _visit(context, config, layout), met=bool(met)))
+    checked.append(
+        f"cluster: {context.cluster.kind}, {human.counted(context.cluster.slots('copy'), 'element')} at once"
+    )
+
+
+def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
+    """Opening the dataset's sources on a node, whose profiles, routes and mounts are not this machine's."""
+    given = {"dataset": to_json(config), "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT)}
+    unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
+    hint = (
+        "profiles, credential files, mounts and routes must be on the nodes as here; "
+        "or name a partition whose nodes have them"
+    )
+    if unknown:
+        hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
+    folder = layout.root if layout.root.is_dir() else layout.root.parent
+    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint)
+
+
+def _interpreter() -> str:
+    missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
+    if missing:
+        raise PreflightError(
+            "the environment is not whole",
+            where=sys.executable,
+            why=f"missing: {', '.join(missing)}",
+            hint="install penstock with its dependencies into this environment",
+        )
+    return f"interpreter: {sys.executable} {sys.version.split()[0]}"
+
+
+def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str:
+    dataset_folders.check_root(layout.root)
+    if layout.state_root is not None:
+        dataset_folders.check_root(layout.state_root)
+    dataset_folders.check_owner(layout)
+    seen = facts(layout.root)
+    if seen.read_only:
+        raise PreflightError(
+            "the target is mounted read-only",
+            where=str(layout.root),
+            hint="correct `target.root`, or the mount",
+        )
+    keep = context.config.target.keep_free
+    if seen.free_bytes <= keep:
+        raise NoSpaceError(
+            "the target has no room",
+            where=str(layout.root),
+            why=f"{human.size(seen.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
+            hint="make room, or lower target.keep_free",
+        )
+    if not seen.passable:
+        warnings.append(
+            f"{layout.root} is {seen.kind}: reads cannot be shown to pass this machine's caches there, so "
+            "what is read back counts as `reread`, never as `cold`"
+        )
+    if os.geteuid() == 0:
+        warnings.append(
+            "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
+            "squash root; stage by an account of its own"
+        )
+    for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
+        if folder.is_dir():
+            dataset_lock.try_out(folder, layout.dataset)
+            break
+    room = f"{human.size(seen.free_bytes)} free"
+    return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
+
+
+def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) -> None:
+    """Raises PreflightError for proofs that are asked for and can never be had here."""
+    verify = context.config.verify
+    stated = bool(config.checksums) or any(states_checksums(source.url) for source in config.sources)
+    silent = [source.url for source in config.sources if not states_checksums(source.url)]
+    if verify.source_checksum == "require" and silent and not config.checksums:
+        raise PreflightError(
+            "this source never states a checksum, and one is required of every file",
+            where=", ".join(silent),
+            hint=f"name checksum files beside the data in `datasets.{config.name}.checksums`, or set "
+            "`verify.source_checksum: auto`",
+        )
+    alone = context.cluster.kind == "local"
+    why = beyond(verify, kind=facts(layout.root).kind, alone=alone, stated=stated)
+    if why:
+        raise PreflightError(
+            f"the grade {verify.minimum_grade} cannot be reached",
+            where="verify.minimum_grade",
+            why=why,
+            hint="lower it, or change what keeps files from it",
+        )
+
+
+def _group(config: DatasetConfig) -> str:
+    gid = modes.group_id(config.permissions)
+    if gid is None:
+        return "group: as the target gives it"
+    mine = {os.getegid(), *os.getgroups()}
+    if os.geteuid() != 0 and gid not in mine:
+        names = ", ".join(sorted(_name(group) for group in mine))
+        raise PreflightError(
+            f"this account may not give files to group {config.permissions.group!r}",
+            where=f"datasets.{config.name}.permissions.group",
+            why=f"it is in {names}",
+            hint="have it added to the group, or name one of these",
+        )
+    return f"group: {config.permissions.group} ({gid})"
+
+
+def _name(gid: int) -> str:
+    try:
+        return grp.getgrgid(gid).gr_name
+    except KeyError:
+        return str(gid)
+
+
+def _sources(context: Context, config: DatasetConfig, layout: DatasetLayout, looks: _Looks) -> list[str]:
+    Filter(config.include, config.exclude)
+    sources = open_sources(config, context.config.engine.timeout)
+    ordered(config, sources)
+    apart(layout, sources)
+    checked = []
+    for source in sources:
+        with looks:
+            source.check()
+            checked.append(f"source: {source.url}")
+    return checked

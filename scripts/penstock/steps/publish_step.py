@@ -1,0 +1,229 @@
+"""publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
+
+Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as
+verify saw it. Each step is durable before the next, and the same command after a crash anywhere
+ends the same way. A release that `current` was moved away from by hand is not made current again while
+the source holds what it held (`pointer`). A run that was overtaken moves nothing: right before each of
+the two renames it looks whether the lock and the dataset's claim are its own.
+"""
+
+from __future__ import annotations
+
+import getpass
+import os
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.settings import verify_config
+from penstock.core.layout import DATA, SEAL
+from penstock.engine.records import journal
+from penstock.errors import FailedError, FindingsError
+from penstock.formats.shards import read_shard
+from penstock.ownership import abandoned_stagings
+from penstock.ownership.dataset_hold import holding
+from penstock.release.sealing import RecordsError, seal_staging
+from penstock.runtime.job_environment import host_name
+from penstock.state import current_pointer, receipts, run_store, verdicts
+from penstock.steps import permissions_step
+from penstock.steps.copy_step import head
+from penstock.steps.verify_step import verify
+from penstock.storage import dataset_folders, durable, reveal, tree_removal
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.state.context import Context
+
+STEP = "publish"
+ROUNDS = 3
+"""How often what was touched is verified again before a person has to look."""
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """Publish. Returns the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}.
+
+    Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
+    """
+    layout = context.layout(dataset)
+    info, folder = run_store.open_run(layout, context.run)
+    if run_store.published(layout, info, folder):
+        return _receipt(layout, info, receipts.read(folder.receipt(STEP)) or {})
+    with holding(context, dataset, info.run, STEP):
+        return _publish(context, dataset, layout, info, folder)
+
+
+def _publish(
+    context: Context,
+    dataset: str,
+    layout: DatasetLayout,
+    info: RunInfo,
+    folder: RunLayout,
+) -> dict[str, Any]:
+    started = time.time()
+    context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
+    fresh = receipts.sealed(layout, info) is None
+    if fresh:
+        _seal(context, dataset, info, folder, run_store.read_plan(folder))
+        verdicts.forget(layout, info.release)
+    # Also for what an attempt revealed that died before it could say so: it may not be durable.
+    reveal.reveal(layout, info.release, context.assert_held)
+    seal = receipts.sealed(layout, info)
+    if seal is None:
+        context.assert_held()
+        raise FailedError(
+            "the release is not the one that was sealed", where=str(layout.release(info.release))
+        )
+    digest = receipts.file_digest(layout.release(info.release) / SEAL)
+    before = dataset_folders.current(layout)
+    told = current_pointer.settled(layout, info, folder)
+    if not told:
+        reveal.point(layout, info.release, context.assert_held)
+        context.assert_held()
+        line = {
+            "event": "publish",
+            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            "dataset": info.dataset,
+            "release": info.release,
+            "run": info.run,
+            "seal": digest,
+            "root": seal["records"]["root"],
+            "files": seal["files"],
+            "bytes": seal["bytes"],
+            "previous": before if before != info.release else None,
+            "by": user(),
+            "uid": os.geteuid(),
+            "host": host_name(),
+            "claim": context.hold.number if context.hold else 0,
+        }
+        durable.append_line(layout.history, line)
+        if not fresh:
+            text = f"the source holds again what release {info.release} was published of: `current` names it"
+            context.emit("note", dataset, STEP, text=text)
+    elif kept := current_pointer.kept(layout, info):
+        context.emit("note", dataset, STEP, text=kept)
+    receipt = {
+        **head(info, STEP, started),
+        **_facts(seal, digest),
+        "previous": before,
+        "moved": before != info.release and not told,
+    }
+    receipts.write(folder.receipt(STEP), receipt)
+    abandoned_stagings.clean(context, layout, info)
+    receipt = _receipt(layout, info, receipt)
+    context.emit("end", dataset, STEP, **receipt)
+    return receipt
+
+
+def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo) -> None:
+    """Staging is complete and sealed on return. What was touched since verify is verified again."""
+    shards = receipts.indices(plan)
+    for attempt in range(ROUNDS + 1):
+        if not folder.receipt("verify").exists():
+            receipts.need(receipts.verify_ok(folder, plan), shards, "verify", dataset)
+        # After a crash amid a repair, and after what was touched: only what lacks its receipt.
+        if permissions_step.current(folder, plan) is None or not all(
+            map(receipts.verify_ok(folder, plan), shards)
+        ):
+            verify(context, dataset, info, folder, plan)
+        try:
+            deviations = seal_staging(context, dataset, info, folder, plan)
+        except RecordsError as error:
+            if attempt == ROUNDS:
+                raise
+            text = f"{error.what}, it is verified again: {error.where}"
+            context.emit("warning", dataset, STEP, text=text)
+            continue
+        if not deviations:
+            return
+        lines = "\n  ".join(["", *deviations.lines()])
+        if deviations.extra:
+            raise FailedError(
+                f"staging holds {deviations.counts['extra']} things that were not listed: not published",
+                where=str(context.layout(dataset).staging(info.release) / DATA),
+                why=lines,
+                hint="nobody but penstock writes there: find out who did, remove them, and publish again",
+            )
+        if deviations.leftover:
+            tree_removal.sweep_temporaries(context.layout(dataset).staging(info.release) / DATA)
+        for index in deviations.shards:
+            receipts.drop(folder.receipt("verify", index))
+        for path, holding_it in deviations.wrong.items():
+            take_back(folder, plan, path, holding_it)
+        if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(info)):
+            break
+        seen = "; ".join(deviations.lines())
+        text = f"staging is not as verify should see it, its shards are verified again: {seen}"
+        context.emit("warning", dataset, STEP, text=text)
+    if set(deviations.counts) == {"weak"}:
+        raise FindingsError(
+            f"{deviations.counts['weak']} files are proven too weakly to be published",
+            where=dataset,
+            why=lines,
+            hint="lower `verify.minimum_grade` or `verify.source_checksum`, or verify on another node",
+        )
+    if set(deviations.counts) == {"contradicted"}:
+        raise FailedError(
+            "the source contradicts its own checksums, however often it is read; nothing was published",
+            where=dataset,
+            why=lines,
+            hint="the data or the checksum is wrong at the source: have it mended there",
+        )
+    raise FailedError(
+        "staging is not as verify saw it; nothing was published",
+        where=dataset,
+        why=lines,
+        hint=f"run `penstock verify {dataset}` again, and find out what writes there",
+    )
+
+
+def take_back(folder: RunLayout, plan: PlanInfo, path: str, shards: Iterable[int]) -> None:
+    """Durably forget that the parts of this giant were copied: their bytes are not the source's."""
+    for shard in (receipts.by_index(plan)[index] for index in shards):
+        journals = folder.journals(shard.index)
+        entries = (entry for batch in read_shard(folder.shard(shard.index)) for entry in batch)
+        rows = {row for row, entry in enumerate(entries) if entry.path == path}
+        journal.take_back(journals, shard.digest, rows, run=plan.run, host=host_name())
+        receipts.drop(folder.receipt("copy", shard.index))
+
+
+def _may_grow(info: RunInfo) -> bool:
+    """Whether another reading may prove more: when the grade asked for is the one that this file
+    system can give, and only a page that somebody kept in memory stood in the way."""
+    verify = verify_config(info.config["verify"])
+    return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
+
+
+def _facts(seal: dict[str, Any], digest: str) -> dict[str, Any]:
+    return {
+        "files": seal["files"],
+        "bytes": seal["bytes"],
+        "giants": seal["giants"],
+        "seal": digest,
+        "root": seal["records"]["root"],
+        "evidence": seal["evidence"],
+        "manifests": seal["manifests"],
+    }
+
+
+def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict[str, Any]:
+    """What the command answers: the receipt that is kept, with what is true now."""
+    seal = {} if kept else (receipts.sealed(layout, info) or {})
+    facts = _facts(seal, receipts.file_digest(layout.release(info.release) / SEAL)) if seal else {}
+    return {
+        **head(info, STEP, kept.get("started", time.time())),
+        **facts,
+        **kept,
+        "published": True,
+        "path": str(layout.release(info.release) / DATA),
+        "current": dataset_folders.current(layout),
+    }
+
+
+def user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.geteuid()}"

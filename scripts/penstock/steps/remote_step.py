@@ -1,0 +1,133 @@
+"""A light step on a node: the same step, as an array of one element.
+
+Guarantee: the controller returns what the step returned there, or raises what it raised, with its
+exit status. A controller that was killed meets the element again. The controller holds no lock
+meanwhile: the step takes the dataset's lock where it runs.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING, Any
+
+from penstock.config.serialization import freeze, thaw
+from penstock.core.layout import RunLayout
+from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
+from penstock.storage import dataset_folders, durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.config.settings import Config
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+INDEX = 0
+FOLDER = "nodes"
+
+
+def wanted(config: Config, step: str) -> bool:
+    """Does the configuration send this step to a node?"""
+    return config.cluster.backend == "slurm" and step in config.cluster.on_nodes
+
+
+def folder(layout: DatasetLayout, step: str) -> RunLayout:
+    """Receipt, logs and array ids of this step's elements."""
+    return RunLayout(layout.state / FOLDER / step)
+
+
+def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
+    """Do the step on a node; returns its result."""
+    from penstock.arrays.array_runner import still_alive
+
+    layout = context.layout(dataset)
+    dataset_folders.prepare(layout)
+    place = folder(layout, step)
+    durable.make_dirs(place.folder)
+    frozen = place.folder / "config.json"
+    config = freeze(context.config)
+    if still_alive(context, dataset, place, step) and _read(frozen) != config:
+        # An element of another configuration: let it end, then do what is asked for now.
+        text = f"waiting for a {step} that began with another configuration"
+        context.emit("note", dataset, step, text=text)
+        _do(context, dataset, step, place, frozen)
+    if not still_alive(context, dataset, place, step):
+        place.receipt(step, INDEX).unlink(missing_ok=True)
+        durable.write_json(frozen, config)
+    return _do(context, dataset, step, place, frozen)
+
+
+def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Path) -> dict[str, Any]:
+    from penstock.arrays.array_runner import run_array
+
+    receipt = place.receipt(step, INDEX)
+    command = [
+        context.config.cluster.python or sys.executable, "-m", "penstock", "--config", str(frozen),
+        "--progress", "lines", "--receipt", str(receipt), step, dataset,
+        *(("--run", context.run) if context.run else ()),
+        *(("--new-release",) if context.new_release and step == "list" else ()), "--joined",
+    ]  # fmt: skip
+    try:
+        run_array(context, dataset, place, step, (INDEX,), lambda _: receipt.exists(), command)
+    except InterruptedRunError:
+        raise
+    except PenstockError as error:
+        raise _theirs(place, step) or error from error
+    result = _read(receipt)
+    if not isinstance(result, dict):
+        raise FailedError(f"{step} on a node left no receipt that can be read", where=str(receipt))
+    if context.run and result.get("run") != context.run:
+        raise FailedError(
+            f"the {step} that ended on a node was another run's",
+            where=dataset,
+            why=f"it did {result.get('run')}, this is {context.run}",
+            hint="the same command goes on",
+        )
+    context.emit("end", dataset, step, **result)
+    return result
+
+
+def _read(path: Path) -> Any:
+    try:
+        return durable.read_json(path)
+    except (OSError, ValueError):
+        return None
+
+
+def _theirs(place: RunLayout, step: str) -> PenstockError | None:
+    """What the step itself said on the node, if it came that far."""
+    told = _read(place.outcome(step, INDEX))
+    if not isinstance(told, dict) or "what" not in told:
+        return None
+    error = FailedError(
+        str(told["what"]), where=str(told["where"]), why=str(told["why"]), hint=str(told["hint"])
+    )
+    error.exit_code = int(told["exit_code"])
+    return error
+
+
+# On the node -------------------------------------------------------------------------------
+
+
+def joined_config(frozen: Path) -> Config:
+    """The configuration that the controller froze. Raises ConfigError."""
+    try:
+        return thaw(durable.read_json(frozen))
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise ConfigError(
+            "the controller's configuration cannot be read here", where=str(frozen), why=str(error)
+        ) from error
+
+
+def note_failure(receipt: Path, step: str, error: PenstockError) -> None:
+    """Leave the error where the controller looks for it."""
+    place = RunLayout(receipt.parents[2])
+    durable.make_dirs(place.outcome(step, INDEX).parent)
+    stopped = isinstance(error, InterruptedRunError)
+    durable.write_json(
+        place.outcome(step, INDEX),
+        {
+            "what": error.what, "where": error.where, "why": error.why, "hint": error.hint,
+            "error": str(error), "exit_code": error.exit_code, "retry": stopped or error.retry,
+        },
+    )  # fmt: skip

@@ -1,0 +1,305 @@
+"""repair: what audits found damaged is made anew from the same pinned source, no more.
+
+Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes that have
+the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
+that the release lists are made again. What was done is a line of the dataset's history.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+from penstock.audit import audit_plan, audit_store
+from penstock.audit.repair_file import is_right, refetch
+from penstock.audit.repair_source import Fetcher
+from penstock.core.findings import FOLDER, REPAIRABLE, Finding
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
+from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.formats import empty_folders
+from penstock.formats.manifest import read_manifest
+from penstock.ownership.dataset_hold import holding
+from penstock.runtime.job_environment import host_name
+from penstock.state import verdicts
+from penstock.steps.audit_step import auditing, findings_of
+from penstock.storage import dataset_folders, durable
+from penstock.storage.file_replacement import Mender
+from penstock.views import findings_text as views
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+    from pathlib import Path
+
+    from penstock.audit.audit_store import Audit
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Record
+    from penstock.state.context import Context, Stop
+
+STEP = "repair"
+STREAMS = 8
+SHOWN = 20
+NOTHING = "NOTHING"
+"""The status of a repair for which the audits left nothing to do."""
+ALREADY = "it was right already"
+NAMED = 1000
+"""Paths that a line of the history names."""
+
+
+@dataclass(frozen=True)
+class _Done:
+    path: str
+    how: str = ""
+    why: str = ""
+    """Why it could not be repaired; "" when it was."""
+
+
+def run(context: Context, dataset: str, release: str | None = None) -> dict[str, Any]:
+    """Repair a release by its audits, back to the last whole one. Returns {dataset, release, audit, status,
+    repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
+    stays as it was (for `judge`), NOTHING when nothing was found.
+
+    Raises FailedError when there is no audit to go by, FindingsError when the manifest itself is
+    damaged, LockedError.
+    """
+    layout = context.layout(dataset)
+    dataset_folders.check_owner(layout)
+    release = release or dataset_folders.current(layout)
+    if release is None:
+        raise FailedError("nothing is published yet", where=dataset)
+    audits = audit_store.since_whole(layout, release)
+    if not audits:
+        raise FailedError(
+            "there is no finished audit to go by",
+            where=f"{dataset}/{release}",
+            hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
+        )
+    with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
+        return _repair(context, layout, audits)
+
+
+def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) -> dict[str, Any]:
+    began, audit = time.time(), audits[0]
+    dataset = layout.dataset
+    seal, digest = audit_plan.read_seal(layout, audit.release)
+    damaged = audit_plan.unsound(layout, audit.release, seal, digest)
+    if damaged:
+        raise FindingsError(
+            "the manifest or the seal is damaged: nothing can be repaired by it",
+            where=str(layout.release(audit.release)),
+            why="; ".join(damaged),
+            hint=f"stage the same content as a new release: `{context.program} run --new-release {dataset}`",
+        )
+    findings = _together(layout, audits)
+    wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
+    folders = [f.path for f in findings if f.kind == FOLDER]
+    context.emit("start", dataset, STEP, files=len(wanted))
+    data = layout.release(audit.release) / DATA
+    told = seal.get("permissions") or {}
+    config = context.dataset(dataset)
+    fetcher = Fetcher(config, seal, context.config.engine)
+    done: list[_Done] = []
+    left: list[str] = []
+    try:
+        with Mender(
+            data,
+            file_mode=told.get("file_mode", config.permissions.file_mode),
+            dir_mode=told.get("dir_mode", config.permissions.dir_mode),
+            gid=told.get("gid"),
+            uid=told.get("uid"),
+        ) as mender:
+            _others(findings, mender, done, left)
+            _folders(layout, audit, folders, mender, done)
+            records = _records(layout, audit, wanted)
+            named = {record.path for record in records}
+            shared = sharing(layout, audit.release, named)
+            done += [_Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
+
+            def one(record: Record) -> _Done:
+                context.stop.check()
+                return _one(record, wanted[record.path], data, mender, fetcher, context.stop)
+
+            with ThreadPoolExecutor(STREAMS) as pool:
+                for number, result in enumerate(pool.map(one, records), 1):
+                    done.append(result)
+                    context.emit("progress", dataset, STEP, files=number, bytes=fetcher.fetched)
+    except PenstockError:
+        # What was done until it was stopped was done.
+        _note(layout, audit, done, fetcher.fetched)
+        raise
+    except OSError as error:
+        raise storage_error(error, "the release cannot be repaired", str(data)) from error
+    finally:
+        fetcher.close()
+    kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, FOLDER)
+    mended = {d.path for d in done if not d.why and d.how != ALREADY}
+    same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
+    return _close(context, layout, audit, done, left, kinds, same, fetcher.fetched, began)
+
+
+def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
+    """The findings of several audits, once each: of a giant, all the parts that any of them named."""
+    found: dict[tuple[bool, bool, str], Finding] = {}
+    for audit in audits:
+        for finding in findings_of(layout, audit):
+            place = (finding.kind in REPAIRABLE, finding.kind == FOLDER, finding.path)
+            known = found.setdefault(place, finding)
+            if known.parts != finding.parts:
+                # No part named: it is wrong as a whole.
+                parts = {*known.parts, *finding.parts} if known.parts and finding.parts else ()
+                found[place] = known._replace(parts=tuple(sorted(parts)))
+    return list(found.values())
+
+
+def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: Fetcher, stop: Stop) -> _Done:
+    try:
+        # Entered also for a file that is right by now: a repair that was killed left the folder open.
+        with mender.within(record.path.rpartition("/")[0]):
+            if is_right(record, finding.parts, data):
+                return _Done(record.path, ALREADY)
+            return _Done(record.path, refetch(record, finding, data, mender, fetcher, stop))
+    except PenstockError as error:
+        if isinstance(error, (NoSpaceError, InterruptedRunError)):
+            raise
+        return _Done(record.path, why=str(error).partition("\n")[0])
+    except OSError as error:
+        return _Done(record.path, why=f"its folder: {os.strerror(error.errno or 0)}")
+
+
+def sharing(layout: DatasetLayout, release: str, paths: Iterable[str]) -> dict[str, set[str]]:
+    """Other release to those of these files that are the same inodes there, so that the same damage is in
+    both. To be asked before a repair gives this release files of its own."""
+    others = [name for name in dataset_folders.releases(layout) if name != release]
+    found: dict[str, set[str]] = {}
+    for path in paths:
+        mine = _inode(layout, release, path)
+        if mine is not None and mine.st_nlink > 1:
+            for name in others:
+                theirs = _inode(layout, name, path)
+                if theirs is not None and (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino):
+                    found.setdefault(name, set()).add(path)
+    return found
+
+
+def _inode(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
+    try:
+        return os.lstat(layout.release(release) / DATA / path)
+    except OSError:
+        return None
+
+
+def _others(findings: Sequence[Finding], mender: Mender, done: list[_Done], left: list[str]) -> None:
+    """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
+    for finding in findings:
+        if finding.kind == "extra":
+            if mender.sweep(finding.path):
+                done.append(_Done(finding.path, "removed"))
+            elif mender.holds(finding.path):
+                left.append(finding.path)
+    for finding in findings:
+        if finding.kind == "mode":
+            try:
+                mender.set_mode(finding.path)
+                done.append(_Done(finding.path, "mode"))
+            except PenstockError as error:
+                done.append(_Done(finding.path, why=str(error).partition("\n")[0]))
+
+
+def _folders(
+    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[_Done]
+) -> None:
+    """Empty folders that the release lists are made again."""
+    listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
+    for path in missing:
+        if path not in listed:
+            done.append(_Done(path, why=f"{EMPTY_FOLDERS} does not name it"))
+            continue
+        try:
+            done.append(_Done(path, "made again" if mender.make(path) else ALREADY))
+        except PenstockError as error:
+            if isinstance(error, NoSpaceError):
+                raise
+            done.append(_Done(path, why=str(error).partition("\n")[0]))
+
+
+def _records(layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding]) -> list[Record]:
+    manifest = layout.release(audit.release) / MANIFEST
+    return [r for batch in read_manifest(manifest) for r in batch if r.path in wanted]
+
+
+def _close(
+    context: Context,
+    layout: DatasetLayout,
+    audit: Audit,
+    done: list[_Done],
+    left: list[str],
+    kinds: dict[str, str],
+    same: dict[str, int],
+    fetched: int,
+    began: float,
+) -> dict[str, Any]:
+    """`kinds`: what was found of each path that was to be made anew; of others their mode was. `same`: how
+    many of the damaged files other releases still have."""
+    failed = [[d.path, d.why] for d in done if d.why]
+    result = {
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "status": "PARTLY" if failed or left else "REPAIRED" if done else NOTHING,
+        "repaired": [[d.path, d.how] for d in done if not d.why],
+        "unrepairable": failed,
+        "left": left,
+        "also_in": same,
+        "fetched_bytes": fetched,
+        "seconds": round(time.time() - began, 3),
+    }
+    for name, count in sorted(same.items()):
+        hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
+        context.emit("warning", layout.dataset, STEP, text=f"{views.also_in(name, count)}: {hint}")
+    _note(layout, audit, done, fetched)
+    standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
+    before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
+    verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
+    context.emit("end", layout.dataset, STEP, **result)
+    return result
+
+
+def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: int) -> None:
+    """A line of the dataset's history. A long list is cut: the audit's findings have all."""
+    repaired = [d.path for d in done if not d.why and d.how != ALREADY]
+    failed = [[d.path, d.why] for d in done if d.why]
+    if not repaired and not failed:
+        return
+    line = {
+        "event": STEP,
+        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "dataset": layout.dataset,
+        "release": audit.release,
+        "audit": audit.id,
+        "repaired": repaired[:NAMED],
+        "unrepairable": failed[:NAMED],
+        "counts": {"repaired": len(repaired), "unrepairable": len(failed)},
+        "fetched_bytes": fetched,
+        "uid": os.geteuid(),
+        "host": host_name(),
+    }
+    durable.append_line(layout.history, line)
+
+
+def judge(result: dict[str, Any]) -> None:
+    """Raises FindingsError (exit 4) when something could not be repaired."""
+    if result["unrepairable"] or result["left"]:
+        lines = [f"{printable(path)}: {why}" for path, why in result["unrepairable"]]
+        lines += [f"{printable(path)}: not published, left for you to remove" for path in result["left"]]
+        more = [f"and {len(lines) - SHOWN} more"] if len(lines) > SHOWN else []
+        raise FindingsError(
+            f"{human.counted(len(lines), 'finding')} could not be repaired",
+            where=f"{result['dataset']}/{result['release']}",
+            why="\n  ".join(["", *lines[:SHOWN], *more]),
+            hint="they stay as they are; staging the dataset as a new release replaces them",
+        )

@@ -1,0 +1,282 @@
+"""report: what became of a run, gathered from its receipts into one result (views/keys.py).
+
+Takes no lock and changes nothing but the page that it was asked for: it also tells how far a run
+that failed has come, and what failed.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+import penstock
+from penstock.core.layout import DATA
+from penstock.filesystem.capabilities import facts
+from penstock.state import receipts, run_store, verdicts
+from penstock.storage import dataset_folders
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.state.context import Context
+
+STEPS = ("copy", "permissions", "verify", "publish")
+SHOWN = 100
+POINTS = 400
+
+
+def run(context: Context, dataset: str, *, html: Path | None = None) -> dict[str, Any]:
+    """The result of the dataset's last run; `html` is where the page goes, if anywhere."""
+    layout = context.layout(dataset)
+    info, folder = run_store.open_run(layout, context.run)
+    result = gather(layout, info, folder)
+    if html is not None:
+        from penstock.views import html_report
+
+        result["report"] = str(html.absolute())
+        html_report.write(html, result)
+    context.emit("end", dataset, "report", status=result["status"])
+    return result
+
+
+def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str, Any]:
+    """Everything that is known of a run. Figures that are not known are left out."""
+    plan = run_store.read_plan(folder) if folder.plan.exists() else None
+    done = {step: receipts.read(folder.receipt(step)) for step in STEPS}
+    elements = list(_elements(folder, plan)) if plan else []
+    seal = receipts.sealed(layout, info)
+    published = seal is not None and run_store.published(layout, info, folder)
+    failures, failed = _failures(folder, plan)
+    result: dict[str, Any] = {
+        "dataset": info.dataset,
+        "status": "PASSED" if published else "FAILED",
+        "why": "" if published else _why(folder, plan, done),
+        "run": info.run,
+        "release": info.release,
+        "sources": list(info.sources),
+        "target": str(layout.root),
+        "listing_digest": info.listing_digest,
+        "created": info.created,
+        "started": info.created,
+        "files": info.files,
+        "bytes": info.bytes,
+        "scanned": {"files": info.scanned},
+        "ignored": dict(info.ignored),
+        "hard_links": dict(info.hard_links),
+        "histogram": [list(row) for row in info.histogram],
+        "failed": failed,
+        "failures": failures,
+        "version": penstock.__version__,
+    }
+    if layout.folder.is_dir():
+        result["file_system"] = facts(layout.folder).kind
+    if plan is not None:
+        result |= _amounts(plan, elements, done)
+        result["elements"] = [_shown(e) for e in elements]
+        result["throughput"] = throughput([e for e in elements if e["step"] == "copy"])
+        result["steps"] = [_step(name, receipt) for name, receipt in done.items() if receipt]
+        result["node_hours"] = round(sum(max(0.0, e["ended"] - e["started"]) for e in elements) / 3600, 4)
+    if published and seal is not None:
+        result |= {
+            "path": str(layout.release(info.release) / DATA),
+            "evidence": seal["evidence"],
+            "seal": seal["records"]["root"],
+            "giants": seal["giants"],
+        }
+        if "amended" in seal:
+            result |= {"amended": seal["amended"], "files": seal["files"], "bytes": seal["bytes"]}
+        result |= verdict_of(layout, info.release)
+    current = dataset_folders.current(layout)
+    result["current"] = str(layout.current) if current else ""
+    result["current_release"] = current
+    if published and current != info.release:
+        result["why"] = f"published, but `current` was moved to {current}"
+    ended = max((r["ended"] for r in done.values() if r), default=0.0)
+    if ended:
+        result["ended"] = _iso(ended)
+        # Of the steps, not of the days between a failure and the command that went on.
+        result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
+    return result
+
+
+def verdict_of(layout: DatasetLayout, release: str) -> dict[str, Any]:
+    """What the audits of a published release add to its result: {last_audit}, and where findings stand
+    {status: FINDINGS, why, findings}."""
+    verdict = verdicts.read(layout, release)
+    counts = verdicts.standing(verdict)
+    told: dict[str, Any] = {"last_audit": verdict["last"]} if verdict and verdict.get("last") else {}
+    if counts:
+        why = f"findings stand: {verdicts.told(counts)}; {verdicts.advice(layout.dataset, counts)}"
+        told |= {"status": "FINDINGS", "why": why, "findings": counts}
+    return told
+
+
+def _amounts(
+    plan: PlanInfo, elements: list[dict[str, Any]], done: Mapping[str, dict[str, Any] | None]
+) -> dict[str, Any]:
+    copies = [e for e in elements if e["step"] == "copy"]
+    verified = [e for e in elements if e["step"] == "verify"]
+    taken = sum(e["taken"] for e in copies)
+    linked = sum(e["linked"] for e in copies) - taken
+    # As planned; a giant's parts are rows, and it is one file.
+    all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
+    taken_files = plan.taken if all_taken else taken
+    whole = len(copies) == len(plan.shards)
+    amounts: dict[str, Any] = {
+        "giants": plan.giants,
+        "parts": sum(s.rows for s in plan.shards) - plan.files + plan.giants if plan.giants else 0,
+        "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
+        "retries": sum(e["retries"] for e in elements),
+    }
+    if taken:
+        amounts["taken"] = {"files": taken_files, **({"bytes": plan.taken_bytes} if all_taken else {})}
+    if copies:
+        read = sum(e["bytes"] for e in copies) - plan.unchanged_bytes * (linked == plan.unchanged)
+        read -= plan.taken_bytes * all_taken
+        amounts["copied"] = {
+            "files": plan.files - linked - taken_files if whole else sum(e["files"] for e in copies),
+            "bytes": read,
+            "seconds": _wall(done.get("copy"), copies),
+        }
+        resumed = {
+            "files": sum(e["files"] - e["done_files"] for e in copies),
+            "bytes": sum(e["bytes"] - e["done_bytes"] for e in copies),
+        }
+        amounts["resumed"] = resumed
+        earlier = _earlier(done.get("copy"), copies)
+        if not earlier or not linked + taken:  # else nobody knows which of the bytes moved when
+            amounts |= {"bytes_in": max(0, read - earlier), "bytes_out": max(0, read - earlier)}
+        amounts["durability"] = next((e["durability"] for e in copies if e["durability"]), "")
+    if verified:
+        whole = len(verified) == len(plan.shards)
+        amounts["verified"] = {
+            "files": plan.files if whole else sum(e["files"] for e in verified),
+            "bytes": sum(e["bytes"] for e in verified),
+            "seconds": _wall(done.get("verify"), verified),
+        }
+    return amounts
+
+
+def _earlier(receipt: Mapping[str, Any] | None, copies: Iterable[Mapping[str, Any]]) -> int:
+    """Bytes that were copied before the command began whose wall time the step's receipt has: by elements
+    that had ended, and by earlier attempts of the others."""
+    began = float(receipt["ended"]) - float(receipt["seconds"]) if receipt and receipt.get("ended") else 0.0
+    return sum(e["bytes"] - (e["done_bytes"] if e["ended"] >= began else 0) for e in copies)
+
+
+def _wall(receipt: Mapping[str, Any] | None, elements: Iterable[Mapping[str, Any]]) -> float:
+    """Wall time of a step: its own, or from its first element's start to its last one's end."""
+    if receipt and receipt.get("seconds"):
+        return float(receipt["seconds"])
+    spans = [(e["started"], e["ended"]) for e in elements]
+    wall: float = max(end for _, end in spans) - min(start for start, _ in spans)
+    return round(wall, 3)
+
+
+def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[dict[str, Any]]:
+    defaults = {
+        "done_files": 0,
+        "done_bytes": 0,
+        "linked": 0,
+        "taken": 0,
+        "retries": 0,
+        "durability": "",
+        "samples": [],
+    }
+    for step in ("copy", "verify"):
+        for shard in plan.shards:
+            receipt = receipts.read(folder.receipt(step, shard.index))
+            if receipt is not None and receipt.get("shard") == shard.digest:
+                yield {**defaults, **receipt, "state": "done", "node": receipt.get("host", "")}
+
+
+_ELEMENT = (
+    "step", "index", "attempt", "node", "started", "ended", "files", "bytes", "state", "restarts", "job",
+    "seconds", "cpu_seconds", "cpus", "workers", "streams", "why",
+)  # fmt: skip
+
+
+def _shown(element: Mapping[str, Any]) -> dict[str, Any]:
+    return {key: element[key] for key in _ELEMENT if key in element}
+
+
+def throughput(copies: list[dict[str, Any]]) -> list[list[float]]:
+    """[[seconds since the copy began, bytes so far, files so far], ...] over all elements.
+
+    >>> throughput([{"started": 5.0, "done_bytes": 9, "done_files": 1, "bytes": 9, "files": 1,
+    ...              "samples": [[0, 0, 0], [2, 9, 1]]}])
+    [[0.0, 0, 0], [2.0, 9, 1]]
+    """
+    if not copies:
+        return []
+    begin = min(e["started"] for e in copies)
+    steps = []
+    for element in copies:
+        # What an earlier attempt had done was not done in this element's time.
+        files, size = element["files"] - element["done_files"], element["bytes"] - element["done_bytes"]
+        for seconds, many, much in element["samples"]:
+            many, much = max(many, files), max(much, size)
+            steps.append((element["started"] - begin + seconds, much - size, many - files))
+            files, size = many, much
+    steps.sort()
+    curve: list[list[float]] = []
+    total_files = total_bytes = 0
+    for seconds, much, many in steps:
+        total_bytes += much
+        total_files += many
+        if curve and curve[-1][0] == round(seconds, 2):
+            curve[-1][1:] = [total_bytes, total_files]
+        else:
+            curve.append([round(seconds, 2), total_bytes, total_files])
+    every = max(1, len(curve) // POINTS)
+    return [*curve[:-1:every], curve[-1]] if len(curve) > 1 else curve
+
+
+def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[dict[str, Any]], int]:
+    shown: list[dict[str, Any]] = []
+    failed = 0
+    for step in ("copy", "verify") if plan else ():
+        for shard in plan.shards if plan else ():
+            outcome = receipts.read(folder.outcome(step, shard.index))
+            if outcome is None or receipts.read(folder.receipt(step, shard.index)) is not None:
+                continue
+            failed += int(outcome.get("failed", 0))
+            head = {"step": step, "exit_code": outcome["exit_code"], "retry": outcome["retry"]}
+            named = [{**head, "path": path, "why": why} for path, why in outcome.get("failures", ())]
+            shown += named[: SHOWN - len(shown)]
+    return shown, failed
+
+
+def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, Any] | None]) -> str:
+    if plan is None:
+        return "it was not planned yet"
+    for step in ("copy", "verify"):
+        for shard in plan.shards:
+            if receipts.read(folder.receipt(step, shard.index)) is not None:
+                continue
+            outcome = receipts.read(folder.outcome(step, shard.index))
+            if outcome and outcome.get("error"):
+                return f"{step}: {outcome['error'].partition(chr(10))[0]}"
+            if outcome and outcome.get("failures"):
+                path, why = outcome["failures"][0]
+                return f"{step}: {path}: {why}"
+    missing = next((step for step in STEPS if not done.get(step)), "publish")
+    return f"{missing} has not ended"
+
+
+def _step(name: str, receipt: Mapping[str, Any]) -> dict[str, Any]:
+    out: dict[str, Any] = {
+        "step": name,
+        "status": "done",
+        "started": _iso(receipt["started"]),
+        "ended": _iso(receipt["ended"]),
+        "seconds": receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3),
+    }
+    return out | {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt}
+
+
+def _iso(seconds: float) -> str:
+    return time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(seconds)) if seconds else ""

@@ -1,0 +1,90 @@
+"""status: where a dataset stands, from its state alone. Takes no lock, asks no source."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.errors import FailedError, PreflightError
+from penstock.locks import holder
+from penstock.ownership import abandoned_stagings
+from penstock.state import receipts, run_store, verdicts
+from penstock.state.element_progress import Progress
+from penstock.state.submission_log import ArrayBook
+from penstock.storage import dataset_folders
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.state.context import Context
+
+
+def run(context: Context, dataset: str) -> dict[str, Any]:
+    """{dataset, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned,
+    last_audit, findings}: what there is; keys without a value are left out."""
+    layout = context.layout(dataset)
+    answer: dict[str, Any] = {"dataset": dataset, "state": "nothing staged yet"}
+    answer["current"] = dataset_folders.current(layout)
+    answer["releases"] = dataset_folders.releases(layout)
+    answer["lock"] = held_by(layout)
+    if answer["current"]:
+        answer["state"] = "published"
+        seal = _seal(layout, answer["current"])
+        answer["path"] = str(layout.release(answer["current"]) / "data")
+        answer |= {key: seal[key] for key in ("files", "bytes", "sealed") if key in seal}
+        verdict = verdicts.read(layout, answer["current"]) or {}
+        answer |= {"last_audit": verdict.get("last"), "findings": verdicts.standing(verdict)}
+        if answer["findings"]:
+            answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
+    if not dataset_folders.owns(layout):
+        answer["seen"] = "what is published alone: another account stages this dataset"
+        return {key: value for key, value in answer.items() if value}
+    try:
+        info, folder = run_store.open_run(layout)
+    except PreflightError:
+        return {key: value for key, value in answer.items() if value}
+    answer |= {"run": info.run, "release": info.release}
+    if run_store.published(layout, info, folder):
+        if answer["current"] != info.release:
+            answer["state"] = f"{info.release} is published, current is {answer['current']}"
+    else:
+        answer |= _under_way(info, folder)
+    answer["arrays"] = [s.array or s.name for s in ArrayBook(folder.arrays).open() if s.kind != "local"]
+    answer["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(layout, info)))
+    return {key: value for key, value in answer.items() if value}
+
+
+def _seal(layout: DatasetLayout, release: str) -> dict[str, Any]:
+    """What its seal says; nothing where it is damaged, or not this account's to read."""
+    try:
+        return receipts.seal(layout, release) or {}
+    except FailedError:
+        return {}
+
+
+def held_by(layout: DatasetLayout) -> str:
+    """Who holds the dataset's lock, or ""."""
+    try:
+        content = layout.lock.read_bytes()
+    except OSError:
+        return ""
+    found = holder.parse(content)
+    return found.describe() if found is not None else "somebody who is just taking it"
+
+
+def _under_way(info: RunInfo, folder: RunLayout) -> dict[str, Any]:
+    if not folder.plan.exists():
+        return {"state": f"{info.release} is listed", "next": "plan"}
+    plan = run_store.read_plan(folder)
+    steps = {step: _elements(folder, plan, step) for step in ("copy", "verify")}
+    following = next((step for step, told in steps.items() if told["done"] < told["elements"]), "publish")
+    if following != "copy" and not folder.receipt("permissions").exists():
+        following = "permissions"
+    return {"state": f"{info.release} is under way", "next": following, **steps}
+
+
+def _elements(folder: RunLayout, plan: PlanInfo, step: str) -> dict[str, int]:
+    ok = (receipts.copy_ok if step == "copy" else receipts.verify_ok)(folder, plan)
+    shards = receipts.indices(plan)
+    files, size, failed = Progress().total(folder, step, shards)
+    done = sum(map(ok, shards))
+    return {"elements": len(shards), "done": done, "files": files, "bytes": size, "failed": failed}
