@@ -31,7 +31,7 @@ def seen(size: int) -> Seen:
 
 
 class Scripted:
-    """Fails as it is told, in turn, then reads. `together`: what was read with others."""
+    """Fails as it is told, in turn, then reads. `batched_reads`: what was read with others."""
 
     def __init__(self, *errors: PenstockError, together: bytes | None = None) -> None:
         self.errors, self.together = list(errors), together

@@ -44,7 +44,7 @@ class Live:
     at_once: int
     statuses: Mapping[int, Status] = field(default_factory=dict)
     taken: Mapping[int, int] | None = None
-    """Which element took which shard, where elements share them out themselves (`claiming`)."""
+    """Which element took which shard, where elements share them out themselves (`shard_assignment`)."""
 
     @property
     def over(self) -> bool:

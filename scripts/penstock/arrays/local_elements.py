@@ -24,7 +24,7 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
     | not known (of an older version)    |                                              | no        |
     | this very process, or dead         |                                              | no        |
     | alive                              |                                              | yes       |
-    | cannot be seen                     | none, or unchanged for `heart.PATIENCE`      | no        |
+    | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE`      | no        |
     | cannot be seen                     | moved meanwhile                              | yes       |
     """
     by = submission.by

@@ -2,8 +2,8 @@
 
 A small file alone costs a thread a wait for the device, and the CPU more in waking threads and ringing
 the device's bell than in reading. Together the device has them all at once, merges neighbours and rings
-once. The evidence is that of `cold.ColdReader`: each file was opened O_DIRECT, its pages were dropped, and
-after its read none of the range was in this kernel's page cache.
+once. The evidence is that of `cold_read.ColdReader`: each file was opened O_DIRECT, its pages were dropped,
+and after its read none of the range was in this kernel's page cache.
 
 Whatever is not just so for a file (it is not there, has another size, its read failed) is left to a read
 of its own, which says what is wrong.

@@ -7,7 +7,7 @@
 | dropped | the range was dropped from the page cache, and no page of | the same                             |
 |         | it was there when the read began                          |                                      |
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
-|         | other caches than the page cache (`facts.passable`): on   |                                      |
+|         | other caches (`capabilities.passable`): on                |                                      |
 |         | FUSE the daemon's and those of what it stands on          |                                      |
 
 No method passes the RAM of a storage server: a client cannot. The kernel tells who neither owns a file
@@ -87,7 +87,7 @@ class ColdReader:
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
         that are good only during the call. Raises IntegrityError when the file is missing, is no regular
-        file or ends early, else by `failures.storage_error` (a failed read is transient)."""
+        file or ends early, else by `errno_map.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
         try:

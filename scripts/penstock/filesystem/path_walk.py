@@ -63,7 +63,7 @@ def walk(data: Path) -> Iterator[Found]:
     """Everything below `data`, once, in ascending byte order of the paths, a folder counting as its name
     with "/" after it (so the files alone are in the byte order of their paths), each folder before what
     it holds. What it costs in memory and descriptors: `tree.descend`. What vanishes meanwhile is an error,
-    as is a folder that this account may not read. Raises by `failures.storage_error`."""
+    as is a folder that this account may not read. Raises by `errno_map.storage_error`."""
     for one in _walk(data, None):
         if isinstance(one, Found):
             yield one
@@ -110,7 +110,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
 
 
 def _found(path: str, seen: Row) -> Found:
-    """A path, and its lstat by `looking.row`."""
+    """A path, and its lstat by `dir_stat.row`."""
     mode, size, mtime_ns, ctime_ns, inode, links, uid, gid, _ = seen
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     return _new(Found, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))

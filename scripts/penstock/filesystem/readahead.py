@@ -42,7 +42,7 @@ class Ticket:
         self.settled = False
 
     def result(self) -> Any:
-        """What `scout.answer` gave; None when the scout is gone. Waits."""
+        """What `readahead_process.answer` gave; None when the scout is gone. Waits."""
         while not self.settled:
             self._scout.hear()
         return self.answer

@@ -1,8 +1,8 @@
 """A folder tree in canonical order, by descriptors, fast on a local disk and on a file system that waits.
 
-Where calls are seen to wait (a network file system; see `waiting`), many are made at a time: the files
-of a folder in groups, and the next folders ahead of the walk. In a large tree scouts list the folders to
-come (see `scouts`). What is held ahead is bounded: in folders, and in names. Sources are listed by it, and
+Where calls are seen to wait (a network file system; see `adaptive_threads`), many are made at a time: the
+files of a folder in groups, and the next folders ahead of the walk. In a large tree scouts list the folders
+to come (see `readahead`). What is held ahead is bounded: in folders, and in names. Sources are listed by it, and
 stagings and releases are looked at (`walk`).
 """
 

@@ -38,7 +38,7 @@ class Holder:
     start: str
     """The process's start time in the kernel's own ticks: a number used again has another."""
     job: str
-    """SLURM's job id, or "" where the process is in no job (`jobs.this_job`)."""
+    """SLURM's job id, or "" where the process is in no job (`job_environment.this_job`)."""
     restart: str
     nonce: str
     since: str

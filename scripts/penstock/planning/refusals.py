@@ -9,7 +9,8 @@ from penstock.errors import PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats.listing import read_listing
 from penstock.release.evidence import unprovable
-from penstock.sources.registry import BLOCK, in_blocks, may_be_split, states_checksums
+from penstock.sources.port import REQUEST
+from penstock.sources.registry import in_blocks, may_be_split, states_checksums
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -69,13 +70,15 @@ def _refuse_unpinned(context: Context, info: RunInfo, folder: RunLayout) -> None
     for batch in read_listing(folder.listing):
         context.stop.check()
         for entry in batch:
-            if blocks[entry.source] and not entry.token and entry.size > BLOCK:
+            if blocks[entry.source] and not entry.token and entry.size > REQUEST:
                 count += 1
                 if len(named) < SHOWN:
                     named.append(f"{printable(entry.path)}: {human.size(entry.size)}")
     if count:
         named += [f"and {count - SHOWN} more"] if count > SHOWN else []
-        told = f"the source states neither version nor time, and a request gives {human.size(BLOCK)} at most:"
+        told = (
+            f"the source states neither version nor time, and a request gives {human.size(REQUEST)} at most:"
+        )
         raise PreflightError(
             f"{human.counted(count, 'file')} cannot be pinned to one version while they are read",
             where=info.dataset,

@@ -133,7 +133,7 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
 
 def move_giants(layout: DatasetLayout, info: RunInfo, plan: PlanInfo) -> None:
     """Move the giants that the plan takes over, as far as they were not yet; to be called before any element
-    of copy lives. Raises by `failures.storage_error`."""
+    of copy lives. Raises by `errno_map.storage_error`."""
     if not plan.giants_taken:
         return
     dataset = dataset_config(info.config["dataset"])

@@ -13,6 +13,9 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Claim, Entry, Listed
 
+REQUEST = 8 << 20
+"""Bytes of one request of a source that cannot stream a whole object."""
+
 
 class Body(Protocol):
     """The bytes of one range of one object, read once, in order."""
@@ -123,7 +126,7 @@ class Source(Protocol):
         """What the last listing left out by policy: {"links": 2, "specials": 1}."""
 
     def renew(self, credentials: object) -> None:
-        """New credentials (`opening.credentials`) for every reader of this source."""
+        """New credentials (`registry.credentials`) for every reader of this source."""
 
     def check(self) -> None:
         """Reach it once, cheaply. Raises PreflightError that names the URL and what to do."""

@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig, SourceConfig
     from penstock.sources.port import Source
 
-BLOCK = 8 << 20
-"""Bytes of one request of fsspec's protocols."""
 SILENT = (*FOLDER, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
 """Protocols that never state a checksum of an object."""
 
@@ -55,7 +53,7 @@ def may_be_split(url: str, token: str) -> bool:
 
 
 def in_blocks(url: str) -> bool:
-    """Whether a source of this kind reads even a whole object by several requests (of BLOCK bytes)."""
+    """Whether a source of this kind reads even a whole object by several requests (`port.REQUEST`)."""
     return scheme(url) not in (*FOLDER, *S3, *AZURE, *WEB)
 
 

@@ -7,7 +7,7 @@ import select
 import threading
 import weakref
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.events import Event, Sink, silent
 from penstock.core.layout import DatasetLayout
@@ -16,7 +16,16 @@ from penstock.errors import ConfigError, InterruptedRunError
 if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig
-    from penstock.ownership.dataset_hold import Hold
+
+
+class Hold(Protocol):
+    """What a step holds of its dataset: the lock, and the claim of its run (`ownership.dataset_hold`)."""
+
+    number: int
+    """Of the claim of its run, as it stood when the step began."""
+
+    def assert_held(self) -> None:
+        """Raises LockedError where another run overtook the step."""
 
 
 @dataclass

@@ -40,7 +40,7 @@ def read(path: Path) -> dict[str, Any] | None:
 
 
 def write(path: Path, receipt: dict[str, Any]) -> None:
-    """Durable on return. Raises by `failures.storage_error`: NoSpaceError on a full target."""
+    """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
     try:
         durable.make_dirs(path.parent)
         durable.write_json(path, receipt)

@@ -7,7 +7,7 @@ soon as it looks, and publish looks right before each rename. So a run that was 
 between two, when no lock is held) and wakes after another one claimed the dataset changes nothing that
 readers see.
 
-| the claim that stands is | its run lives (`living.of_claim`) | list            | a step of run R        |
+| the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R        |
 |--------------------------|-----------------------------------|-----------------|------------------------|
 | none                     |                                   | claims          | goes on                |
 | run R's                  | any                               | claims again    | goes on                |
@@ -99,7 +99,7 @@ def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) 
             if standing.run != run:
                 raise overtaken(layout, run, standing)
         check(layout, run)
-        # Only now: a run that saw no higher claim may be about to move `current` (`publishing.point`).
+        # Only now: a run that saw no higher claim may be about to move `current` (`reveal.point`).
         reveal.sweep(layout)
         for old in range(number - KEPT, 0, -1):
             if not _remove(layout, old):

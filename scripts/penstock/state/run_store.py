@@ -122,8 +122,8 @@ def replace(layout: DatasetLayout, run: str) -> None:
 
 def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
     """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
-    (`pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything but a
-    link into `releases/`."""
+    (`current_pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything
+    but a link into `releases/`."""
     if sealed_run(layout, info.release) != info.run or not current_pointer.settled(layout, info, folder):
         return False
     return folder.receipt("publish").exists() or not folder.plan.exists()

@@ -43,8 +43,8 @@ STEPS = ("copy", "verify", "audit")
 def run_element(
     run_folder: Path, step: str, index: int, attempt: str, stop: Stop, root: Path | None = None
 ) -> int:
-    """Do one shard (see `claiming`: not always that of this number); returns the exit status. `attempt`
-    "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
+    """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
+    `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
     versions: the one that the run was listed for. Raises PreflightError where the dataset's folders are
     not this account's own, LockedError where another run claimed the dataset: nothing is written then."""
     run = RunLayout(run_folder)

@@ -3,8 +3,8 @@
 Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as
 verify saw it. Each step is durable before the next, and the same command after a crash anywhere
 ends the same way. A release that `current` was moved away from by hand is not made current again while
-the source holds what it held (`pointer`). A run that was overtaken moves nothing: right before each of
-the two renames it looks whether the lock and the dataset's claim are its own.
+the source holds what it held (`current_pointer`). A run that was overtaken moves nothing: right before each
+of the two renames it looks whether the lock and the dataset's claim are its own.
 """
 
 from __future__ import annotations

@@ -200,7 +200,7 @@ def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | 
 
 def close_staging(layout: DatasetLayout, release: str) -> None:
     """Give a staging its owner's bits alone again: what was killed between opening it to readers and
-    the rename left it without a write bit. Raises by `failures.storage_error`."""
+    the rename left it without a write bit. Raises by `errno_map.storage_error`."""
     try:
         _with_mode(layout.staging(release), 0o700)
     except OSError as error:

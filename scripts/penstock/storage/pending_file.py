@@ -28,7 +28,7 @@ class Pending:
 
     def write_all(self, view: memoryview) -> None:
         """Write a block after the one before (the first at the part's offset), short writes included.
-        Raises by `failures.storage_error`."""
+        Raises by `errno_map.storage_error`."""
         try:
             while view:
                 done = os.pwrite(self.fd, view, self.position)
@@ -39,7 +39,7 @@ class Pending:
 
     def skip(self, count: int) -> None:
         """In place of `count` zeros: a hole where the file system can have one. In a giant's file, where
-        other bytes may lie, they are zeros afterwards. Raises by `failures.storage_error`."""
+        other bytes may lie, they are zeros afterwards. Raises by `errno_map.storage_error`."""
         self.holes = True
         if self.part:
             try:

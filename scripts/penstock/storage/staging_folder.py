@@ -109,7 +109,7 @@ class Place:
     def settle(self) -> None:
         """Under `fsync`: make the names durable that were given since the last call (BeeGFS and NFS have
         them already). To be called before a journal says that files are done. Under `syncfs`: nothing,
-        the barrier does it. Raises by `failures.storage_error`."""
+        the barrier does it. Raises by `errno_map.storage_error`."""
         touched, self._touched = self._touched, set()
         for parent in sorted(touched, reverse=True):
             try:

@@ -40,7 +40,7 @@ class Copier(Stream):
     """Copies rows with its own readers and its own writer. `do` gives the row's journal line.
 
     `policy` is `verify.source_checksum`: with `require` a row that nothing of its source proves is refused
-    before a byte of it is written; others leave claims out (`checks.admitted`).
+    before a byte of it is written; others leave claims out (`checksums.admitted`).
     `later`: digests that verify makes of a giant's whole bytes.
     """
 

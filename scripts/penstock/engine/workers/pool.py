@@ -183,7 +183,7 @@ class Pool:
         return tuner.step(now, self.shared.total(), self.busy(tuner.cpus))
 
     def busy(self, cpus: int) -> float:
-        """See `load.busy_seconds`."""
+        """See `cpu_usage.busy_seconds`."""
         return busy_seconds(cpus, [member.process.pid for member in self.alive])
 
     def _taken(self, member: Member) -> set[str]:

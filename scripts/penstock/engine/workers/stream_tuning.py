@@ -56,7 +56,7 @@ class Tuner:
         self._since, self._work, self._busy = now, work, busy
 
     def step(self, now: float, work: float, busy: float) -> bool:
-        """`work` done in all so far, and the seconds that the CPUs were busy (`load.busy_seconds`).
+        """`work` done in all so far, and the seconds that the CPUs were busy (`cpu_usage.busy_seconds`).
         True when the number changed."""
         span = now - self._since
         if span < WINDOW:

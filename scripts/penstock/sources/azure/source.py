@@ -41,7 +41,7 @@ SECOND = 1_000_000_000
 
 
 class AzureSource:
-    """`credentials` come from `azure_account.resolve`; a worker gets them from its parent."""
+    """`credentials` come from `azure.account.resolve`; a worker gets them from its parent."""
 
     def __init__(
         self, config: SourceConfig, credentials: AzureCredentials | None = None, *, timeout: float = 60.0

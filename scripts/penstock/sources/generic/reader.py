@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources.checksum_headers import COMBINE
 from penstock.sources.generic.info import claims_of, failure, protocol_errors, token_of
-from penstock.sources.registry import BLOCK
+from penstock.sources.port import REQUEST
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -41,7 +41,7 @@ class FsspecBody:
         return count
 
     def _next(self) -> bytes:
-        size = min(BLOCK, self._end - self._at)
+        size = min(REQUEST, self._end - self._at)
         fs, path = self._reader.fs, self._reader.path(self._entry.key)
         try:
             if fs.async_impl:

@@ -1,6 +1,6 @@
 """Any other protocol that fsspec opens: Azure, GCS, FTP, SFTP, memory, ...
 
-Listed folder by folder, in order; read by `fsspec_reader`.
+Listed folder by folder, in order; read by `generic.reader`.
 """
 
 from __future__ import annotations

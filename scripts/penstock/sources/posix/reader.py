@@ -12,8 +12,10 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
-from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.errors import SourceChangedError, TransientError
 from penstock.filesystem.safe_open import EXHAUSTED, FOLDER, folders_kept
+from penstock.sources.posix.body import PosixBody, changed, failure, token, unchanged
+from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -27,13 +29,6 @@ FOLDERS_KEPT = 128
 LARGE = 4 << 20
 HOLES = 1 << 20
 """Larger files are looked at for holes."""
-CHANGED = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO})
-REFUSED = frozenset({errno.EACCES, errno.EPERM, errno.ENAMETOOLONG, errno.EINVAL, errno.EISDIR})
-
-
-def token(found: os.stat_result) -> str:
-    """The version token of a file: all four together, or it is another file."""
-    return f"{found.st_size}-{found.st_mtime_ns}-{found.st_ctime_ns}-{found.st_ino}"
 
 
 def tokens(
@@ -52,28 +47,6 @@ def beneath(root: str, path: str) -> str | None:
     return os.path.relpath(real, real_root)
 
 
-def failure(error: OSError, key: str) -> PenstockError:
-    """What an operating system's error means for one object."""
-    why = error.strerror or str(error)
-    if error.errno in CHANGED:
-        return SourceChangedError("the file is no longer there as it was listed", where=key, why=why)
-    if error.errno in REFUSED:
-        return ObjectError("the file cannot be read", where=key, why=why)
-    if error.errno == errno.ENOMEM:
-        return FailedError("this machine's limits are reached", where=key, why=why)
-    if error.errno in EXHAUSTED:
-        return TransientError("too many files are open", where=key, why=why, hint="see `ulimit -n`")
-    return TransientError("reading the file failed", where=key, why=why)
-
-
-def changed(key: str, listed: str, found: str) -> SourceChangedError:
-    return SourceChangedError(
-        "the file changed since it was listed",
-        where=key,
-        why=f"size-mtime-ctime-inode {listed} is now {found}",
-    )
-
-
 def _as_listed(fd: int, entry: Entry) -> os.stat_result:
     """The open file's times, when it is the one that was listed. Raises SourceChangedError, OSError."""
     found = os.fstat(fd)
@@ -83,61 +56,6 @@ def _as_listed(fd: int, entry: Entry) -> os.stat_result:
     if now != entry.token:
         raise changed(entry.key, entry.token, now)
     return found
-
-
-def _unchanged(now: os.stat_result, then: os.stat_result, key: str) -> None:
-    # The token's parts, compared as numbers: its text costs as much as the call.
-    if (
-        now.st_mtime_ns != then.st_mtime_ns
-        or now.st_ctime_ns != then.st_ctime_ns
-        or now.st_size != then.st_size
-        or now.st_ino != then.st_ino
-    ):
-        raise changed(key, token(then), token(now))
-
-
-class PosixBody:
-    """One range of one file."""
-
-    __slots__ = ("_at", "_fd", "_found", "_key", "_left")
-
-    claims: Sequence[Claim] = ()
-
-    def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
-        self._fd, self._key, self._found, self._at, self._left = fd, key, found, offset, length
-
-    def readinto(self, buffer: memoryview) -> int:
-        left = self._left
-        if not left:
-            return 0
-        if len(buffer) > left:
-            buffer = buffer[:left]
-        try:
-            count = os.preadv(self._fd, (buffer,), self._at)
-        except OSError as error:
-            raise failure(error, self._key) from None
-        if not count:
-            raise SourceChangedError("the file is shorter than it was listed", where=self._key)
-        self._at += count
-        self._left = left - count
-        return count
-
-    def close(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd < 0:
-            return
-        try:
-            if not self._left:
-                _unchanged(os.fstat(fd), self._found, self._key)
-        except OSError as error:
-            raise failure(error, self._key) from None
-        finally:
-            os.close(fd)
-
-    def abandon(self) -> None:
-        fd, self._fd = self._fd, -1
-        if fd >= 0:
-            os.close(fd)
 
 
 class PosixReader:
@@ -165,9 +83,6 @@ class PosixReader:
             os.close(fd)
             raise
         if found.st_blocks * 512 < found.st_size > HOLES:
-            # Few files have holes, and few workers need to know how to find them.
-            from penstock.sources.posix.sparse import SparseBody
-
             return SparseBody(fd, key, found, offset, length)
         return PosixBody(fd, key, found, offset, length)
 
@@ -180,7 +95,7 @@ class PosixReader:
             size = os.readv(fd, (buffer,))
             if size != entry.size:
                 return None
-            _unchanged(os.fstat(fd), found, entry.key)
+            unchanged(os.fstat(fd), found, entry.key)
         except OSError as error:
             raise failure(error, entry.key) from None
         finally:

@@ -13,7 +13,7 @@ import os
 from functools import cache
 
 from penstock.filesystem.capabilities import mount_table
-from penstock.sources.posix.reader import PosixBody, failure
+from penstock.sources.posix.body import PosixBody, failure
 
 CERTAIN = frozenset({"ext4", "xfs", "tmpfs"})
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})

@@ -45,7 +45,7 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float =
 
 
 class S3Source:
-    """`credentials` come from `s3_credentials.resolve`; a worker gets them from its parent."""
+    """`credentials` come from `s3.credentials.resolve`; a worker gets them from its parent."""
 
     @property
     def ignored(self) -> Mapping[str, int]:
