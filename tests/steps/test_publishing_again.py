@@ -166,7 +166,7 @@ def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -
     context.cluster, before = Running(), context.cluster
     book.intend("other", "copy", "local", [0])
     book.submitted("other", "8")
-    with pytest.raises(FailedError, match="array 8 has not ended"):
+    with pytest.raises(FailedError, match="array 8 of copy has not ended"):
         go(context, upto="list")
     assert folder.shard(0).exists()
     context.cluster = before

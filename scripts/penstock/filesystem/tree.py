@@ -2,8 +2,8 @@
 
 Where calls are seen to wait (a network file system; see `adaptive_threads`), many are made at a time: the
 files of a folder in groups, and the next folders ahead of the walk. In a large tree scouts list the folders
-to come (see `readahead`). What is held ahead is bounded: in folders, and in names. Sources are listed by it, and
-stagings and releases are looked at (`walk`).
+to come (see `readahead`). What is held ahead is bounded: in folders, and in names. Sources are listed by it,
+and stagings and releases are looked at (`walk`).
 """
 
 from __future__ import annotations
