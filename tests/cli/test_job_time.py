@@ -12,8 +12,8 @@ from penstock.cluster.slurm.submission import STOP_AT
 
 PROGRAM = """
 import signal, sys, time
-from penstock.cli import job_time
-job_time.watch(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()))
+from penstock.cli import time_limit
+time_limit.watch(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()))
 begun = time.monotonic()
 signal.raise_signal(signal.SIGUSR1)
 time.sleep(20)

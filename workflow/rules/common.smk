@@ -11,8 +11,8 @@ import time
 
 from penstock.config.loader import load
 from penstock.errors import PenstockError
-from penstock.steps import preview
-from penstock.views import outcome
+from penstock.steps import dry_run
+from penstock.views import step_results
 
 if len(workflow.configfiles) != 1:
     raise WorkflowError(
@@ -82,7 +82,7 @@ def listing_of(name):
 def say_what_would_be(step):
     """Once, in a dry run: Snakemake's own lists no jobs behind a listing that is still to be made."""
     if workflow.dryrun:
-        print(outcome.preview(preview.run(CONFIG, DATASETS, step), step), flush=True)
+        print(step_results.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True)
 
 
 @functools.cache

@@ -2,14 +2,14 @@
 # penstock.cli.controller.
 from pathlib import Path
 
-from penstock.cli import controller, exits
+from penstock.cli import controller, exit_files
 
-if exits.below_run():
+if exit_files.below_run():
     # `penstock run` shows the steps' own progress, their errors and the summary.
     for handler in logger.handlers:
         if handler.name == "DefaultStreamHandler":
             handler.setLevel("WARNING")
-            handler.addFilter(exits.is_news)
+            handler.addFilter(exit_files.is_news)
 
 
 def take_control():

@@ -31,15 +31,15 @@ class Command(NamedTuple):
         return found
 
 
-_STEP = "steps:run"
+_STEP = "step_commands:run"
 
 COMMANDS = (
-    Command("run", "stage datasets, all steps, through Snakemake; the usual command", "run:run"),
-    Command("status", "what is published, what runs, what is left to do", "state:status"),
-    Command("path", "print the folder that a training job reads", "state:path", "one"),
-    Command("gate", "exit 0 when a published release is there, 4 when not", "state:gate", "one"),
-    Command("submit", "run the controller itself as a small SLURM job", "submit:run"),
-    Command("cancel", "end a dataset's arrays; its controller stops too", "state:cancel"),
+    Command("run", "stage datasets, all steps, through Snakemake; the usual command", "run_command:run"),
+    Command("status", "what is published, what runs, what is left to do", "state_commands:status"),
+    Command("path", "print the folder that a training job reads", "state_commands:path", "one"),
+    Command("gate", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"),
+    Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
+    Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
     Command("preflight", "try target, source and cluster; change nothing", _STEP),
     Command("list", "list the source and freeze what is to be staged", _STEP),
     Command("plan", "check names, compare with the current release, balance shards", _STEP),
@@ -48,12 +48,28 @@ COMMANDS = (
     Command("verify", "read back what was stored, past the caches, and compare", _STEP),
     Command("publish", "walk once more, seal, and reveal the release by one rename", _STEP),
     Command("report", "write the HTML report and the closing summary", _STEP),
-    Command("audit", "read a published release back and compare it with its manifest", "auditing:audit"),
-    Command("repair", "fetch anew what the last audit found damaged, and only that", "auditing:repair"),
-    Command("list-group", "preflight and list (called by Snakemake)", "listings:group", "some", True),
-    Command("list-failure", "end as a listing ended (called by Snakemake)", "listings:failed", "one", True),
-    Command("visit", "open a dataset's sources on a node (called by preflight)", "visit:run", "apart", True),
-    Command("element", "the work of one array element (called by the cluster)", "element:run", "apart", True),
+    Command(
+        "audit", "read a published release back and compare it with its manifest", "audit_commands:audit"
+    ),
+    Command("repair", "fetch anew what the last audit found damaged, and only that", "audit_commands:repair"),
+    Command("list-group", "preflight and list (called by Snakemake)", "list_commands:group", "some", True),
+    Command(
+        "list-failure", "end as a listing ended (called by Snakemake)", "list_commands:failed", "one", True
+    ),
+    Command(
+        "visit",
+        "open a dataset's sources on a node (called by preflight)",
+        "visit_command:run",
+        "apart",
+        True,
+    ),
+    Command(
+        "element",
+        "the work of one array element (called by the cluster)",
+        "element_command:run",
+        "apart",
+        True,
+    ),
 )
 
 

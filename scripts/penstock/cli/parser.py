@@ -81,7 +81,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("dataset", nargs="?", metavar="DATASET", help="default: the only one")
     elif command.datasets == "some":
         parser.add_argument("dataset", nargs="*", metavar="DATASET", help="default: all of them")
-    if command.where == "steps:run":
+    if command.where == "step_commands:run":
         # A step that the controller sent to a node: its configuration is the frozen one.
         parser.add_argument("--joined", type=int, metavar="INDEX", help=argparse.SUPPRESS)
         if command.name not in ("preflight", "list"):
@@ -134,11 +134,11 @@ def _audit_arguments(parser: argparse.ArgumentParser) -> None:
         help="read nothing: the findings that stand need not keep jobs from the release",
     )  # fmt: skip
     much.add_argument(
-        "--sample", type=_checked("choosing", "parse_share", "a share such as 1%"), metavar="SHARE",
+        "--sample", type=_checked("audit_selection", "parse_share", "a share such as 1%"), metavar="SHARE",
         help="read a random sample, such as 1%%",
     )  # fmt: skip
     much.add_argument(
-        "--fraction", type=_checked("choosing", "parse_turns", "a fraction such as 1/30"), metavar="1/N",
+        "--fraction", type=_checked("audit_selection", "parse_turns", "a fraction such as 1/30"), metavar="1/N",
         help="read the next slice of a rotation: N runs read everything",
     )  # fmt: skip
     parser.add_argument(

@@ -14,17 +14,6 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.state.context import Context
 
-MODULES = {
-    "preflight": "preflight",
-    "list": "listing",
-    "plan": "planning",
-    "copy": "copying",
-    "permissions": "permissions",
-    "verify": "verifying",
-    "publish": "publishing",
-    "report": "reporting",
-}
-
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """The step for each dataset in turn; a failed one does not keep the others from it. The exit
@@ -94,6 +83,6 @@ def one(command: str, context: Context, name: str, **options: Any) -> dict[str, 
 
 def here(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:
     """The same, in this process."""
-    step = importlib.import_module(f"penstock.steps.{MODULES[command]}")
+    step = importlib.import_module(f"penstock.steps.{command}_step")
     result: dict[str, Any] = step.run(context, name, **options)
     return result
