@@ -13,12 +13,15 @@ HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathsp
 @pytest.mark.parametrize(
     ("modules", "but"),
     [
-        ("cli.main, cli.steps, cli.parser, cli.session, cli.run", ()),
-        ("steps.preflight, steps.gathering, sources.s3, sources.posix", ()),
-        ("steps.copying, steps.permissions, steps.verifying, steps.on_node, steps.arrays", ()),
-        ("steps.reporting, views.report, views.summary, steps.status, steps.gate", ()),
-        ("config.loading", ()),
-        ("steps.listing, steps.planning, steps.publishing", ("pyarrow",)),
+        ("cli.main, cli.step_commands, cli.parser, cli.session, cli.run_command", ()),
+        ("steps.preflight_step, listing.collection, sources.s3.source, sources.posix.source", ()),
+        (
+            "steps.copy_step, steps.permissions_step, steps.verify_step, steps.remote_step, arrays.array_runner",
+            (),
+        ),
+        ("steps.report_step, views.html_report, views.summary, steps.status_report, state.gate", ()),
+        ("config.loader", ()),
+        ("steps.list_step, steps.plan_step, steps.publish_step", ("pyarrow",)),
     ],
 )
 def test_it_loads_nothing_heavy(modules: str, but: tuple[str, ...]) -> None:
