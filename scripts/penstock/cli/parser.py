@@ -138,7 +138,8 @@ def _audit_arguments(parser: argparse.ArgumentParser) -> None:
         help="read a random sample, such as 1%%",
     )  # fmt: skip
     much.add_argument(
-        "--fraction", type=_checked("audit_selection", "parse_turns", "a fraction such as 1/30"), metavar="1/N",
+        "--fraction", type=_checked("audit_selection", "parse_turns", "a fraction such as 1/30"),
+        metavar="1/N",
         help="read the next slice of a rotation: N runs read everything",
     )  # fmt: skip
     parser.add_argument(
