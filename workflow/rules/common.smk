@@ -82,7 +82,9 @@ def listing_of(name):
 def say_what_would_be(step):
     """Once, in a dry run: Snakemake's own lists no jobs behind a listing that is still to be made."""
     if workflow.dryrun:
-        print(step_results.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True)
+        print(
+            step_results.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True
+        )
 
 
 @functools.cache
