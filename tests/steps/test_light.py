@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathspec", "snakemake")
+HEAVY = ("pyarrow", "numpy", "rich", "jsonschema", "fsspec", "botocore", "pathspec", "snakemake", "jinja2")
 
 
 @pytest.mark.parametrize(

@@ -3,24 +3,26 @@
 Guarantee: self-contained, without scripts, and its policy forbids any request; every text out of
 a source or a cluster is escaped, also where it would deceive the eye; the result itself is in the
 page as JSON, safely. The file appears whole.
+
+This module chooses what is shown and in which words; `templates/report.html.j2` is the page, `plots`
+computes the drawings. Jinja2 is imported when a page is rendered, not with this module.
 """
 
 from __future__ import annotations
 
-import json
+import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
 from penstock.storage import durable
 from penstock.views import human, plots, summary
-from penstock.views.plots import escaped
-from penstock.views.stylesheet import CSS
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-POLICY = "default-src 'none'; style-src 'unsafe-inline'; base-uri 'none'; form-action 'none'"
+    from jinja2 import Template
+
 MEANINGS = {
     "full": "a checksum of the whole object, stated by the source, held",
     "composite": "the source's checksum over its parts' checksums held",
@@ -41,6 +43,19 @@ MOVING = ("copy", "verify", "audit", "repair")
 """The steps that read or write the data itself: their rate means something."""
 
 
+class StepRow(NamedTuple):
+    """A line of the table of steps, as text; what is not known is ""."""
+
+    name: str
+    status: str
+    time: str
+    files: str
+    size: str
+    rate: str
+    elements: str
+    why: str
+
+
 def write(path: Path, data: Mapping[str, Any]) -> None:
     """Render `data` (views/keys.py) to `path`, durably; a link that stands there is replaced, not followed.
     Raises OSError; an older page stays then."""
@@ -48,54 +63,65 @@ def write(path: Path, data: Mapping[str, Any]) -> None:
 
 
 def render(data: Mapping[str, Any]) -> str:
-    """The page."""
-    name = escaped(data.get("dataset", ""))
-    sections = [_header(data), _figures(data), _plots(data), _evidence(data), _steps(data), _lanes(data)]
-    sections += [_failures(data), _warnings(data), _details(data)]
-    version = escaped(data.get("version", ""))
-    return (
-        '<!DOCTYPE html>\n<html lang="en"><head><meta charset="utf-8">'
-        f'<meta http-equiv="Content-Security-Policy" content="{POLICY}">'
-        '<meta name="viewport" content="width=device-width, initial-scale=1">'
-        f'<meta name="referrer" content="no-referrer"><title>{name} - penstock</title>'
-        f"<style>{CSS}</style></head>\n<body><main>\n"
-        + "\n".join(filter(None, sections))
-        + f"\n<footer>penstock {version}</footer>\n</main>\n"
-        + f'<script type="application/json" id="result">{embedded(data)}</script>\n</body></html>\n'
+    """The page. The same `data` gives the same page."""
+    elements = data.get("elements") or ()
+    lanes = plots.lanes(elements)
+    failures, more = _failures(data)
+    return _template().render(
+        result=data,
+        dataset=data.get("dataset", ""),
+        status=data.get("status", "FAILED"),
+        release=data.get("release"),
+        why=data.get("why"),
+        path=data.get("path"),
+        figures=_figures(data),
+        throughput=plots.throughput(data.get("throughput") or ()),
+        histogram=plots.histogram(data.get("histogram") or ()),
+        evidence=_evidence(data.get("evidence")),
+        steps=[_step(step) for step in data.get("steps") or ()],
+        lanes=lanes,
+        lanes_legend=_legend(lanes, elements) if lanes else [],
+        failures=failures,
+        failures_more=more,
+        warnings=data.get("warnings"),
+        details=_details(data),
+        version=data.get("version", ""),
     )
 
 
-def embedded(data: Mapping[str, Any]) -> str:
-    """JSON that cannot end its script element, whatever the names in it."""
-    text = json.dumps(data, sort_keys=True, default=str)
-    return text.replace("&", "\\u0026").replace("<", "\\u003c").replace(">", "\\u003e")
+@functools.cache
+def _template() -> Template:
+    """The page's template. A name that `render` does not give is an error, not an empty text."""
+    import jinja2
 
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]], numbers: Sequence[int] = ()) -> str:
-    """`rows` are HTML already; columns in `numbers` are aligned right."""
-
-    def cells(tag: str, row: Sequence[str]) -> str:
-        return "".join(
-            f'<{tag} class="n">{cell}</{tag}>' if index in numbers else f"<{tag}>{cell}</{tag}>"
-            for index, cell in enumerate(row)
-        )
-
-    body = "".join(f"<tr>{cells('td', row)}</tr>" for row in rows)
-    return f"<table><thead><tr>{cells('th', head)}</tr></thead><tbody>{body}</tbody></table>"
-
-
-def _header(data: Mapping[str, Any]) -> str:
-    passed = data.get("status") == "PASSED"
-    badge = (
-        f'<span class="badge {"good" if passed else "bad"}">{escaped(data.get("status", "FAILED"))}</span>'
+    environment = jinja2.Environment(
+        loader=jinja2.PackageLoader("penstock.views"),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
-    release = f'<span class="soft">{escaped(data["release"])}</span>' if data.get("release") else ""
-    why = f'<div class="why">{escaped(data["why"])}</div>' if data.get("why") else ""
-    path = f'<div class="why"><code>{escaped(data["path"])}</code></div>' if data.get("path") else ""
-    return f"<header><h1>{escaped(data.get('dataset', ''))}</h1>{badge}{release}{why}{path}</header>"
+    environment.filters["px"] = _px
+    # `tojson` writes <, >, & and ' as escapes: no name in the JSON can end its script element.
+    environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "default": str}
+    return environment.get_template("report.html.j2")
 
 
-def _figures(data: Mapping[str, Any]) -> str:
+def _printable(value: object) -> object:
+    """What a template's `{{ ... }}` shows, before it is escaped for HTML: text without characters that
+    deceive the eye. HTML that a macro or filter has escaped already stays."""
+    return value if hasattr(value, "__html__") else human.printable(str(value))
+
+
+def _px(value: float) -> str:
+    """A coordinate in a drawing: a tenth is as fine as anybody sees."""
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _figures(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """[(value, what it is), ...]: the large numbers at the top."""
     copied = data.get("copied") or {}
     figures: list[tuple[str, str]] = []
     if data.get("files") is not None:
@@ -121,103 +147,58 @@ def _figures(data: Mapping[str, Any]) -> str:
         figures.append((human.count(data["giants"]), "giants, split in parts"))
     if data.get("failed") is not None:
         figures.append((human.count(data["failed"]), "files failed"))
-    cells = "".join(f"<div><b>{escaped(value)}</b><span>{label}</span></div>" for value, label in figures)
-    return f'<section class="figures">{cells}</section>' if cells else ""
+    return figures
 
 
-def _plots(data: Mapping[str, Any]) -> str:
-    shown = []
-    curve = plots.throughput(data.get("throughput") or ())
-    if curve:
-        shown.append(f"<section><h2>Throughput of the copy</h2>{curve}</section>")
-    bars = plots.histogram(data.get("histogram") or ())
-    if bars:
-        legend = '<span><i class="a"></i>share of files</span><span><i class="b"></i>share of bytes</span>'
-        shown.append(f'<section><h2>Sizes</h2>{bars}<div class="legend">{legend}</div></section>')
-    if len(shown) == 2:
-        return f'<div class="pair">{"".join(shown)}</div>'
-    return "".join(shown)
-
-
-def _evidence(data: Mapping[str, Any]) -> str:
-    evidence = data.get("evidence")
+def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
+    """[(evidence, grade, its meaning, files, bytes), ...], strongest first within each evidence."""
     if not isinstance(evidence, Mapping):
-        return ""
-    rows = []
-    for title, key, order in (
-        ("Source's checksum", "source", SOURCE_GRADES),
-        ("Stored bytes", "storage", STORAGE_GRADES),
-        ("Read back", "methods", ()),
-    ):
-        for grade, files, size in summary.graded(evidence.get(key), order):
-            meaning = MEANINGS.get(grade, "")
-            rows.append(
-                [title, f"<b>{escaped(grade)}</b>", escaped(meaning), human.count(files), human.size(size)]
-            )
-    if not rows:
-        return ""
-    head = ("Evidence", "Grade", "What it means", "Files", "Bytes")
-    return f"<section><h2>How strongly it is proven</h2>{table(head, rows, (3, 4))}</section>"
-
-
-def _steps(data: Mapping[str, Any]) -> str:
-    rows = []
-    for step in data.get("steps") or ():
-        seconds = step.get("seconds")
-        size = step.get("bytes")
-        rows.append(
-            [
-                f"<b>{escaped(step.get('step', ''))}</b>",
-                escaped(step.get("status", "")),
-                human.duration(seconds) if seconds is not None else "",
-                human.count(step["files"]) if step.get("files") is not None else "",
-                human.size(size) if size is not None else "",
-                human.speed(size, seconds) if size and seconds and step.get("step") in MOVING else "",
-                human.count(step["elements"]) if step.get("elements") else "",
-                escaped(step.get("why", "")),
-            ]
+        return []
+    return [
+        (title, grade, MEANINGS.get(grade, ""), human.count(files), human.size(size))
+        for title, key, order in (
+            ("Source's checksum", "source", SOURCE_GRADES),
+            ("Stored bytes", "storage", STORAGE_GRADES),
+            ("Read back", "methods", ()),
         )
-    if not rows:
-        return ""
-    head = ("Step", "", "Time", "Files", "Bytes", "Rate", "Elements", "")
-    return f"<section><h2>Steps</h2>{table(head, rows, (2, 3, 4, 5, 6))}</section>"
-
-
-def _lanes(data: Mapping[str, Any]) -> str:
-    elements = data.get("elements") or ()
-    drawing = plots.lanes(elements)
-    if not drawing:
-        return ""
-    steps = dict.fromkeys(str(element.get("step")) for element in elements)
-    legend = "".join(
-        f'<span><i class="{plots.STEP_CLASSES.get(step, "d")}"></i>{escaped(step)}</span>' for step in steps
-    )
-    if '<rect class="f"' in drawing:
-        legend += '<span><i class="f"></i>failed or lost</span>'
-    return f'<section><h2>Elements by node</h2>{drawing}<div class="legend">{legend}</div></section>'
-
-
-def _failures(data: Mapping[str, Any]) -> str:
-    failures = list(data.get("failures") or ())
-    if not failures:
-        return ""
-    rows = [
-        [f'<span class="path">{escaped(item.get("path", ""))}</span>', escaped(item.get("why", ""))]
-        for item in failures[:SHOWN_FAILURES]
+        for grade, files, size in summary.graded(evidence.get(key), order)
     ]
-    total = max(int(data.get("failed") or 0), len(failures))
-    shown = (
-        f' <span class="soft">first {len(rows)} of {human.count(total)}</span>' if total > len(rows) else ""
+
+
+def _step(step: Mapping[str, Any]) -> StepRow:
+    seconds, size = step.get("seconds"), step.get("bytes")
+    moves = step.get("step") in MOVING
+    return StepRow(
+        name=str(step.get("step", "")),
+        status=str(step.get("status", "")),
+        time=human.duration(seconds) if seconds is not None else "",
+        files=human.count(step["files"]) if step.get("files") is not None else "",
+        size=human.size(size) if size is not None else "",
+        rate=human.speed(size, seconds) if size and seconds and moves else "",
+        elements=human.count(step["elements"]) if step.get("elements") else "",
+        why=str(step.get("why", "")),
     )
-    return f'<section><h2 class="bad">Failures{shown}</h2>{table(("Path", "Why"), rows)}</section>'
 
 
-def _warnings(data: Mapping[str, Any]) -> str:
-    items = "".join(f"<div>{escaped(text)}</div>" for text in data.get("warnings") or ())
-    return f'<section><h2 class="warn">Warnings</h2>{items}</section>' if items else ""
+def _legend(lanes: plots.Plot, elements: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+    """[(class of the style sheet, what it stands for), ...] of the bars of `lanes`."""
+    steps = dict.fromkeys(str(element.get("step")) for element in elements)
+    legend = [(plots.style_of(step), step) for step in steps]
+    if any(bar.style == plots.FAILED for bar in lanes.bars):
+        legend.append((plots.FAILED, "failed or lost"))
+    return legend
 
 
-def _details(data: Mapping[str, Any]) -> str:
+def _failures(data: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str]:
+    """[(path, why), ...], and how many of how many these are where there are more."""
+    failures = list(data.get("failures") or ())
+    shown = [(item.get("path", ""), item.get("why", "")) for item in failures[:SHOWN_FAILURES]]
+    total = max(int(data.get("failed") or 0), len(failures))
+    return shown, f"first {len(shown)} of {human.count(total)}" if total > len(shown) else ""
+
+
+def _details(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """[(label, value), ...] of what is known."""
     rows: list[tuple[str, str]] = [("Source", url) for url in data.get("sources") or ()]
     for label, key in (
         ("Target", "target"),
@@ -254,5 +235,4 @@ def _details(data: Mapping[str, Any]) -> str:
         rows.append(("Node hours", f"{data['node_hours']:.2f}"))
     reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())
     rows += [("Engine", str(why)) for why in list(reasons)[:SHOWN_REASONS] if why]
-    items = "".join(f"<dt>{escaped(label)}</dt><dd>{escaped(value)}</dd>" for label, value in rows)
-    return f"<section><h2>Details</h2><dl>{items}</dl></section>" if items else ""
+    return rows

@@ -1,13 +1,14 @@
-"""The report's plots, as inline SVG: throughput over time, sizes, elements by node.
+"""The report's plots as shapes: throughput over time, sizes, elements by node.
 
-Each returns "" when there is nothing to plot. All text is escaped; nothing refers outside.
+Each plot is None when there is nothing to plot. `templates/plots.svg.j2` draws them as inline SVG; texts
+are as they came, the template escapes them.
 """
 
 from __future__ import annotations
 
-import html
 import math
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from penstock.views import human
 
@@ -22,39 +23,101 @@ MAX_BARS = 4000
 STEP_CLASSES = {"copy": "a", "verify": "b", "permissions": "c", "publish": "d", "audit": "c", "repair": "d"}
 
 
-def escaped(text: object) -> str:
-    """For HTML text and attributes; what could deceive the eye is shown as an escape."""
-    return html.escape(human.printable(str(text)), quote=True)
+FAILED = "f"
+"""The class, in the style sheet, of an element that failed or was lost."""
 
 
-def throughput(samples: Sequence[Sequence[float]]) -> str:
+@dataclass(frozen=True, slots=True)
+class Line:
+    """A horizontal line of the grid."""
+
+    shape: ClassVar[str] = "line"
+    x1: float
+    x2: float
+    y: float
+
+
+@dataclass(frozen=True, slots=True)
+class Label:
+    """Text at a point. `anchor`: which end of the text stands there (`start`, `middle`, `end`)."""
+
+    shape: ClassVar[str] = "label"
+    x: float
+    y: float
+    text: str
+    anchor: str = "start"
+
+
+@dataclass(frozen=True, slots=True)
+class Bar:
+    """A rectangle from its upper left corner. `style` is a class of the style sheet, `title` is shown
+    under the mouse."""
+
+    shape: ClassVar[str] = "bar"
+    style: str
+    x: float
+    y: float
+    width: float
+    height: float
+    radius: int
+    title: str
+
+
+@dataclass(frozen=True, slots=True)
+class Curve:
+    """A line through two or more points from left to right, and the area from it down to `base`."""
+
+    shape: ClassVar[str] = "curve"
+    points: list[tuple[float, float]]
+    base: float
+
+
+Mark = Line | Label | Bar | Curve
+
+
+@dataclass(frozen=True, slots=True)
+class Plot:
+    """A drawing of `width` times `height` units, x to the right and y down. Later marks cover earlier."""
+
+    title: str
+    width: int
+    height: int
+    marks: list[Mark]
+
+    @property
+    def bars(self) -> list[Bar]:
+        return [mark for mark in self.marks if isinstance(mark, Bar)]
+
+
+def style_of(step: str) -> str:
+    """The class, in the style sheet, of a step's bars."""
+    return STEP_CLASSES.get(step, "d")
+
+
+def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
     """Rate over time, out of cumulative [seconds, bytes, ...] samples."""
     points = rates(samples)
     if len(points) < 2:
-        return ""
+        return None
     end, most = points[-1][0], max(rate for _, rate in points)
     top, step = scale(most)
     if not top or end <= 0:
-        return ""
+        return None
     plot_width, plot_height = WIDTH - LEFT - RIGHT, HEIGHT - TOP - BOTTOM
 
     def place(at: float, rate: float) -> tuple[float, float]:
         return LEFT + at / end * plot_width, TOP + (1 - rate / top) * plot_height
 
-    parts = [_opening(HEIGHT, "Throughput over time")]
+    marks: list[Mark] = []
     for index in range(round(top / step) + 1):
         y = place(0, index * step)[1]
-        parts.append(f'<line class="grid" x1="{LEFT}" x2="{WIDTH - RIGHT}" y1="{y:.1f}" y2="{y:.1f}"/>')
-        label = human.rate(index * step) if index else "0"
-        parts.append(f'<text x="{LEFT - 8}" y="{y + 4:.1f}" text-anchor="end">{label}</text>')
-    curve = " ".join(f"{x:.1f},{y:.1f}" for x, y in (place(*point) for point in points))
-    base = TOP + plot_height
-    parts.append(f'<polygon class="area" points="{LEFT},{base} {curve} {WIDTH - RIGHT},{base}"/>')
-    parts.append(f'<polyline class="curve" points="{curve}"/>')
+        marks.append(Line(LEFT, WIDTH - RIGHT, y))
+        marks.append(Label(LEFT - 8, y + 4, human.rate(index * step) if index else "0", "end"))
+    marks.append(Curve([place(*point) for point in points], base=TOP + plot_height))
     for share, anchor in ((0.0, "start"), (0.5, "middle"), (1.0, "end")):
-        x, label = LEFT + share * plot_width, human.duration(share * end) if share else "0"
-        parts.append(f'<text x="{x:.1f}" y="{HEIGHT - 8}" text-anchor="{anchor}">{label}</text>')
-    return "".join(parts) + "</svg>"
+        label = human.duration(share * end) if share else "0"
+        marks.append(Label(LEFT + share * plot_width, HEIGHT - 8, label, anchor))
+    return Plot("Throughput over time", WIDTH, HEIGHT, marks)
 
 
 def rates(samples: Sequence[Sequence[float]]) -> list[tuple[float, float]]:
@@ -93,11 +156,11 @@ def scale(most: float) -> tuple[float, float]:
     return math.ceil(most / unit / 256) * 256 * unit, 256 * unit
 
 
-def histogram(rows: Sequence[Sequence[int]]) -> str:
+def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     """Files, and beside them bytes, by size; each as a share of its own total."""
     used = [index for index, row in enumerate(rows) if row[1]]
     if not used:
-        return ""
+        return None
     rows = rows[used[0] : used[-1] + 1]
     files, total = sum(row[1] for row in rows), max(sum(row[2] for row in rows), 1)
     most = max(max(row[1] / files, row[2] / total) for row in rows)
@@ -106,26 +169,22 @@ def histogram(rows: Sequence[Sequence[int]]) -> str:
     slot = (WIDTH - left - RIGHT) / len(rows)
     bar = min(slot * 0.36, 34)
     base = TOP + 8 + plot_height
-    parts = [_opening(HEIGHT, "Sizes of the files")]
-    parts.append(f'<line class="grid" x1="{left}" x2="{WIDTH - RIGHT}" y1="{base}" y2="{base}"/>')
+    marks: list[Mark] = [Line(left, WIDTH - RIGHT, base)]
     for index, (upper, number, size) in enumerate(rows):
         middle = left + (index + 0.5) * slot
         bound = human.size(upper).replace(".00 ", " ").replace(".0 ", " ")
-        for share, x, kind, text in (
+        for share, x, style, text in (
             (number / files, middle - bar - 1, "a", human.counted(number, "file")),
             (size / total, middle + 1, "b", human.size(size)),
         ):
             height = max(share / most * plot_height, 1.5 if share else 0)
-            parts.append(
-                f'<rect class="{kind}" x="{x:.1f}" y="{base - height:.1f}" width="{bar:.1f}" '
-                f'height="{height:.1f}" rx="2"><title>up to {bound}: {text} ({share:.1%})</title></rect>'
-            )
-        label = bound.replace(" ", "").replace("iB", "")
-        parts.append(f'<text x="{middle:.1f}" y="{HEIGHT - 10}" text-anchor="middle">{label}</text>')
-    return "".join(parts) + "</svg>"
+            title = f"up to {bound}: {text} ({share:.1%})"
+            marks.append(Bar(style, x, base - height, bar, height, 2, title))
+        marks.append(Label(middle, HEIGHT - 10, bound.replace(" ", "").replace("iB", ""), "middle"))
+    return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
 
 
-def lanes(elements: Sequence[Mapping[str, Any]]) -> str:
+def lanes(elements: Sequence[Mapping[str, Any]]) -> Plot | None:
     """One lane a node (more where its elements overlapped), one bar an attempt of an element."""
     timed = [
         element
@@ -133,7 +192,7 @@ def lanes(elements: Sequence[Mapping[str, Any]]) -> str:
         if element.get("started") and float(element.get("ended") or 0) >= float(element["started"])
     ][:MAX_BARS]
     if not timed:
-        return ""
+        return None
     begin = min(float(element["started"]) for element in timed)
     end = max(float(element["ended"]) for element in timed)
     rows = _rows(timed)
@@ -142,26 +201,25 @@ def lanes(elements: Sequence[Mapping[str, Any]]) -> str:
     width, left, lane = 1000, 150, 22
     height = TOP + len(rows) * lane + BOTTOM
     span = max(end - begin, 1e-3)
-    parts = [_opening(height, "Elements by node", width)]
+    marks: list[Mark] = []
     previous = ""
     for index, (node, found) in enumerate(rows):
         y = TOP + index * lane
         if node != previous:
-            parts.append(f'<text x="0" y="{y + 15}">{escaped(node[:22])}</text>')
+            marks.append(Label(0, y + 15, node[:22]))
         previous = node
         for element in found:
             x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
             long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
             good = str(element.get("state", "done")) in ("done", "running")
-            kind = STEP_CLASSES.get(str(element.get("step")), "d") if good else "f"
-            shape = f'x="{x:.1f}" y="{y + 2}" width="{max(long, 2):.1f}" height="{lane - 5}" rx="3"'
-            parts.append(f'<rect class="{kind}" {shape}><title>{_about(element)}</title></rect>')
+            style = style_of(str(element.get("step"))) if good else FAILED
+            marks.append(Bar(style, x, y + 2, max(long, 2), lane - 5, 3, _about(element)))
     y = height - 8
-    parts.append(f'<text x="{left}" y="{y}">0</text>')
-    parts.append(f'<text x="{width - RIGHT}" y="{y}" text-anchor="end">{human.duration(span)}</text>')
+    marks.append(Label(left, y, "0"))
+    marks.append(Label(width - RIGHT, y, human.duration(span), "end"))
     if more > 0:
-        parts.append(f'<text x="0" y="{y}">and {human.counted(more, "more lane")}</text>')
-    return "".join(parts) + "</svg>"
+        marks.append(Label(0, y, f"and {human.counted(more, 'more lane')}"))
+    return Plot("Elements by node", width, height, marks)
 
 
 def _rows(elements: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
@@ -186,8 +244,4 @@ def _about(element: Mapping[str, Any]) -> str:
     text += f": {element.get('state', 'done')}, {human.duration(seconds)}"
     if element.get("bytes"):
         text += f", {human.size(element['bytes'])}, {human.speed(element['bytes'], seconds)}"
-    return escaped(text)
-
-
-def _opening(height: int, title: str, width: int = WIDTH) -> str:
-    return f'<svg viewBox="0 0 {width} {height}" role="img" aria-label="{escaped(title)}">'
+    return text
