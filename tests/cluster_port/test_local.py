@@ -56,7 +56,7 @@ class TestLocal(ClusterContract):
         cluster.cancel(array)
         status = cluster.states(array, [0])[0]
         assert status.state is State.CANCELLED
-        assert status.reason == "killed by SIGKILL"
+        assert (status.reason, status.exit_code, status.signal) == ("killed by SIGKILL", None, signal.SIGKILL)
         cluster.close()
 
     def test_a_killed_element_says_so(self, cluster: LocalCluster, shared: Path) -> None:
@@ -64,6 +64,7 @@ class TestLocal(ClusterContract):
         os.kill(self.said(shared, "began", 0)["pid"], signal.SIGKILL)
         status = self.ended(cluster, array, [0])[0]
         assert (status.state, status.reason) == (State.FAILED, "killed by SIGKILL")
+        assert (status.exit_code, status.signal) == (None, signal.SIGKILL)
 
     def test_a_program_that_is_not_there_fails_and_the_others_run(
         self, cluster: LocalCluster, shared: Path
@@ -73,6 +74,7 @@ class TestLocal(ClusterContract):
         status = self.ended(cluster, array, [0])[0]
         assert status.state is State.FAILED
         assert "cannot start" in status.reason
+        assert (status.exit_code, status.signal) == (None, None)
         good = cluster.submit(self.spec(shared, "run", [0]))
         assert self.ended(cluster, good, [0])[0].state is State.DONE
 

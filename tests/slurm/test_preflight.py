@@ -160,6 +160,7 @@ def test_accounting_remembers(slurm_accounting: Machine, tmp_path: Path) -> None
     states = cluster.states(array, [0, 3])
     assert [states[0].state, states[3].state] == [State.DONE, State.FAILED]
     assert states[3].reason == "exit 3"
+    assert [(states[i].exit_code, states[i].signal) for i in (0, 3)] == [(0, None), (3, None)]
     assert states[3].node
     assert states[3].started <= states[3].ended
     assert cluster.holder_ended(array) is True

@@ -9,7 +9,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 from hypothesis import given, settings
@@ -32,6 +32,11 @@ from penstock.cluster.slurm.submission import (
 )
 from penstock.config.settings import JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from penstock.cluster.slurm.job_states import Seen
 
 
 def given_as(key: str, value: str) -> dict[str, Any]:
@@ -177,6 +182,12 @@ class TestIndices:
             compressed([])
 
 
+def ends(seen: Iterable[Seen]) -> dict[int, tuple[int | None, int | None]]:
+    """Exit status and signal of the elements that have one."""
+    found = {one.element: (one.status.exit_code, one.status.signal) for one in seen}
+    return {element: end for element, end in found.items() if end != (None, None)}
+
+
 class TestAnswers:
     def test_squeue(self) -> None:
         text = (
@@ -210,6 +221,7 @@ class TestAnswers:
             12: (State.PENDING, "JobHeldUser"),
             13: (State.PENDING, "Priority"),
         }
+        assert ends(seen.values()) == {5: (7, None), 6: (None, 9)}
         assert seen[8].launch_failed
         assert [i for i, one in seen.items() if one.status.held] == [10, 11, 12]
         assert {i: one.status.expected for i, one in seen.items() if one.status.expected} == {13: 1795263999}
@@ -236,6 +248,7 @@ class TestAnswers:
             2: (State.FAILED, "signal 9"),
             3: (State.DONE, ""),
         }
+        assert ends(read_squeue(text)) == {1: (3, None), 2: (None, 9), 3: (0, None)}
 
     def test_sacct(self) -> None:
         text = (
@@ -254,6 +267,7 @@ class TestAnswers:
             3: (State.PENDING, ""),
             4: (State.PENDING, ""),
         }
+        assert ends(read_sacct(text, "3")) == {1: (0, None), 2: (7, None)}
 
     def test_a_line_of_another_form_is_an_error(self) -> None:
         with pytest.raises(ValueError):

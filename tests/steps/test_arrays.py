@@ -105,13 +105,21 @@ def test_the_exit_status_follows_from_all_failures(
 
 
 def test_a_target_too_full_for_an_outcome_is_told_by_the_exit_status(tmp_path: Path) -> None:
-    stage = Stage(tmp_path, lambda _i, _t: FAILED, reason="exit 6")
+    stage = Stage(tmp_path, lambda _i, _t: FAILED, reason="exit 6", exit_code=6)
     with pytest.raises(NoSpaceError, match="copy: 2 elements did not finish") as failed:
         stage.go([0, 1])
     text = str(failed.value)
     assert "element 0 on n0: exit 6: the target has no space, inodes or quota left" in text
     assert "free now" in text
     assert len(stage.cluster.arrays) == 1, "what cannot help is not tried again"
+
+
+def test_a_reason_is_for_people_and_is_not_read(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, lambda _i, _t: FAILED, reason="exit 6")
+    with pytest.raises(FailedError) as failed:
+        stage.go([0])
+    assert type(failed.value) is FailedError
+    assert len(stage.cluster.arrays) == 3, "it may have been killed: that is tried again"
 
 
 def test_done_without_a_receipt_is_not_done(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State
 
 if TYPE_CHECKING:
@@ -94,6 +95,7 @@ class ClusterContract:
         statuses = self.ended(cluster, array, indices)
         assert [statuses[i].state for i in indices] == [State.DONE, State.FAILED, State.DONE, State.FAILED]
         assert "3" in statuses[1].reason
+        assert [(statuses[i].exit_code, statuses[i].signal) for i in indices] == [(0, None), (3, None)] * 2
 
     def test_output_goes_to_the_logs(self, cluster: Cluster, shared: Path) -> None:
         array = cluster.submit(self.spec(shared, "run", [1]))
@@ -152,9 +154,21 @@ class ClusterContract:
         self.ended(cluster, array, indices)
         cluster.throttle(array, 1)
 
+    def test_an_element_that_waits_or_runs_has_no_exit_status(self, cluster: Cluster, shared: Path) -> None:
+        indices = list(range(cluster.slots("copy") + 1))
+        array = cluster.submit(self.spec(shared, "wait", indices))
+        self.said(shared, "began", 0)
+        statuses = cluster.states(array, indices)
+        assert {(s.exit_code, s.signal) for s in statuses.values()} == {(None, None)}
+        (shared / "go").touch()
+        self.ended(cluster, array, indices)
+
+    def test_its_abilities_are_those_of_its_name(self, cluster: Cluster) -> None:
+        assert cluster.abilities == abilities_of(cluster.kind)
+
     def test_an_unknown_array_is_lost(self, cluster: Cluster) -> None:
         statuses = cluster.states("1999999999", [0, 1])
-        assert {s.state for s in statuses.values()} == {State.LOST}
+        assert {(s.state, s.exit_code, s.signal) for s in statuses.values()} == {(State.LOST, None, None)}
 
     def test_a_name_that_was_never_submitted_is_not_found(self, cluster: Cluster) -> None:
         assert cluster.find("penstock-never-submitted") is None

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from tests.support.staging_runs import context_for, events_of
 
 from penstock.arrays.array_runner import run_array
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig
 from penstock.core.layout import RunLayout
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.cluster.abilities import Abilities
     from penstock.cluster.port import ArraySpec, Visit
     from penstock.state.context import Context
 
@@ -36,6 +38,8 @@ class ScriptedCluster:
     kind: str = "slurm"
     most: int = 1000
     reason: str = "so"
+    exit_code: int | None = None
+    """Of every element that ended."""
     silent: int = 0
     """So many queries fail before one is answered."""
     queries_until_end: int = 2
@@ -54,6 +58,10 @@ class ScriptedCluster:
     cluster: str = "alpha"
     forgets: float = 0.0
     """Seconds after a submission in which a lost element may yet be found."""
+
+    @property
+    def abilities(self) -> Abilities:
+        return abilities_of(self.kind)
 
     def name(self) -> str:
         return self.cluster
@@ -96,7 +104,9 @@ class ScriptedCluster:
             if index in ended or asked < (self.lasts(index, count) if self.lasts else self.queries_until_end):
                 continue
             self.tries[index] = count
-            ended[index] = Status(self.script(index, count), self.reason, f"n{index}")
+            ended[index] = Status(
+                self.script(index, count), self.reason, f"n{index}", exit_code=self.exit_code
+            )
         return {i: ended.get(i, self.waits(array, i)) for i in indices}
 
     def waits(self, array: str, index: int) -> Status:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.support.staging_runs import context_for, events_of
 
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.local import LocalCluster
 from penstock.cluster.port import State, Status
 from penstock.config.settings import EngineConfig, PlanConfig
@@ -22,6 +23,7 @@ from penstock.steps.element import run_element
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
+    from penstock.cluster.abilities import Abilities
     from penstock.cluster.port import ArraySpec, Visit
     from penstock.core.model import Record
     from penstock.state.context import Context
@@ -56,6 +58,10 @@ class InProcess:
     def __init__(self) -> None:
         self._ended: dict[str, dict[int, Status]] = {}
 
+    @property
+    def abilities(self) -> Abilities:
+        return abilities_of(self.kind)
+
     def name(self) -> str:
         return ""
 
@@ -80,7 +86,9 @@ class InProcess:
             began = time.time()
             code = run_element(folder, spec.step, index, "auto", Stop())
             state = State.FAILED if code else State.DONE
-            self._ended[array][index] = Status(state, f"exit {code}", "here", began, time.time())
+            self._ended[array][index] = Status(
+                state, f"exit {code}", "here", began, time.time(), exit_code=code
+            )
         return array
 
     def find(self, name: str) -> str | None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 
 from penstock.arrays import local_elements
 from penstock.arrays.array_watch import Live, Watch, ask, patiently, tell, tell_amounts, watch_of
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.errors import LockedError
 from penstock.state.cancel_mark import cancelled
@@ -148,7 +149,7 @@ def _refuse_beyond(watch: Watch, submission: Submission) -> None:
     where, why, hint = "", "", ""
     array = f"array {submission.array or submission.name}"
     end = f"`{context.program} cancel {dataset}`"
-    if submission.kind == "local":
+    if abilities_of(submission.kind).elements_end_with_controller:
         why = local_elements.may_write(context, context.layout(dataset), watch.run, submission)
         where = submission.by.host if submission.by and why else ""
         hint = "wait until they have ended, or end that process"
@@ -289,7 +290,7 @@ def _cancel(watch: Watch, who: str) -> None:
 
 def _leave(watch: Watch) -> None:
     for live in watch.live:
-        if watch.context.cluster.kind == "local":
+        if watch.context.cluster.abilities.elements_end_with_controller:
             watch.context.cluster.cancel(live.array)
         else:
             text = (

@@ -115,7 +115,8 @@ class Watch:
         status = live.of(index)
         if status is None or not status.state.ended:
             return True
-        if status.state is not State.DONE or self.context.cluster.kind == "local" or self.receipt_ok(index):
+        late = status.state is State.DONE and self.context.cluster.abilities.has_nodes
+        if not late or self.receipt_ok(index):
             return False
         now = time.monotonic()
         return now - self.late.setdefault((live.array, index), now) <= RECEIPT_GRACE
@@ -145,7 +146,7 @@ def ask(watch: Watch, live: Live) -> None:
         live.statuses = _not_yet_lost(watch, live)
     else:
         watch.unknown.pop(live.array, None)
-    if cluster.kind != "local" and shard_assignment.shared_out(watch.step, indices):
+    if cluster.abilities.has_nodes and shard_assignment.shared_out(watch.step, indices):
         live.taken = shard_assignment.taken(watch.run, live.array)
 
 

@@ -87,11 +87,10 @@ class Ends:
         return tries <= self.retries and bool(outcome.get("retry", True))
 
     def exit_status(self, index: int) -> int:
-        """How an element ended that left no outcome (a full target has no room for one), as far as the
-        cluster tells."""
+        """The exit status of an element that left no outcome (a full target has no room for one); 1 where the
+        cluster does not say."""
         status = self.statuses.get(index)
-        word, _, number = status.reason.partition(" ") if status else ("", "", "")
-        return int(number) if word == "exit" and number.isdecimal() else 1
+        return (status and status.exit_code) or 1
 
     def again(self, indices: Iterable[int]) -> str:
         """The line that says which elements go again, and why."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.registry import open_cluster
 from penstock.state.submission_log import books
 
@@ -32,7 +33,7 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
     clusters = {context.cluster.kind: context.cluster}
     for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
         kind = submission.kind
-        if kind == "local":
+        if abilities_of(kind).elements_end_with_controller:
             continue
         if kind not in clusters:
             clusters[kind] = open_cluster(dataclasses.replace(context.config.cluster, backend=kind))

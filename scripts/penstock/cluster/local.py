@@ -19,6 +19,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.errors import FailedError
 
@@ -59,6 +60,7 @@ class LocalCluster:
     ties "dies with its parent" to the THREAD that forked, so that thread lives as long as we."""
 
     kind = "local"
+    abilities = abilities_of(kind)
 
     def __init__(
         self, config: ClusterConfig, *, cpus: int | None = None, grace: float = GRACE,
@@ -258,13 +260,16 @@ def _reap(element: _Element) -> None:
     code = process.wait()
     os.close(element.pidfd)
     element.process, element.pidfd = None, -1
-    started, node, now = element.status.started, element.status.node, time.time()
-    if code == 0:
-        element.status = Status(State.DONE, "", node, started, now)
-    elif element.cancelled:
-        element.status = Status(State.CANCELLED, _reason(code), node, started, now)
-    else:
-        element.status = Status(State.FAILED, _reason(code), node, started, now)
+    state = State.DONE if code == 0 else State.CANCELLED if element.cancelled else State.FAILED
+    element.status = Status(
+        state,
+        "" if code == 0 else _reason(code),
+        element.status.node,
+        element.status.started,
+        time.time(),
+        exit_code=code if code >= 0 else None,
+        signal=-code if code < 0 else None,
+    )
 
 
 def _reason(code: int) -> str:

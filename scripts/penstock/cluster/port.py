@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from penstock.cluster.abilities import Abilities
+
 
 class State(enum.Enum):
     """What became of one element, as far as the cluster can say."""
@@ -40,7 +42,7 @@ class Status:
 
     state: State
     reason: str = ""
-    """The cluster's own words: `OutOfMemory`, `exit 1`, `Priority`."""
+    """The cluster's own words, for people only: `OutOfMemory`, `exit 1`, `Priority`."""
     node: str = ""
     started: float = 0.0
     """Seconds since the epoch; 0 when not known."""
@@ -53,6 +55,11 @@ class Status:
     does not say."""
     requeued: str = ""
     """Why it was started again (`preempted on n2`), at the query that first sees it."""
+    exit_code: int | None = None
+    """The exit status of its process. None while it has not ended, where a signal or the cluster itself (time
+    limit, memory, node) ended it, and where the cluster does not say."""
+    signal: int | None = None
+    """The number of the signal that killed its process, where the cluster says so; else None."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +102,11 @@ class Cluster(Protocol):
     """Where elements run."""
 
     kind: str
-    """`local` or `slurm`."""
+    """The backend's name, for people and for files on disk: `local` or `slurm`."""
+
+    @property
+    def abilities(self) -> Abilities:
+        """What its elements can and cannot do: what code asks in place of `kind`."""
 
     def name(self) -> str:
         """The cluster's own name: a job's number means nothing without it. "" where jobs have no number.

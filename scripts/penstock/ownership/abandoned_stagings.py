@@ -21,6 +21,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.abilities import abilities_of
 from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
@@ -79,7 +80,10 @@ def find(context: Context, layout: DatasetLayout, info: RunInfo) -> list[Staging
             sources = common(theirs, info)
             if sources and not damage(folder):
                 plan = run_store.read_plan(folder)
-                certain = all(one.by is not None or one.kind != "local" for one in _open(folder))
+                certain = all(
+                    one.by is not None or not abilities_of(one.kind).elements_end_with_controller
+                    for one in _open(folder)
+                )
                 if alive := _alive(context, layout, folder):
                     text = f"the staging of run {key} is not taken over: {alive}"
                     context.emit("note", info.dataset, "plan", text=text)

@@ -57,7 +57,7 @@ def with_options(config: Config) -> Config:
 def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | None) -> tuple[str, bool]:
     """Submit `penstock run` for the working directory; returns the job's id, and whether it was
     there already. Raises ConfigError where the backend is not SLURM."""
-    if cluster.kind != "slurm":
+    if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
             "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
         )
@@ -70,14 +70,14 @@ def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | Non
     logs.mkdir(parents=True, exist_ok=True)
     # The job begins in `/`, which every node has; the controller works where it was called.
     interpreter = python or sys.executable
-    words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", "slurm"]
+    words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
     command = [interpreter, "-c", PROGRAM, str(here), *words, "run", *datasets]
     return cluster.submit(ArraySpec(name, STEP, (0,), command, logs)), False
 
 
 def queued(cluster: Cluster, file: Path) -> str | None:
     """The job of a submitted controller that has not begun; None where there is none."""
-    job = cluster.find(_name(file)) if cluster.kind == "slurm" else None
+    job = None if cluster.abilities.elements_end_with_controller else cluster.find(_name(file))
     waits = job is not None and cluster.states(job, (0,))[0].state is State.PENDING
     return job if waits else None
 

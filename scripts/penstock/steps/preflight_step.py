@@ -117,7 +117,7 @@ def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[
     config, layout = context.dataset(dataset), context.layout(dataset)
     steps = [*ELEMENTS, *context.config.cluster.on_nodes]
     met: list[str] = []
-    if context.cluster.kind != "local":
+    if not context.cluster.abilities.elements_end_with_controller:
         # A cluster that does not answer is told of by its own check, in the words of preflight.
         with contextlib.suppress(TransientError):
             met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
@@ -205,7 +205,7 @@ def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) ->
             hint=f"name checksum files beside the data in `datasets.{config.name}.checksums`, or set "
             "`verify.source_checksum: auto`",
         )
-    alone = context.cluster.kind == "local"
+    alone = not context.cluster.abilities.has_nodes
     why = beyond(verify, kind=facts(layout.root).kind, alone=alone, stated=stated)
     if why:
         raise PreflightError(

@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.abilities import abilities_of
 from penstock.config.serialization import freeze, thaw
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
@@ -28,7 +29,7 @@ FOLDER = "nodes"
 
 def wanted(config: Config, step: str) -> bool:
     """Does the configuration send this step to a node?"""
-    return config.cluster.backend == "slurm" and step in config.cluster.on_nodes
+    return abilities_of(config.cluster.backend).has_nodes and step in config.cluster.on_nodes
 
 
 def folder(layout: DatasetLayout, step: str) -> RunLayout:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from penstock.cluster.abilities import abilities_of
 from penstock.errors import FailedError, PreflightError
 from penstock.locks import holder
 from penstock.ownership import abandoned_stagings
@@ -48,7 +49,11 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
             answer["state"] = f"{info.release} is published, current is {answer['current']}"
     else:
         answer |= _under_way(info, folder)
-    answer["arrays"] = [s.array or s.name for s in ArrayBook(folder.arrays).open() if s.kind != "local"]
+    answer["arrays"] = [
+        one.array or one.name
+        for one in ArrayBook(folder.arrays).open()
+        if not abilities_of(one.kind).elements_end_with_controller
+    ]
     answer["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(layout, info)))
     return {key: value for key, value in answer.items() if value}
 

@@ -13,6 +13,7 @@ import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm import site
 from penstock.cluster.slurm.client import Answer, ask, call, problem, require
@@ -47,6 +48,7 @@ class SlurmCluster:
     """The port of `penstock.cluster.port`, over sbatch, squeue, sacct, scontrol and scancel."""
 
     kind = "slurm"
+    abilities = abilities_of(kind)
 
     def __init__(self, config: ClusterConfig, target: Path | None = None) -> None:
         self._config = config

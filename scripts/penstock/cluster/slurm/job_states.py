@@ -121,9 +121,10 @@ def _seen(
     held = state is State.PENDING and (
         word in ("REQUEUE_HOLD", "SPECIAL_EXIT") or HELD.search(reason) is not None
     )
+    exit_code, signal = _end(word, code)
     status = Status(
         state=state,
-        reason=_why(state, word, code, reason),
+        reason=_why(state, word, exit_code, signal, reason),
         node="" if node in ("None assigned", "(null)", "n/a", "N/A") else node,
         started=_time(began) if state is not State.PENDING else 0.0,
         ended=_time(ended) if state.ended else 0.0,
@@ -131,18 +132,40 @@ def _seen(
         held=held,
         # Of one that was just requeued it is its last start for some seconds.
         expected=_time(began) if state is State.PENDING and not held else 0.0,
+        exit_code=exit_code,
+        signal=signal,
     )
     return Seen(index, word, launch_failed, core_spec, status)
 
 
-def _why(state: State, word: str, code: int, reason: str) -> str:
+def _end(word: str, code: int) -> tuple[int | None, int | None]:
+    """The exit status and the signal of an element's process, of which one at least is None. Of other words
+    SLURM's code is not the process's own: it writes 0:125 of one that was out of memory.
+
+    | word      | code            | exit status | signal |
+    |-----------|-----------------|-------------|--------|
+    | COMPLETED | any             | 0           | None   |
+    | FAILED    | with a signal   | None        | it     |
+    | FAILED    | with a status   | it          | None   |
+    | FAILED    | neither         | None        | None   |
+    | any other | any             | None        | None   |
+    """
+    if word == "COMPLETED":
+        return 0, None
+    if word != "FAILED":
+        return None, None
+    if number := code & 0x7F:
+        return None, number
+    return code >> 8 or None, None
+
+
+def _why(state: State, word: str, exit_code: int | None, signal: int | None, reason: str) -> str:
     """`exit 1`, `signal 9`, `OUT_OF_MEMORY`, `JobArrayTaskLimit`; empty: nothing to say."""
     said = "" if reason in ("None", "N/A", "") else reason
-    if state is State.FAILED and word == "FAILED":
-        if code & 0x7F:
-            return f"signal {code & 0x7F}"
-        if code >> 8:
-            return f"exit {code >> 8}"
+    if state is State.FAILED and signal is not None:
+        return f"signal {signal}"
+    if state is State.FAILED and exit_code is not None:
+        return f"exit {exit_code}"
     if state in (State.FAILED, State.CANCELLED):
         return f"{word}: {said}" if said and said.upper() != word else word
     return said
