@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
 from penstock.cli.log_file import LOG
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
+    from penstock.views.keys import Amount, Result
 
 RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
@@ -192,7 +193,7 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
     return left[0].exit if left else 1
 
 
-def _judged(result: dict[str, Any], config: Config) -> dict[str, Any]:
+def _judged(result: Result, config: Config) -> Result:
     """With the last audit's findings, which may be newer than the release's report."""
     from penstock.steps.report_step import verdict_of
 
@@ -202,7 +203,7 @@ def _judged(result: dict[str, Any], config: Config) -> dict[str, Any]:
     return {**result, **verdict_of(layout, str(result["release"]))}
 
 
-def _summaries(results: Mapping[str, Mapping[str, Any]], parsed: argparse.Namespace) -> None:
+def _summaries(results: Mapping[str, Result], parsed: argparse.Namespace) -> None:
     """On standard output and in the log: a block, or with `--progress json` a line, for each dataset."""
     from penstock.views import summary
 
@@ -217,7 +218,7 @@ def _summaries(results: Mapping[str, Mapping[str, Any]], parsed: argparse.Namesp
 
 def _result(
     name: str, listed: Mapping[str, Any] | None, left: list[exit_files.Left], session: Session
-) -> dict[str, Any]:
+) -> Result:
     failed = next((one for one in left if one.dataset == name), None)
     if listed is not None and failed is None:
         reported = _read(RESULTS / name / str(listed["run"]) / "report.json")
@@ -230,20 +231,20 @@ def _result(
     status = "FAILED"
     if session.stop.event.is_set():
         status, why = "STOPPED", "what was done is kept; the same command goes on"
-    scanned = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
+    scanned: Result = {} if listed is None else {"scanned": {"files": listed["scanned"]}}
     return {"dataset": name, "status": status, "why": why, **scanned}
 
 
-def _unchanged(reported: Mapping[str, Any], listed: Mapping[str, Any]) -> dict[str, Any]:
+def _unchanged(reported: Result, listed: Mapping[str, Any]) -> Result:
     """The summary of a run that found everything published: what was done before is not told as
     if it had been done now."""
     kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
-    nothing = {"files": 0, "bytes": 0}
+    nothing: Amount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"
     if listed.get("current") != listed["release"]:
         why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"
     return {
-        **{key: reported[key] for key in kept if key in reported},
+        **cast("Result", {key: reported.get(key) for key in kept if key in reported}),
         "scanned": {"files": listed["scanned"]},
         "unchanged": {"files": listed["files"], "bytes": listed["bytes"]},
         "copied": nothing,
@@ -251,9 +252,9 @@ def _unchanged(reported: Mapping[str, Any], listed: Mapping[str, Any]) -> dict[s
     }
 
 
-def _read(path: Path) -> dict[str, Any] | None:
+def _read(path: Path) -> Result | None:
     try:
-        found: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+        found: Result = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError):
         return None
     return found

@@ -1,4 +1,4 @@
-"""report: what became of a run, gathered from its receipts into one result (views/keys.py).
+"""report: what became of a run, gathered from its receipts into one result (`views.keys.Result`).
 
 Takes no lock and changes nothing but the page that it was asked for: it also tells how far a run
 that failed has come, and what failed.
@@ -7,13 +7,14 @@ that failed has come, and what failed.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import penstock
 from penstock.core.layout import DATA
 from penstock.filesystem.capabilities import facts
 from penstock.state import receipts, run_store, verdicts
 from penstock.storage import dataset_folders
+from penstock.views.keys import Amount, ElementResult, Failed, Result, StepResult
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -28,7 +29,7 @@ SHOWN = 100
 POINTS = 400
 
 
-def run(context: Context, dataset: str, *, html: Path | None = None) -> dict[str, Any]:
+def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     """The result of the dataset's last run; `html` is where the page goes, if anywhere."""
     layout = context.layout(dataset)
     info, folder = run_store.open_run(layout, context.run)
@@ -42,7 +43,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> dict[str
     return result
 
 
-def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str, Any]:
+def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> Result:
     """Everything that is known of a run. Figures that are not known are left out."""
     plan = run_store.read_plan(folder) if folder.plan.exists() else None
     done = {step: receipts.read(folder.receipt(step)) for step in STEPS}
@@ -50,7 +51,7 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
     seal = receipts.sealed(layout, info)
     published = seal is not None and run_store.published(layout, info, folder)
     failures, failed = _failures(folder, plan)
-    result: dict[str, Any] = {
+    result: Result = {
         "dataset": info.dataset,
         "status": "PASSED" if published else "FAILED",
         "why": "" if published else _why(folder, plan, done),
@@ -102,12 +103,12 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> dict[str,
     return result
 
 
-def verdict_of(layout: DatasetLayout, release: str) -> dict[str, Any]:
+def verdict_of(layout: DatasetLayout, release: str) -> Result:
     """What the audits of a published release add to its result: {last_audit}, and where findings stand
     {status: FINDINGS, why, findings}."""
     verdict = verdicts.read(layout, release)
     counts = verdicts.standing(verdict)
-    told: dict[str, Any] = {"last_audit": verdict["last"]} if verdict and verdict.get("last") else {}
+    told: Result = {"last_audit": verdict["last"]} if verdict and verdict.get("last") else {}
     if counts:
         why = f"findings stand: {verdicts.told(counts)}; {verdicts.advice(layout.dataset, counts)}"
         told |= {"status": "FINDINGS", "why": why, "findings": counts}
@@ -116,7 +117,7 @@ def verdict_of(layout: DatasetLayout, release: str) -> dict[str, Any]:
 
 def _amounts(
     plan: PlanInfo, elements: list[dict[str, Any]], done: Mapping[str, dict[str, Any] | None]
-) -> dict[str, Any]:
+) -> Result:
     copies = [e for e in elements if e["step"] == "copy"]
     verified = [e for e in elements if e["step"] == "verify"]
     taken = sum(e["taken"] for e in copies)
@@ -125,7 +126,7 @@ def _amounts(
     all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
     taken_files = plan.taken if all_taken else taken
     whole = len(copies) == len(plan.shards)
-    amounts: dict[str, Any] = {
+    amounts: Result = {
         "giants": plan.giants,
         "parts": sum(s.rows for s in plan.shards) - plan.files + plan.giants if plan.giants else 0,
         "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
@@ -141,7 +142,7 @@ def _amounts(
             "bytes": read,
             "seconds": _wall(done.get("copy"), copies),
         }
-        resumed = {
+        resumed: Amount = {
             "files": sum(e["files"] - e["done_files"] for e in copies),
             "bytes": sum(e["bytes"] - e["done_bytes"] for e in copies),
         }
@@ -193,14 +194,10 @@ def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[dict[str, Any]]:
                 yield {**defaults, **receipt, "state": "done", "node": receipt.get("host", "")}
 
 
-_ELEMENT = (
-    "step", "index", "attempt", "node", "started", "ended", "files", "bytes", "state", "restarts", "job",
-    "seconds", "cpu_seconds", "cpus", "workers", "streams", "why",
-)  # fmt: skip
-
-
-def _shown(element: Mapping[str, Any]) -> dict[str, Any]:
-    return {key: element[key] for key in _ELEMENT if key in element}
+def _shown(element: Mapping[str, Any]) -> ElementResult:
+    return cast(
+        "ElementResult", {key: element[key] for key in ElementResult.__annotations__ if key in element}
+    )
 
 
 def throughput(copies: list[dict[str, Any]]) -> list[list[float]]:
@@ -235,8 +232,8 @@ def throughput(copies: list[dict[str, Any]]) -> list[list[float]]:
     return [*curve[:-1:every], curve[-1]] if len(curve) > 1 else curve
 
 
-def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[dict[str, Any]], int]:
-    shown: list[dict[str, Any]] = []
+def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], int]:
+    shown: list[Failed] = []
     failed = 0
     for step in ("copy", "verify") if plan else ():
         for shard in plan.shards if plan else ():
@@ -244,8 +241,10 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[dict[str, 
             if outcome is None or receipts.read(folder.receipt(step, shard.index)) is not None:
                 continue
             failed += int(outcome.get("failed", 0))
-            head = {"step": step, "exit_code": outcome["exit_code"], "retry": outcome["retry"]}
-            named = [{**head, "path": path, "why": why} for path, why in outcome.get("failures", ())]
+            head: Failed = {"step": step, "exit_code": outcome["exit_code"], "retry": outcome["retry"]}
+            named: list[Failed] = [
+                {**head, "path": path, "why": why} for path, why in outcome.get("failures", ())
+            ]
             shown += named[: SHOWN - len(shown)]
     return shown, failed
 
@@ -267,15 +266,15 @@ def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, 
     return f"{missing} has not ended"
 
 
-def _step(name: str, receipt: Mapping[str, Any]) -> dict[str, Any]:
-    out: dict[str, Any] = {
+def _step(name: str, receipt: Mapping[str, Any]) -> StepResult:
+    out: StepResult = {
         "step": name,
         "status": "done",
         "started": _iso(receipt["started"]),
         "ended": _iso(receipt["ended"]),
         "seconds": receipt.get("seconds") or round(receipt["ended"] - receipt["started"], 3),
     }
-    return out | {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt}
+    return out | cast("StepResult", {k: receipt[k] for k in ("files", "bytes", "elements") if k in receipt})
 
 
 def _iso(seconds: float) -> str:

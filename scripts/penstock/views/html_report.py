@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
 from penstock.storage import durable
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from jinja2 import Template
+
+    from penstock.views.keys import ElementResult, Result, StepResult
 
 MEANINGS = {
     "full": "a checksum of the whole object, stated by the source, held",
@@ -56,13 +58,13 @@ class StepRow(NamedTuple):
     why: str
 
 
-def write(path: Path, data: Mapping[str, Any]) -> None:
-    """Render `data` (views/keys.py) to `path`, durably; a link that stands there is replaced, not followed.
-    Raises OSError; an older page stays then."""
+def write(path: Path, data: Result) -> None:
+    """Render `data` (`views.keys.Result`) to `path`, durably; a link that stands there is replaced, not
+    followed. Raises OSError; an older page stays then."""
     durable.write_file(path, render(data).encode(), mode=0o644)
 
 
-def render(data: Mapping[str, Any]) -> str:
+def render(data: Result) -> str:
     """The page. The same `data` gives the same page."""
     elements = data.get("elements") or ()
     lanes = plots.lanes(elements)
@@ -120,7 +122,7 @@ def _px(value: float) -> str:
     return f"{value:.1f}".removesuffix(".0")
 
 
-def _figures(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _figures(data: Result) -> list[tuple[str, str]]:
     """[(value, what it is), ...]: the large numbers at the top."""
     copied = data.get("copied") or {}
     figures: list[tuple[str, str]] = []
@@ -165,7 +167,7 @@ def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
     ]
 
 
-def _step(step: Mapping[str, Any]) -> StepRow:
+def _step(step: StepResult) -> StepRow:
     seconds, size = step.get("seconds"), step.get("bytes")
     moves = step.get("step") in MOVING
     return StepRow(
@@ -180,7 +182,7 @@ def _step(step: Mapping[str, Any]) -> StepRow:
     )
 
 
-def _legend(lanes: plots.Plot, elements: Sequence[Mapping[str, Any]]) -> list[tuple[str, str]]:
+def _legend(lanes: plots.Plot, elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
     """[(class of the style sheet, what it stands for), ...] of the bars of `lanes`."""
     steps = dict.fromkeys(str(element.get("step")) for element in elements)
     legend = [(plots.style_of(step), step) for step in steps]
@@ -189,7 +191,7 @@ def _legend(lanes: plots.Plot, elements: Sequence[Mapping[str, Any]]) -> list[tu
     return legend
 
 
-def _failures(data: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str]:
+def _failures(data: Result) -> tuple[list[tuple[str, str]], str]:
     """[(path, why), ...], and how many of how many these are where there are more."""
     failures = list(data.get("failures") or ())
     shown = [(item.get("path", ""), item.get("why", "")) for item in failures[:SHOWN_FAILURES]]
@@ -197,7 +199,7 @@ def _failures(data: Mapping[str, Any]) -> tuple[list[tuple[str, str]], str]:
     return shown, f"first {len(shown)} of {human.count(total)}" if total > len(shown) else ""
 
 
-def _details(data: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _details(data: Result) -> list[tuple[str, str]]:
     """[(label, value), ...] of what is known."""
     rows: list[tuple[str, str]] = [("Source", url) for url in data.get("sources") or ()]
     for label, key in (
@@ -211,8 +213,8 @@ def _details(data: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("Started", "started"),
         ("Ended", "ended"),
     ):
-        if data.get(key):
-            rows.append((label, str(data[key])))
+        if value := data.get(key):
+            rows.append((label, str(value)))
     for label, key, noun in (("Scanned", "scanned", "object"), ("Resumed", "resumed", "file")):
         text = summary.amount(data.get(key), noun)
         if text:
@@ -224,11 +226,11 @@ def _details(data: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     if links := summary.hard_links(data.get("hard_links")):
         rows.append(("Hard links", links))
-    if moved := summary.moving(data.get("amended")):
-        rows.append(("Moving source", moved))
-    for label, key in (("Read from source", "bytes_in"), ("Written", "bytes_out")):
-        if data.get(key) is not None:
-            rows.append((label, human.size(data[key])))
+    if moving := summary.moving(data.get("amended")):
+        rows.append(("Moving source", moving))
+    for label, moved in (("Read from source", data.get("bytes_in")), ("Written", data.get("bytes_out"))):
+        if moved is not None:
+            rows.append((label, human.size(moved)))
     if data.get("retries"):
         rows.append(("Retries", human.count(data["retries"])))
     if data.get("node_hours"):

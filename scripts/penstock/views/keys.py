@@ -1,12 +1,15 @@
 """The result of one dataset's run, as summary and report read it. Every key may be missing.
 
-steps/report_step builds it from the receipts; it is also what `--receipt` and the JSON in the report
-hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
+`steps.report_step` builds a `Result` from the receipts; it is also what `--receipt` and the JSON in the
+report hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or seconds, sizes are bytes.
 """
 
 from __future__ import annotations
 
-from typing import TypedDict
+from typing import TYPE_CHECKING, Any, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 
 class Amount(TypedDict, total=False):
@@ -32,7 +35,7 @@ class StepResult(TypedDict, total=False):
 
 
 class ElementResult(TypedDict, total=False):
-    """One attempt of one element: a bar in the lanes."""
+    """One attempt of one element: a bar in the lanes. The report shows what stands here, in this order."""
 
     step: str
     index: int
@@ -45,6 +48,13 @@ class ElementResult(TypedDict, total=False):
     bytes: int
     state: str
     """`done`, `failed`, `cancelled`, `lost`, `running`."""
+    restarts: int
+    job: str
+    seconds: float
+    cpu_seconds: float
+    cpus: int
+    workers: int
+    streams: int
     why: str
     """Why this many workers and streams, in the engine's words."""
 
@@ -68,26 +78,35 @@ class Evidence(TypedDict, total=False):
     """`direct`, `dropped`, `cached`, `unread`."""
 
 
+Amended = TypedDict("Amended", {"changed": int, "gone": int, "from": str, "until": str})
+"""Of a release whose source changed while it was copied: files newer than listed, files that left, and the
+times between which they were read."""
+
+
 class Result(TypedDict, total=False):
     """Everything about one dataset's run."""
 
     dataset: str
     status: str
-    """`PASSED` (published, or already published and unchanged) or `FAILED`."""
+    """`PASSED` (published, or already published and unchanged), `FAILED`, `STOPPED` (by a signal), or
+    `FINDINGS` (published, and audits found damage that nobody has repaired)."""
     why: str
-    """One line: why FAILED, or "unchanged since <release>"."""
+    """One line: why it did not pass, or what is to be known of a release that did."""
     run: str
     release: str
     path: str
     """The release's own data folder: what a training job is given."""
     current: str
-    """The pointer, `<root>/<dataset>/current`."""
+    """The pointer, `<root>/<dataset>/current`; "" while it is not there."""
+    current_release: str | None
+    """What the pointer names."""
     report: str
     sources: list[str]
     """URLs, without secrets."""
     target: str
     file_system: str
     durability: str
+    created: str
     started: str
     ended: str
     seconds: float
@@ -98,6 +117,7 @@ class Result(TypedDict, total=False):
     ignored: dict[str, int]
     hard_links: dict[str, int]
     """`core.run_documents.RunInfo.hard_links`."""
+    amended: Amended
     unchanged: Amount
     """Linked from the release before."""
     taken: Amount
@@ -121,10 +141,14 @@ class Result(TypedDict, total=False):
     listing_digest: str
     steps: list[StepResult]
     elements: list[ElementResult]
-    histogram: list[list[int]]
+    histogram: Sequence[Sequence[int]]
     """[[upper bound of size, files, bytes], ...], as in RunInfo."""
-    throughput: list[list[float]]
+    throughput: Sequence[Sequence[float]]
     """[[seconds since the copy began, bytes so far, files so far], ...], ascending."""
+    last_audit: Mapping[str, Any]
+    """The last entry of the release's audits, by `state.verdicts`."""
+    findings: dict[str, int]
+    """By kind: those of audits that stand."""
     failures: list[Failed]
     """The first hundred at most; `failed` counts all."""
     warnings: list[str]

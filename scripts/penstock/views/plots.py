@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, ClassVar
 
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from penstock.views.keys import ElementResult
 
 WIDTH, HEIGHT = 480, 230
 LEFT, RIGHT, TOP, BOTTOM = 74, 10, 12, 30
@@ -184,7 +186,7 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
 
 
-def lanes(elements: Sequence[Mapping[str, Any]]) -> Plot | None:
+def lanes(elements: Sequence[ElementResult]) -> Plot | None:
     """One lane a node (more where its elements overlapped), one bar an attempt of an element."""
     timed = [
         element
@@ -222,9 +224,9 @@ def lanes(elements: Sequence[Mapping[str, Any]]) -> Plot | None:
     return Plot("Elements by node", width, height, marks)
 
 
-def _rows(elements: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping[str, Any]]]]:
+def _rows(elements: Sequence[ElementResult]) -> list[tuple[str, list[ElementResult]]]:
     """Elements in lanes, sorted by node: each goes to the first lane of its node that is free."""
-    by_node: dict[str, list[list[Mapping[str, Any]]]] = {}
+    by_node: dict[str, list[list[ElementResult]]] = {}
     for element in sorted(elements, key=lambda element: float(element["started"])):
         free = by_node.setdefault(str(element.get("node") or "this host"), [])
         for row in free:
@@ -236,7 +238,7 @@ def _rows(elements: Sequence[Mapping[str, Any]]) -> list[tuple[str, list[Mapping
     return [(node, row) for node in sorted(by_node) for row in by_node[node]]
 
 
-def _about(element: Mapping[str, Any]) -> str:
+def _about(element: ElementResult) -> str:
     seconds = float(element["ended"]) - float(element["started"])
     text = f"{element.get('step', '')} {element.get('index', '')}"
     if element.get("attempt"):

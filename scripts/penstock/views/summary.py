@@ -7,23 +7,26 @@ A figure that is not known is left out, never shown as 0.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
 from penstock.views import findings_text, human
+
+if TYPE_CHECKING:
+    from penstock.views.keys import Amended, Result
 
 WIDTH = 14
 SHOWN_FAILURES = 10
 
 
-def render(result: Mapping[str, Any]) -> str:
-    """The text for one dataset (views/keys.py says what `result` holds); ends in a line feed."""
+def render(result: Result) -> str:
+    """The text for one dataset (what `result` holds stands in `views.keys`); ends in a line feed."""
     lines = [(human.printable(str(result.get("dataset", "penstock"))), "")]
     lines += _amounts(result)
     lines += _evidence(result.get("evidence"))
     for title, key in (("Release", "release"), ("Path", "path"), ("Report", "report")):
-        if result.get(key):
-            lines.append((title, human.printable(str(result[key]))))
+        if value := result.get(key):
+            lines.append((title, human.printable(str(value))))
     if result.get("last_audit"):
         lines.append(("Last audit", findings_text.last(result["last_audit"])))
     lines += [("Warning", human.printable(str(text))) for text in result.get("warnings") or ()]
@@ -59,7 +62,7 @@ def hard_links(counts: object) -> str:
     return f"{human.counted(int(counts['files']), 'file')} {verb} of {others}, {more} more"
 
 
-def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _amounts(result: Result) -> list[tuple[str, str]]:
     ignored = result.get("ignored") or {}
     left_out = ", ".join(f"{human.count(n)} {human.printable(str(why))}" for why, n in ignored.items() if n)
     giants = result.get("giants")
@@ -84,7 +87,7 @@ def _amounts(result: Mapping[str, Any]) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value]
 
 
-def moving(amended: Mapping[str, Any] | None) -> str:
+def moving(amended: Amended | None) -> str:
     """Of a release whose source changed while it was copied, "" of any other: it holds no one moment of it.
     `amended`: the seal's account."""
     if not amended:
@@ -94,7 +97,7 @@ def moving(amended: Mapping[str, Any] | None) -> str:
     return f"{changed} newer than listed, {human.count(amended['gone'])} gone; no one moment: {span}"
 
 
-def _total(result: Mapping[str, Any]) -> str:
+def _total(result: Result) -> str:
     """The steps' own time; of a step that was resumed, the last command's."""
     if result.get("seconds") is None:
         return ""
@@ -135,7 +138,7 @@ def graded(grades: object, order: tuple[str, ...] = ()) -> list[tuple[str, int, 
     return sorted(rows, key=lambda row: -order.index(row[0]) if row[0] in order else 1)
 
 
-def _failures(result: Mapping[str, Any]) -> list[tuple[str, str]]:
+def _failures(result: Result) -> list[tuple[str, str]]:
     failures = list(result.get("failures") or ())
     rows = []
     for failure in failures[:SHOWN_FAILURES]:
