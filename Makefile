@@ -3,6 +3,7 @@
 # make test-patience   what waits for the real heartbeat and patience of the lock (minutes; as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make lint    formatting, lint, types, import layers, workflow
+# make docs    write docs/configuration.md anew, from the schema
 # make bench   side by side with other tools, on this machine (benchmarks/)
 # make cluster-up, make cluster-down    the tests' SLURM cluster, to be used by hand
 # make lock    resolve envs/*.in anew
@@ -19,7 +20,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 WORKERS ?= 2
 
-.PHONY: run test test-unit test-patience test-slurm test-slurm-suite lint bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-unit test-patience test-slurm test-slurm-suite lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m penstock.demo.example
@@ -76,6 +77,9 @@ lint: venv-dev
 	$(BIN)/lint-imports
 	$(BIN)/snakefmt --check Snakefile workflow
 	$(BIN)/snakemake --lint
+
+docs: venv-dev
+	@$(BIN)/python docs/configuration.py
 
 bench: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/run.py $(ARGS)

@@ -115,7 +115,7 @@ def test_options_of_the_dataset_go_to_the_sources_that_know_them(tmp_path: Path)
 
 def test_each_kind_has_its_options() -> None:
     parts = {name for name in schema()["$defs"] if name.startswith("options_")}
-    assert parts == {f"options_{kind}" for kind in source_kinds._KINDS.values()}
+    assert parts == {f"options_{kind}" for kind in source_kinds.KINDS.values()}
 
 
 NAMES = [

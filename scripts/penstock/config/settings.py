@@ -1,7 +1,7 @@
 """The typed configuration: what `config.load` makes of the YAML file.
 
-Sizes are bytes, rates bytes per second, durations seconds. `workflow/schemas/config.schema.yaml`,
-this file and the example `config.yaml` are held in step by a test.
+Sizes are bytes, rates bytes per second, durations seconds. `config.schema.yaml`, this file and the
+example `config.yaml` are held in step by a test; docs/configuration.md is generated from both (`make docs`).
 """
 
 from __future__ import annotations
@@ -76,9 +76,9 @@ class DatasetConfig:
     """Symbolic links in a POSIX source: `refuse` (listed, nothing copied), `skip`, `follow`
     (only to regular files below the source's root)."""
     specials: str = "refuse"
+    """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
     empty_folders: str = "leave"
     """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them."""
-    """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
     checksums: tuple[str, ...] = ()
     """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""
     changed: str = "refuse"

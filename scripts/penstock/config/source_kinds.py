@@ -9,7 +9,7 @@ FOLDER = ("", "file", "local")
 NAMED_USERS = ("sftp", "ssh", "ftp", "smb")
 """Protocols whose URLs may name the account, as in `sftp://user@host/`: a name is no secret."""
 
-_KINDS = {
+KINDS = {
     **dict.fromkeys(S3, "s3"),
     **dict.fromkeys(WEB, "web"),
     **dict.fromkeys(AZURE, "azure"),
@@ -23,6 +23,7 @@ _KINDS = {
     "smb": "smb",
     "memory": "memory",
 }
+"""The kind that each scheme means; "" is a path."""
 
 
 def scheme(url: str) -> str:
@@ -34,4 +35,4 @@ def scheme(url: str) -> str:
 def kind(url: str) -> str:
     """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for another
     protocol of fsspec, which takes what it takes."""
-    return _KINDS.get(scheme(url), "")
+    return KINDS.get(scheme(url), "")
