@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from penstock.runtime import job_environment
+
 if TYPE_CHECKING:
     from collections.abc import Generator
 
@@ -37,7 +39,8 @@ def _encodable(text: str) -> str:
 
 @pytest.fixture(autouse=True)
 def _own_surroundings(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the person at the terminal has set must not reach the tests."""
+    """What the person at the terminal has set must not reach the tests, nor what the test before entered."""
+    job_environment.enter(job_environment.JobEnvironment())
     for name in list(os.environ):
         if name.startswith(("AWS_", "PENSTOCK_", "SNAKEMAKE_", "SLURM_", "SBATCH_")) and name not in _KEPT:
             monkeypatch.delenv(name)

@@ -8,12 +8,13 @@ import sys
 import pytest
 
 from penstock.cli.time_limit import EARLY, pause
-from penstock.cluster.slurm.submission import STOP_AT
+from penstock.cluster.slurm.environment import STOP_AT
 
 PROGRAM = """
 import signal, sys, time
 from penstock.cli import time_limit
-time_limit.watch(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()))
+from penstock.cluster.registry import read_job_environment
+time_limit.watch(lambda: (print(round(time.monotonic() - begun, 1)), sys.exit()), read_job_environment())
 begun = time.monotonic()
 signal.raise_signal(signal.SIGUSR1)
 time.sleep(20)

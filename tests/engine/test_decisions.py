@@ -25,6 +25,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.runtime import wire
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.sources.backoff import asked_for, pause
 
 GIB = 1 << 30
@@ -87,17 +88,16 @@ def test_sizing_is_always_usable(
     assert chosen.most <= 64
 
 
-def test_cpus_come_from_slurm_then_the_site_then_the_kernel() -> None:
-    assert cpus({"SLURM_CPUS_ON_NODE": "14", "PENSTOCK_CPUS": "3"}) == (14, "SLURM_CPUS_ON_NODE")
-    assert cpus({"SLURM_CPUS_ON_NODE": "x", "PENSTOCK_CPUS": "3"}) == (3, "PENSTOCK_CPUS")
-    number, name = cpus({"PENSTOCK_CPUS": "0"})
+def test_cpus_come_from_the_cluster_then_the_kernel() -> None:
+    assert cpus(JobEnvironment(cpus=14, cpus_from="SLURM_CPUS_ON_NODE")) == (14, "SLURM_CPUS_ON_NODE")
+    number, name = cpus(JobEnvironment())
     assert number >= 1
     assert name == "CPU affinity"
 
 
-def test_memory_is_what_slurm_granted_at_most() -> None:
-    assert free_memory({"SLURM_MEM_PER_NODE": "100"}) == 50 << 20
-    assert free_memory({}) > 0
+def test_memory_is_what_the_cluster_granted_at_most() -> None:
+    assert free_memory(JobEnvironment(memory=100 << 20)) == 50 << 20
+    assert free_memory(JobEnvironment()) > 0
 
 
 class Runner:

@@ -17,11 +17,11 @@ from hypothesis import strategies as st
 
 from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.slurm.client import Answer, call, problem
+from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
 from penstock.cluster.slurm.nodes import read_nodes
 from penstock.cluster.slurm.site import read_time
 from penstock.cluster.slurm.submission import (
-    STOP_AT,
     Account,
     array_arguments,
     compressed,

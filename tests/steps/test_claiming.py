@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 
 from penstock.arrays.shard_assignment import shard_for
 from penstock.core.layout import RunLayout
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import receipts
 from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-SURROUNDINGS = {"SLURM_ARRAY_JOB_ID": "77", "SLURM_JOB_NAME": "penstock-data-run-verify-1234"}
+SURROUNDINGS = JobEnvironment(array="77", array_name="penstock-data-run-verify-1234")
 
 
 @pytest.fixture
@@ -61,13 +63,17 @@ def test_after_a_requeue_an_element_goes_on_with_what_it_took(run: RunLayout) ->
 
 def test_another_array_begins_anew(run: RunLayout) -> None:
     first = shard_for(run, "verify", 4, "n0", SURROUNDINGS)
-    assert shard_for(run, "verify", 4, "n0", {**SURROUNDINGS, "SLURM_ARRAY_JOB_ID": "78"}) == first
+    assert shard_for(run, "verify", 4, "n0", replace(SURROUNDINGS, array="78")) == first
 
 
 @pytest.mark.parametrize(
     ("step", "surroundings"),
-    [("copy", SURROUNDINGS), ("verify", {}), ("verify", {**SURROUNDINGS, "SLURM_JOB_NAME": "other"})],
+    [
+        ("copy", SURROUNDINGS),
+        ("verify", JobEnvironment()),
+        ("verify", replace(SURROUNDINGS, array_name="other")),
+    ],
 )
-def test_without_an_array_it_is_the_number(run: RunLayout, step: str, surroundings: dict[str, str]) -> None:
+def test_without_an_array_it_is_the_number(run: RunLayout, step: str, surroundings: JobEnvironment) -> None:
     assert shard_for(run, step, 4, "n0", surroundings) == 4
     assert not (run.folder / "claims").exists()

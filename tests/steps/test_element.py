@@ -14,6 +14,8 @@ from tests.support.whole_way import FILES, go, staging
 from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
 from penstock.ownership.dataset_hold import holding
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import receipts, run_store
 from penstock.state.context import Stop
 from penstock.state.element_progress import Progress, Reporter
@@ -144,15 +146,12 @@ def test_a_folder_that_is_no_runs_is_left_alone(tmp_path: Path) -> None:
     assert os.listdir(tmp_path) == []
 
 
-def test_the_attempts_name_tells_where_it_came_from(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
-    monkeypatch.delenv("SLURM_JOB_ID", raising=False)
+def test_the_attempts_name_tells_where_it_came_from() -> None:
     assert str(os.getpid()) in attempt_name()
     assert attempt_name() != attempt_name()
-    monkeypatch.setenv("SLURM_JOB_ID", "13")
-    monkeypatch.setenv("SLURM_ARRAY_JOB_ID", "12")
-    monkeypatch.setenv("SLURM_ARRAY_TASK_ID", "3")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    job_environment.enter(JobEnvironment(job="13"))
+    assert re.fullmatch(r"13_0_0-[0-9a-f]{8}", attempt_name())
+    job_environment.enter(JobEnvironment(job="13", array="12", element=3, restarts=1))
     assert re.fullmatch(r"12_3_1-[0-9a-f]{8}", attempt_name())
 
 

@@ -12,6 +12,8 @@ from tests.support.whole_way import content, go, records, texts
 
 from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.errors import FailedError
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -109,15 +111,13 @@ def test_a_rotten_file_of_the_release_before_is_copied_anew_and_named(context: C
     assert f"penstock repair data --release {base}" in said
 
 
-def test_the_writer_of_a_linked_file_is_who_wrote_it(
-    context: Context, source: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "node-a")
+def test_the_writer_of_a_linked_file_is_who_wrote_it(context: Context, source: Path) -> None:
+    job_environment.enter(JobEnvironment(node="node-a"))
     go(context)
     (source / "new").write_bytes(b"new")
-    monkeypatch.setenv("SLURMD_NODENAME", "node-b")
+    job_environment.enter(JobEnvironment(node="node-b"))
     go(context, upto="permissions")
-    monkeypatch.setenv("SLURMD_NODENAME", "node-a")
+    job_environment.enter(JobEnvironment(node="node-a"))
     go(context, after="permissions")
     found = records(context)
     assert {name: record.written_host for name, record in found.items()} == {

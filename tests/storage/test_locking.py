@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.forked import killed_at_line
 
+from penstock.cluster.slurm import environment
 from penstock.errors import LockedError
 from penstock.locks import dataset_lock
 from penstock.locks import holder as holders
@@ -187,17 +188,13 @@ def test_the_heart_beats(layout: DatasetLayout) -> None:
         assert layout.lock.stat().st_mtime_ns != 1
 
 
-def test_a_requeued_job_takes_over_its_own_lock(
-    layout: DatasetLayout, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_a_requeued_job_takes_over_its_own_lock(layout: DatasetLayout, tmp_path: Path) -> None:
     (tmp_path / "self").mkdir()
     (tmp_path / "self" / "cgroup").write_text("0::/slurm/uid_0/job_4711/step_batch\n")
-    monkeypatch.setattr(job_environment, "PROC", tmp_path)
-    monkeypatch.setenv("SLURM_JOB_ID", "4711")
-    monkeypatch.setenv("SLURM_RESTART_COUNT", "1")
+    said = {"SLURM_JOB_ID": "4711", "SLURM_RESTART_COUNT": "1"}
     for cluster, taken in (("alpha", True), ("beta", False)):
         plant(layout, dataclasses.replace(AWAY, restart="0"))
-        monkeypatch.setenv("SLURM_CLUSTER_NAME", cluster)
+        job_environment.enter(environment.read({**said, "SLURM_CLUSTER_NAME": cluster}, tmp_path))
         if taken:
             with lock(layout, lambda *_: False) as held:
                 held.assert_held()

@@ -34,6 +34,12 @@ def say(kind):
 def wait_for(name):
     while not (folder / name).exists():
         time.sleep(0.02)
+if what == "learn":
+    from dataclasses import asdict
+    from penstock.cluster.registry import read_job_environment
+    path = folder / f".learned-{index}"
+    path.write_text(json.dumps({**asdict(read_job_environment()), "host": os.uname().nodename}))
+    path.rename(folder / f"learned-{index}")
 if what == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
 if what == "tidy":
@@ -165,6 +171,22 @@ class ClusterContract:
 
     def test_its_abilities_are_those_of_its_name(self, cluster: Cluster) -> None:
         assert cluster.abilities == abilities_of(cluster.kind)
+
+    def test_an_element_learns_its_job_node_and_cpus(self, cluster: Cluster, shared: Path) -> None:
+        array = cluster.submit(self.spec(shared, "learn", [2, 4], "penstock-learns"))
+        statuses = self.ended(cluster, array, [2, 4])
+        for index in (2, 4):
+            learned = self.said(shared, "learned", index)
+            assert (learned["node"] or learned["host"]) == statuses[index].node
+            assert learned["cpus"] >= 1
+            assert learned["cpus_from"]
+            assert learned["restarts"] == 0
+            named = (learned["array"], learned["array_name"], learned["element"], learned["proven"])
+            if cluster.abilities.has_nodes:
+                assert named == (array, "penstock-learns", index, True)
+                assert learned["cluster"] == cluster.name()
+            else:
+                assert named == ("", "", None, False)
 
     def test_an_unknown_array_is_lost(self, cluster: Cluster) -> None:
         statuses = cluster.states("1999999999", [0, 1])

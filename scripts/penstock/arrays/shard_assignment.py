@@ -23,18 +23,19 @@ from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
+    from penstock.runtime.job_environment import JobEnvironment
 
 STEP = "verify"
 
 
-def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Mapping[str, str]) -> int:
+def shard_for(run: RunLayout, step: str, index: int, host: str, environment: JobEnvironment) -> int:
     """The shard that this element does. Raises FailedError when claims cannot be written."""
-    array, name = environment.get("SLURM_ARRAY_JOB_ID"), environment.get("SLURM_JOB_NAME")
-    if step != STEP or not array or not array.isdecimal() or not name:
+    array, name = environment.array, environment.array_name
+    if step != STEP or not array or not name:
         return index
     indices = ArrayBook(run.arrays).indices(name)
     if len(indices) < 2 or index not in indices:

@@ -54,6 +54,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _run(parsed: argparse.Namespace) -> int:
     from penstock.cli import commands, exit_files, time_limit
     from penstock.cli.session import Session
+    from penstock.cluster.registry import read_job_environment
+    from penstock.runtime import job_environment
 
     session = Session(parsed)
     output.called_as(session.program)
@@ -72,7 +74,8 @@ def _run(parsed: argparse.Namespace) -> int:
 
     for number in previous:
         signal.signal(number, stop)
-    time_limit.watch(time_ends)
+    job_environment.enter(read_job_environment())
+    time_limit.watch(time_ends, job_environment.current())
     try:
         with session:
             try:

@@ -7,7 +7,6 @@ element is to stop, and a signal that comes before that moment waits for it.
 
 from __future__ import annotations
 
-import os
 import signal
 import time
 from typing import TYPE_CHECKING
@@ -15,6 +14,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from collections.abc import Callable
     from types import FrameType
+
+    from penstock.runtime.job_environment import JobEnvironment
 
 EARLY = 90.0
 """Seconds by which SLURM may be early. A signal before that is a preemption's: it cannot wait."""
@@ -32,17 +33,13 @@ def pause(now: float, stop_at: float) -> float:
     return left if stop_at and 0 < left <= EARLY else 0.0
 
 
-def watch(stop: Callable[[], None]) -> None:
-    """In a SLURM job: call `stop`, in the main thread, when the job's time is about to end."""
-    if "SLURM_JOB_ID" not in os.environ:
+def watch(stop: Callable[[], None], environment: JobEnvironment) -> None:
+    """In a job: call `stop`, in the main thread, when the job's time is about to end."""
+    if not environment.job:
         return
-    from penstock.cluster.slurm.submission import STOP_AT
-
-    noted = os.environ.get(STOP_AT, "")
-    stop_at = float(noted) if noted.isdecimal() else 0.0
 
     def near(_: int, __: FrameType | None) -> None:
-        if wait := pause(time.time(), stop_at):
+        if wait := pause(time.time(), environment.stop_at):
             signal.setitimer(signal.ITIMER_REAL, wait)
         else:
             stop()

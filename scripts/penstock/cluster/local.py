@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.errors import FailedError
+from penstock.runtime.job_environment import GIVEN_CPUS
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -221,7 +222,7 @@ class LocalCluster:
                 stdout=fd,
                 stderr=fd,
                 process_group=0,
-                env={**os.environ, "PENSTOCK_CPUS": str(max(1, self._cpus // array.slots))},
+                env={**os.environ, GIVEN_CPUS: str(max(1, self._cpus // array.slots))},
                 preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
             )
         finally:

@@ -1,8 +1,9 @@
 """The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
 
 An element does its work from the state on the target alone: its command line names the run's
-folder, the step and its index. Whether it did its work is told by its RECEIPT, never by this
-port alone; this port only says what became of the process.
+folder, the step and its index. What the cluster tells it beside that (job, node, CPUs, memory) is a
+`JobEnvironment`, read by `registry.read_job_environment`. Whether it did its work is told by its
+RECEIPT, never by this port alone; this port only says what became of the process.
 """
 
 from __future__ import annotations

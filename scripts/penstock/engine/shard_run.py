@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import time
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +11,7 @@ from penstock.engine.workers.batches import Ahead
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
+from penstock.runtime import job_environment
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -33,8 +33,9 @@ class Run:
         self.outcome, self.engine, self.report = outcome, engine, report
         self.started = time.monotonic()
         self.cpu = time.process_time()
-        self.cpus, self.cpus_from = sizing.cpus(os.environ)
-        self.memory = sizing.free_memory(os.environ)
+        given = job_environment.current()
+        self.cpus, self.cpus_from = sizing.cpus(given)
+        self.memory = sizing.free_memory(given)
         self.total = 0
         self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)

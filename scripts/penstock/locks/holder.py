@@ -20,7 +20,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
-from penstock.runtime.job_environment import this_job
+from penstock.runtime import job_environment
 
 
 @dataclass(frozen=True)
@@ -38,8 +38,9 @@ class Holder:
     start: str
     """The process's start time in the kernel's own ticks: a number used again has another."""
     job: str
-    """SLURM's job id, or "" where the process is in no job (`job_environment.this_job`)."""
+    """The number of the job, or "" where the process is not proven to be in one (`JobEnvironment.proven`)."""
     restart: str
+    """How many times the job was started again, decimal."""
     nonce: str
     since: str
     """UTC, ISO 8601."""
@@ -65,7 +66,9 @@ def this_process(run: str, command: str) -> Holder:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         user = f"uid {os.geteuid()}"
-    job = this_job()
+    job = job_environment.current()
+    if not job.proven:
+        job = job_environment.JobEnvironment()
     return Holder(
         run=run,
         command=command,
@@ -75,9 +78,9 @@ def this_process(run: str, command: str) -> Holder:
         namespace=pid_namespace(),
         pid=os.getpid(),
         start=start_time(os.getpid()) or "",
-        job=job.number,
+        job=job.job,
         cluster=job.cluster,
-        restart=job.restart,
+        restart=str(job.restarts),
         nonce=secrets.token_hex(16),
         since=datetime.now(UTC).isoformat(timespec="seconds"),
     )

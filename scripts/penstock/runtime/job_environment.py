@@ -1,76 +1,65 @@
-"""Which SLURM job this process is in, if it really is in one.
+"""What the cluster told this process about itself: its job, element, restarts, node, CPUs and memory.
 
-SLURM_JOB_ID is inherited by whatever was begun inside an allocation and outlives it (tmux, nohup), and a
-shell of `salloc` on a login node has it without being in the job. So the variables are believed only
-where the kernel says the same.
-
-| SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | this job |
-|--------------|------------------------------|--------------------------------|----------|
-| not set      | any                          | any                            | none     |
-| set          | yes                          | any                            | it       |
-| set          | no                           | yes                            | it       |
-| set          | no                           | no                             | none     |
+A process sets it once, at its start (`cli.main`), to what the cluster port reads
+(`cluster.registry.read_job_environment`). What stands below the port (locks, the engine's sizing) takes it
+from here and knows no scheduler's names. A process that sets nothing is in no job.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from dataclasses import dataclass
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-PROC = Path("/proc")
-_STEP = re.compile(rb"slurmstepd: \[(\d+)")
+GIVEN_CPUS = "PENSTOCK_CPUS"
+"""In an element's environment: the CPUs that it may use where no scheduler says so. The local cluster sets
+it, and a site may."""
 
 
-class Job(NamedTuple):
-    """A job of a cluster: its number means nothing without the cluster's name."""
+@dataclass(frozen=True)
+class JobEnvironment:
+    """The job that this process is said to be in. Every field is empty where nothing was said."""
 
-    number: str = ""
+    job: str = ""
+    """Its number: of an element of an array the element's own, not the array's."""
+    proven: bool = False
+    """Whether the kernel too says that this process is in that job. Whatever was begun inside a job inherits
+    its number and may outlive it: the number alone is enough to name an attempt, but a lock, whose holder the
+    scheduler is asked about, needs the proof."""
     cluster: str = ""
-    restart: str = "0"
+    """The cluster's name: a job's number means nothing without it."""
+    array: str = ""
+    """The array's number, decimal, where the job is an element of an array."""
+    array_name: str = ""
+    """The name that the job or array was submitted under (`ArraySpec.name`)."""
+    element: int | None = None
+    """The element's index in its array."""
+    restarts: int = 0
+    """How many times the scheduler started it again."""
+    node: str = ""
+    """The node's name, as the cluster knows it."""
+    cpus: int | None = None
+    """The CPUs that this process may use, at least 1."""
+    cpus_from: str = ""
+    """The name of the variable that said how many CPUs, for people."""
+    memory: int | None = None
+    """Bytes granted on this node, at least 1."""
+    stop_at: float = 0.0
+    """When an element is to stop, before its time ends, in seconds since the epoch; 0: not known."""
 
 
-def this_job(environment: Mapping[str, str] | None = None, proc: Path | None = None) -> Job:
-    """The job by the table above; an empty one where this process is in none."""
-    e = os.environ if environment is None else environment
-    proc = proc or PROC
-    number = e.get("SLURM_JOB_ID", "")
-    if not number.isdecimal() or not (_confined(number, proc) or _below(number, proc)):
-        return Job()
-    return Job(number, e.get("SLURM_CLUSTER_NAME", ""), e.get("SLURM_RESTART_COUNT", "0"))
+_entered = [JobEnvironment()]
+
+
+def current() -> JobEnvironment:
+    """What was set last; an empty one before."""
+    return _entered[0]
+
+
+def enter(environment: JobEnvironment) -> None:
+    """Set what `current` returns, for all threads of this process."""
+    _entered[0] = environment
 
 
 def host_name() -> str:
-    """The node as SLURM calls it, or this machine."""
-    return os.environ.get("SLURMD_NODENAME") or os.uname().nodename
-
-
-def _confined(number: str, proc: Path) -> bool:
-    try:
-        text = (proc / "self" / "cgroup").read_text(errors="replace")
-    except OSError:
-        return False
-    return re.search(rf"/job_{number}(/|$)", text, re.MULTILINE) is not None
-
-
-def _below(number: str, proc: Path) -> bool:
-    """Whether a slurmstepd of this job is among the processes above. Its title names the job; where the
-    title was cut off, the program's name is enough."""
-    pid = "self"
-    for _ in range(1000):
-        try:
-            # The second field is the program's name in brackets and may hold anything.
-            head, _, rest = (proc / pid / "stat").read_bytes().rpartition(b")")
-            pid = rest.split()[1].decode()
-            if head.partition(b"(")[2].startswith(b"slurmstepd"):
-                title = _STEP.match((proc / head.split()[0].decode() / "cmdline").read_bytes())
-                return title is None or title[1].decode() == number
-        except (OSError, IndexError):
-            return False
-        if pid in ("0", "1"):
-            return False
-    return False
+    """The node as the cluster calls it, or this machine."""
+    return current().node or os.uname().nodename

@@ -23,6 +23,7 @@ from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.ownership import liveness
+from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.state import receipts, run_claims, run_store
 from penstock.state.element_progress import Reporter
@@ -59,7 +60,7 @@ def run_element(
     if step in liveness.ELEMENTS:
         dataset_folders.check_owner(layout)
         run_claims.check(layout, info.run)
-    index = shard_for(run, step, index, host_name(), os.environ)
+    index = shard_for(run, step, index, host_name(), job_environment.current())
     reporter = Reporter(run.progress(step, index))
     for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
         durable.make_dirs(path.parent)
@@ -100,13 +101,12 @@ def _say(text: str) -> None:
 
 
 def attempt_name() -> str:
-    """Telling: SLURM's job, element and restart, or host and process; and unique to this attempt,
-    also where several elements run in one job."""
-    e = os.environ
-    job = e.get("SLURM_ARRAY_JOB_ID") or e.get("SLURM_JOB_ID")
+    """The job, element and restart, or host and process, and then random digits: unique to this attempt also
+    where several elements run in one job."""
+    here = job_environment.current()
     who = f"{os.uname().nodename}-{os.getpid()}"
-    if job:
-        who = f"{job}_{e.get('SLURM_ARRAY_TASK_ID', '0')}_{e.get('SLURM_RESTART_COUNT', '0')}"
+    if job := here.array or here.job:
+        who = f"{job}_{here.element or 0}_{here.restarts}"
     return f"{who}-{secrets.token_hex(4)}"
 
 
@@ -250,9 +250,9 @@ def _receipt(
         "why": outcome.why,
         "attempt": attempt,
         "host": host_name(),
-        "cpus": cpus(os.environ)[0],
-        "job": attempt if "SLURM_JOB_ID" in os.environ else "",
-        "restarts": int(os.environ.get("SLURM_RESTART_COUNT") or 0),
+        "cpus": cpus(job_environment.current())[0],
+        "job": attempt if job_environment.current().job else "",
+        "restarts": job_environment.current().restarts,
         "started": reporter.started,
         "ended": time.time(),
         "samples": reporter.samples,

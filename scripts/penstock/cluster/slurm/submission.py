@@ -13,6 +13,7 @@ import shlex
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from penstock.cluster.slurm.environment import STOP_AT
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -34,8 +35,6 @@ PATTERNS = {
 }
 LEAD = 120
 """Seconds between a tidy stop and the end of an element's time, at most; a quarter of short times."""
-STOP_AT = "PENSTOCK_STOP_AT"
-"""In an element's environment: when it is to stop, in seconds since the epoch, where its time is known."""
 
 
 def validated(key: str, value: str) -> str:

@@ -21,7 +21,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from penstock.runtime.job_environment import JobEnvironment
 
 MOST_STREAMS = 64
 AHEAD = 16
@@ -108,23 +108,20 @@ def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, st
     return max(1, value), why
 
 
-def cpus(environment: Mapping[str, str]) -> tuple[int, str]:
-    """What this element may use: what SLURM gave (core-spec's share is gone already), what the
-    site set, or what the kernel allows."""
-    for name in ("SLURM_CPUS_ON_NODE", "PENSTOCK_CPUS"):
-        text = environment.get(name, "")
-        if text.isdigit() and int(text) > 0:
-            return int(text), name
+def cpus(environment: JobEnvironment) -> tuple[int, str]:
+    """The CPUs that this element may use, and who says so: the cluster or the site, else the kernel."""
+    if environment.cpus is not None:
+        return environment.cpus, environment.cpus_from
     return len(os.sched_getaffinity(0)), "CPU affinity"
 
 
-def free_memory(environment: Mapping[str, str]) -> int:
-    """Bytes that this element may still use: the least of what is free and what SLURM granted."""
+def free_memory(environment: JobEnvironment) -> int:
+    """Bytes that the engine of this element may use: half of the memory that is free, or of what the cluster
+    granted where that is less."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) << 10
-    granted = environment.get("SLURM_MEM_PER_NODE", "")
-    if granted.isdigit() and int(granted) > 0:
-        free = min(free, int(granted) << 20)
+    if environment.memory is not None:
+        free = min(free, environment.memory)
     return free // 2

@@ -1,0 +1,90 @@
+"""What SLURM told this process, read from its environment: the only place that knows SLURM's names for it.
+
+SLURM_JOB_ID is inherited by whatever was begun inside an allocation and outlives it (tmux, nohup), and a
+shell of `salloc` on a login node has it without being in the job. So a job counts as proven only where the
+kernel says the same:
+
+| SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven |
+|--------------|------------------------------|--------------------------------|--------|
+| not set      | any                          | any                            | no     |
+| set          | yes                          | any                            | yes    |
+| set          | no                           | yes                            | yes    |
+| set          | no                           | no                             | no     |
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.runtime.job_environment import JobEnvironment
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+PROC = Path("/proc")
+STOP_AT = "PENSTOCK_STOP_AT"
+"""Set by the batch script: when its element is to stop, in seconds since the epoch. Not set where the job's
+time is not known."""
+CPUS = "SLURM_CPUS_ON_NODE"
+"""Cores that `--core-spec` keeps for the system are not counted."""
+_STEP = re.compile(rb"slurmstepd: \[(\d+)")
+
+
+def read(environment: Mapping[str, str], proc: Path = PROC) -> JobEnvironment:
+    """What `environment` says; a value that SLURM does not write counts as not set. /proc is looked at only
+    where a job is named."""
+    job = _decimal(environment.get("SLURM_JOB_ID", ""))
+    array = _decimal(environment.get("SLURM_ARRAY_JOB_ID", ""))
+    cpus = _number(environment.get(CPUS, ""))
+    return JobEnvironment(
+        job=job,
+        proven=bool(job) and (_confined(job, proc) or _below(job, proc)),
+        cluster=environment.get("SLURM_CLUSTER_NAME", ""),
+        array=array,
+        array_name=environment.get("SLURM_JOB_NAME", ""),
+        element=_number(environment.get("SLURM_ARRAY_TASK_ID", "")),
+        restarts=_number(environment.get("SLURM_RESTART_COUNT", "")) or 0,
+        node=environment.get("SLURMD_NODENAME", ""),
+        cpus=cpus or None,
+        cpus_from=CPUS if cpus else "",
+        # In MiB; 0 of a job that asked for all of a node's memory.
+        memory=(_number(environment.get("SLURM_MEM_PER_NODE", "")) or 0) << 20 or None,
+        stop_at=float(_number(environment.get(STOP_AT, "")) or 0),
+    )
+
+
+def _decimal(text: str) -> str:
+    return text if text.isdecimal() else ""
+
+
+def _number(text: str) -> int | None:
+    return int(text) if text.isdecimal() else None
+
+
+def _confined(number: str, proc: Path) -> bool:
+    try:
+        text = (proc / "self" / "cgroup").read_text(errors="replace")
+    except OSError:
+        return False
+    return re.search(rf"/job_{number}(/|$)", text, re.MULTILINE) is not None
+
+
+def _below(number: str, proc: Path) -> bool:
+    """Whether a slurmstepd of this job is among the processes above. Its title names the job; where the
+    title was cut off, the program's name is enough."""
+    pid = "self"
+    for _ in range(1000):
+        try:
+            # The second field is the program's name in brackets and may hold anything.
+            head, _, rest = (proc / pid / "stat").read_bytes().rpartition(b")")
+            pid = rest.split()[1].decode()
+            if head.partition(b"(")[2].startswith(b"slurmstepd"):
+                title = _STEP.match((proc / head.split()[0].decode() / "cmdline").read_bytes())
+                return title is None or title[1].decode() == number
+        except (OSError, IndexError):
+            return False
+        if pid in ("0", "1"):
+            return False
+    return False
