@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 SCHEMES = ("az", "abfs", "abfss")
 NAMES = ("connection_string", "account_key", "sas_token", "client_id", "client_secret", "tenant_id")
 ENVIRONMENT = "AZURE_STORAGE_"
-HINT = "docs/sources.md has the options of Azure: account_name with credentials_file or anon"
+HINT = "docs/configuration.md has the options of Azure: account_name with credentials_file or anon"
 _CONTAINER = re.compile(r"\$root|\$web|[a-z0-9](?:-?[a-z0-9]){2,62}")
 
 

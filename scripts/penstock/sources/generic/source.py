@@ -42,7 +42,7 @@ PACKAGES = {
     "gdrive": "gdrivefs",
 }
 """What opens a protocol, where that is no part of penstock's own environment."""
-HINT = "check the address and the account: docs/sources.md has the options of each kind of source"
+HINT = "check the address and the account: docs/configuration.md has the options of each kind of source"
 BATCH = 2048
 OURS = frozenset({"ca_bundle", "proxy", "credentials_file", "instance_metadata", "profile"})
 

@@ -33,7 +33,7 @@ _NAMES = {
     "token": "session",
 }
 _ASKS_BOTOCORE = ("AWS_PROFILE", "AWS_DEFAULT_PROFILE", "AWS_CREDENTIAL_EXPIRATION", "BOTO_CONFIG")
-HINT = "docs/sources.md has the options of S3: profile, credentials_file or anon"
+HINT = "docs/configuration.md has the options of S3: profile, credentials_file or anon"
 
 
 @dataclass(frozen=True)
