@@ -1,4 +1,4 @@
-"""One holder at a time: racers, dead holders, foreign hosts, by the table in storage.locking."""
+"""One holder at a time: racers, dead holders, foreign hosts, by the table in locks.dataset_lock."""
 
 from __future__ import annotations
 

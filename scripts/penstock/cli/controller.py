@@ -36,7 +36,7 @@ def take(folder: Path, say: Callable[[str], None]) -> None:
         _lock_steps(steps, say)
     finally:
         os.close(steps)
-    # From now on Snakemake stops what it has started (until now: cli.workflow).
+    # From now on Snakemake stops what it has started (until now: cli.snakemake_start).
     signal.signal(signal.SIGINT, signal.default_int_handler)
     names = [*os.environ.get(ABOVE, "").split(), ancestors.name(os.getpid())]
     os.environ[ABOVE] = " ".join(dict.fromkeys(names))

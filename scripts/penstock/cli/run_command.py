@@ -134,7 +134,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
     if session.parsed.log is not None:
         surroundings[LOG] = str(session.parsed.log.absolute())
     # A group of its own: Ctrl-C reaches this process alone, which passes it on once. Blocked until the
-    # child listens to it (cli.workflow): an interpreter that is starting answers it with a traceback.
+    # child listens to it (cli.snakemake_start): an interpreter that is starting answers it with a traceback.
     masked = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGINT})
     try:
         process = subprocess.Popen(command, env=surroundings, process_group=0)
