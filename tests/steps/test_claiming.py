@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -63,7 +62,7 @@ def test_after_a_requeue_an_element_goes_on_with_what_it_took(run: RunLayout) ->
 
 def test_another_array_begins_anew(run: RunLayout) -> None:
     first = shard_for(run, "verify", 4, "n0", SURROUNDINGS)
-    assert shard_for(run, "verify", 4, "n0", replace(SURROUNDINGS, array="78")) == first
+    assert shard_for(run, "verify", 4, "n0", SURROUNDINGS._replace(array="78")) == first
 
 
 @pytest.mark.parametrize(
@@ -71,7 +70,7 @@ def test_another_array_begins_anew(run: RunLayout) -> None:
     [
         ("copy", SURROUNDINGS),
         ("verify", JobEnvironment()),
-        ("verify", replace(SURROUNDINGS, array_name="other")),
+        ("verify", SURROUNDINGS._replace(array_name="other")),
     ],
 )
 def test_without_an_array_it_is_the_number(run: RunLayout, step: str, surroundings: JobEnvironment) -> None:

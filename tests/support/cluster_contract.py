@@ -35,10 +35,9 @@ def wait_for(name):
     while not (folder / name).exists():
         time.sleep(0.02)
 if what == "learn":
-    from dataclasses import asdict
     from penstock.cluster.registry import read_job_environment
     path = folder / f".learned-{index}"
-    path.write_text(json.dumps({**asdict(read_job_environment()), "host": os.uname().nodename}))
+    path.write_text(json.dumps({**read_job_environment()._asdict(), "host": os.uname().nodename}))
     path.rename(folder / f"learned-{index}")
 if what == "stubborn":
     signal.signal(signal.SIGTERM, signal.SIG_IGN)

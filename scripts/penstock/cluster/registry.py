@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 from typing import TYPE_CHECKING
 
@@ -25,7 +24,7 @@ def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvi
     found = slurm.read(environment)
     given = environment.get(GIVEN_CPUS, "")
     if found.cpus is None and given.isdecimal() and int(given) > 0:
-        found = dataclasses.replace(found, cpus=int(given), cpus_from=GIVEN_CPUS)
+        found = found._replace(cpus=int(given), cpus_from=GIVEN_CPUS)
     return found
 
 

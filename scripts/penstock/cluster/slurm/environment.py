@@ -29,7 +29,7 @@ STOP_AT = "PENSTOCK_STOP_AT"
 time is not known."""
 CPUS = "SLURM_CPUS_ON_NODE"
 """Cores that `--core-spec` keeps for the system are not counted."""
-_STEP = re.compile(rb"slurmstepd: \[(\d+)")
+_STEP = rb"slurmstepd: \[(\d+)"
 
 
 def read(environment: Mapping[str, str], proc: Path = PROC) -> JobEnvironment:
@@ -81,7 +81,7 @@ def _below(number: str, proc: Path) -> bool:
             head, _, rest = (proc / pid / "stat").read_bytes().rpartition(b")")
             pid = rest.split()[1].decode()
             if head.partition(b"(")[2].startswith(b"slurmstepd"):
-                title = _STEP.match((proc / head.split()[0].decode() / "cmdline").read_bytes())
+                title = re.match(_STEP, (proc / head.split()[0].decode() / "cmdline").read_bytes())
                 return title is None or title[1].decode() == number
         except (OSError, IndexError):
             return False
