@@ -7,6 +7,7 @@ import pytest
 
 from penstock.cli import workflow_receipts
 from penstock.core.layout import DatasetLayout
+from penstock.core.step_table import AFTER_LIST
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,7 +19,7 @@ def laid_out(tmp_path: Path) -> tuple[Path, Path, DatasetLayout]:
     results = tmp_path / "results" / "d"
     run = results / RUN
     run.mkdir(parents=True)
-    for step in workflow_receipts.STEPS:
+    for step in AFTER_LIST:
         (run / f"{step}.json").write_text("{}")
     (run / "report.html").write_text("kept")
     return results.parent, run, DatasetLayout(tmp_path / "target", "d")

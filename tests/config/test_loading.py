@@ -11,6 +11,7 @@ import yaml
 
 from penstock.config import loader, settings, validation
 from penstock.config.loader import load
+from penstock.core import step_table
 from penstock.errors import ConfigError
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -92,6 +93,13 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
     permissions = dataset["permissions"]["properties"]
     assert set(permissions) == names(settings.PermissionsConfig)
     assert set(permissions) == set(example["datasets"]["installed"]["permissions"])
+
+
+def test_the_schema_names_the_steps_of_the_table() -> None:
+    cluster = validation.schema()["properties"]["cluster"]["properties"]
+    jobs = [step.name for step in step_table.TABLE if step.name != "report"]
+    assert list(cluster["steps"]["properties"]) == [*jobs, "submit"]
+    assert tuple(cluster["on_nodes"]["items"]["enum"]) == step_table.MAY_GO_TO_NODE
 
 
 def test_the_workflow_holds_the_same_schema() -> None:

@@ -8,6 +8,8 @@ import pytest
 import yaml
 from tests.support.commands import ROOT
 
+from penstock.core import step_table
+
 FILES = sorted((ROOT / "workflow/rules").glob("*.smk"))
 RULE = re.compile(r"^(?:rule|checkpoint) (\w+):\n(?:    .*\n|\n(?=    ))+", re.MULTILINE)
 RULES = [(f"{path.name}:{match[1]}", match[0]) for path in FILES for match in RULE.finditer(path.read_text())]
@@ -33,6 +35,11 @@ def test_every_rule(name: str, text: str) -> None:
 def test_every_rule_was_found() -> None:
     declared = sum(len(re.findall(r"^(?:rule|checkpoint) ", p.read_text(), re.MULTILINE)) for p in FILES)
     assert len(RULES) == declared >= 8
+
+
+def test_the_rules_call_the_steps_of_the_table() -> None:
+    called = re.findall(r"\{params\.penstock:q\} ([\w-]+)", "".join(text for _, text in RULES))
+    assert sorted(called) == sorted(["list-group", "list-failure", *step_table.AFTER_LIST, "audit"])
 
 
 @pytest.mark.parametrize(

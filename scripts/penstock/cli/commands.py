@@ -6,6 +6,8 @@ import importlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import step_table
+
 if TYPE_CHECKING:
     import argparse
 
@@ -40,18 +42,9 @@ COMMANDS = (
     Command("gate", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"),
     Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
     Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
-    Command("preflight", "try target, source and cluster; change nothing", _STEP),
-    Command("list", "list the source and freeze what is to be staged", _STEP),
-    Command("plan", "check names, compare with the current release, balance shards", _STEP),
-    Command("copy", "copy all shards into staging", _STEP),
-    Command("permissions", "set and check owner, group and modes in staging", _STEP),
-    Command("verify", "read back what was stored, past the caches, and compare", _STEP),
-    Command("publish", "walk once more, seal, and reveal the release by one rename", _STEP),
-    Command("report", "write the HTML report and the closing summary", _STEP),
-    Command(
-        "audit", "read a published release back and compare it with its manifest", "audit_commands:audit"
-    ),
-    Command("repair", "fetch anew what the last audit found damaged, and only that", "audit_commands:repair"),
+    *(Command(name, step_table.BY_NAME[name].summary, _STEP) for name in step_table.OF_RUN),
+    Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
+    Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
     Command("list-group", "preflight and list (called by Snakemake)", "list_commands:group", "some", True),
     Command(
         "list-failure", "end as a listing ended (called by Snakemake)", "list_commands:failed", "one", True

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.cli.commands import COMMANDS, Command
+from penstock.core import step_table
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -84,7 +85,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
     if command.where == "step_commands:run":
         # A step that the controller sent to a node: its configuration is the frozen one.
         parser.add_argument("--joined", type=int, metavar="INDEX", help=argparse.SUPPRESS)
-        if command.name not in ("preflight", "list"):
+        if command.name in step_table.AFTER_LIST:
             parser.add_argument(
                 "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
             )
@@ -121,7 +122,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--answer", type=Path, required=True, metavar="FILE", help="says what failed")
     elif command.name == "element":
         parser.add_argument("--run", type=Path, required=True, metavar="FOLDER", help="the run's folder")
-        parser.add_argument("--step", choices=("copy", "verify", "audit"), required=True, help="what is done")
+        parser.add_argument("--step", choices=step_table.IN_ELEMENTS, required=True, help="what is done")
         parser.add_argument("--root", type=Path, metavar="FOLDER", help="the target (default: as listed)")
         parser.add_argument("--attempt", default="auto", help="a name for this attempt (default: auto)")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")

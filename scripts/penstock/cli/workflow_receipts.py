@@ -11,6 +11,8 @@ import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.step_table import AFTER_LIST
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -20,8 +22,6 @@ LISTINGS = Path(".workflow", "list")
 """Below `results/`."""
 KEPT = 20
 """Invocations whose listings stay: they say when the sources were looked at, and what they held."""
-
-STEPS = ("plan", "copy", "permissions", "verify", "publish", "report")
 
 
 def results_of(receipt: Path) -> Path:
@@ -48,7 +48,7 @@ def tidy(results: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> Non
     """
     run = results / layout.dataset / str(listed["run"])
     if _stale(run, layout, listed):
-        for step in STEPS:
+        for step in AFTER_LIST:
             (run / f"{step}.json").unlink(missing_ok=True)
 
 

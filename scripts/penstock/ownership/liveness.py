@@ -8,6 +8,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import still_alive
+from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import PenstockError
 from penstock.locks import holder as holders
 
@@ -16,15 +17,13 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
     from penstock.state.run_claims import Claim
 
-ELEMENTS = ("copy", "verify")
-
 
 def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: bool = True) -> str:
     """Names the arrays of a run that have elements which may still write, "" when all are known to have
     ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
     cluster does not answer and the caller is not patient."""
     told = []
-    for step in ELEMENTS:
+    for step in RUN_IN_ELEMENTS:
         alive = still_alive(context, dataset, folder, step, patient=patient)
         if alive:
             told.append(f"array {', '.join(alive)} of {step} has not ended")

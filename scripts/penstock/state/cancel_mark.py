@@ -18,6 +18,7 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import FailedError
 from penstock.storage import durable
 
@@ -28,8 +29,6 @@ if TYPE_CHECKING:
 
 INVOCATION = "PENSTOCK_INVOCATION"
 """In the environment of all steps of one run of the workflow."""
-LATER_STEPS = frozenset({"plan", "copy", "permissions", "verify", "publish"})
-"""In a workflow these follow a list, so that a mark which they find was made since then."""
 
 
 def path(layout: DatasetLayout) -> Path:
@@ -82,7 +81,8 @@ class CancelMark:
 
     @classmethod
     def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
-        follows = step in LATER_STEPS and INVOCATION in os.environ
+        # In a workflow these follow a list, so that a mark which they find was made since then.
+        follows = step in CHANGES_AFTER_LIST and INVOCATION in os.environ
         return cls(layout, "" if follows else str(_read(layout).get("nonce", "")))
 
     def said(self) -> str:

@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING, Any
 from penstock.arrays.shard_assignment import shard_for
 from penstock.config.settings import dataset_config, engine_config, verify_config
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
+from penstock.core.step_table import IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
-from penstock.ownership import liveness
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.state import receipts, run_claims, run_store
@@ -38,7 +38,6 @@ if TYPE_CHECKING:
 
 NAMED = 1000
 """Failed files that an outcome names; the rest is counted."""
-STEPS = ("copy", "verify", "audit")
 
 
 def run_element(
@@ -50,14 +49,14 @@ def run_element(
     not this account's own, LockedError where another run claimed the dataset: nothing is written then."""
     run = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
-    if step not in STEPS:
-        raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(STEPS)}")
+    if step not in IN_ELEMENTS:
+        raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(IN_ELEMENTS)}")
     # Before anything is written: a folder that is no run's stays as it is.
     info = run_store.read_run(run)
     if root is not None:
         info = dataclasses.replace(info, root=str(root))
     layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
-    if step in liveness.ELEMENTS:
+    if step in RUN_IN_ELEMENTS:
         dataset_folders.check_owner(layout)
         run_claims.check(layout, info.run)
     index = shard_for(run, step, index, host_name(), job_environment.current())

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.settings import to_json
+from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.filesystem.capabilities import facts
 from penstock.listing.collection import apart, open_sources, ordered
@@ -33,8 +34,6 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 STEP = "preflight"
-ELEMENTS = ("copy", "verify")
-"""The steps that always run as elements."""
 VISIT_TIMEOUT = 15.0
 """Seconds without a byte for the probe, which has a minute."""
 OF_THE_SHELL = frozenset(
@@ -115,7 +114,7 @@ class _Looks:
 
 def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[str]) -> None:
     config, layout = context.dataset(dataset), context.layout(dataset)
-    steps = [*ELEMENTS, *context.config.cluster.on_nodes]
+    steps = [*RUN_IN_ELEMENTS, *context.config.cluster.on_nodes]
     met: list[str] = []
     if not context.cluster.abilities.elements_end_with_controller:
         # A cluster that does not answer is told of by its own check, in the words of preflight.

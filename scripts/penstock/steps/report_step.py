@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 
 import penstock
 from penstock.core.layout import DATA
+from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
 from penstock.state import receipts, run_store, verdicts
 from penstock.storage import dataset_folders
@@ -24,7 +25,6 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.state.context import Context
 
-STEPS = ("copy", "permissions", "verify", "publish")
 SHOWN = 100
 POINTS = 400
 
@@ -46,7 +46,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
 def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> Result:
     """Everything that is known of a run. Figures that are not known are left out."""
     plan = run_store.read_plan(folder) if folder.plan.exists() else None
-    done = {step: receipts.read(folder.receipt(step)) for step in STEPS}
+    done = {step: receipts.read(folder.receipt(step)) for step in WITH_RECEIPT}
     elements = list(_elements(folder, plan)) if plan else []
     seal = receipts.sealed(layout, info)
     published = seal is not None and run_store.published(layout, info, folder)
@@ -187,7 +187,7 @@ def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[dict[str, Any]]:
         "durability": "",
         "samples": [],
     }
-    for step in ("copy", "verify"):
+    for step in RUN_IN_ELEMENTS:
         for shard in plan.shards:
             receipt = receipts.read(folder.receipt(step, shard.index))
             if receipt is not None and receipt.get("shard") == shard.digest:
@@ -235,7 +235,7 @@ def throughput(copies: list[dict[str, Any]]) -> list[list[float]]:
 def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], int]:
     shown: list[Failed] = []
     failed = 0
-    for step in ("copy", "verify") if plan else ():
+    for step in RUN_IN_ELEMENTS if plan else ():
         for shard in plan.shards if plan else ():
             outcome = receipts.read(folder.outcome(step, shard.index))
             if outcome is None or receipts.read(folder.receipt(step, shard.index)) is not None:
@@ -252,7 +252,7 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
 def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, Any] | None]) -> str:
     if plan is None:
         return "it was not planned yet"
-    for step in ("copy", "verify"):
+    for step in RUN_IN_ELEMENTS:
         for shard in plan.shards:
             if receipts.read(folder.receipt(step, shard.index)) is not None:
                 continue
@@ -262,7 +262,7 @@ def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, 
             if outcome and outcome.get("failures"):
                 path, why = outcome["failures"][0]
                 return f"{step}: {path}: {why}"
-    missing = next((step for step in STEPS if not done.get(step)), "publish")
+    missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")
     return f"{missing} has not ended"
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
+from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import FailedError, PreflightError
 from penstock.locks import holder
 from penstock.ownership import abandoned_stagings
@@ -80,7 +81,7 @@ def _under_way(info: RunInfo, folder: RunLayout) -> dict[str, Any]:
     if not folder.plan.exists():
         return {"state": f"{info.release} is listed", "next": "plan"}
     plan = run_store.read_plan(folder)
-    steps = {step: _elements(folder, plan, step) for step in ("copy", "verify")}
+    steps = {step: _elements(folder, plan, step) for step in RUN_IN_ELEMENTS}
     following = next((step for step, told in steps.items() if told["done"] < told["elements"]), "publish")
     if following != "copy" and not folder.receipt("permissions").exists():
         following = "permissions"

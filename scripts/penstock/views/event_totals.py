@@ -9,6 +9,7 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.step_table import MOVES_BYTES
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -16,8 +17,6 @@ if TYPE_CHECKING:
 
     from penstock.core.events import Event
 
-MOVES_BYTES = frozenset({"copy", "verify", "audit", "repair"})
-"""The steps whose bytes are moved or read: of the others a rate in bytes would mean nothing."""
 WINDOW_SECONDS = 30.0
 SAMPLES = 120
 STATES = ("running", "pending", "held", "done", "stopped", "failed", "cancelled", "lost")

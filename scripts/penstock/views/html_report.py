@@ -14,6 +14,7 @@ import functools
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import step_table
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
 from penstock.storage import durable
 from penstock.views import human, plots, summary
@@ -41,8 +42,6 @@ MEANINGS = {
 }
 SHOWN_FAILURES = 500
 SHOWN_REASONS = 4
-MOVING = ("copy", "verify", "audit", "repair")
-"""The steps that read or write the data itself: their rate means something."""
 
 
 class StepRow(NamedTuple):
@@ -169,7 +168,7 @@ def _evidence(evidence: object) -> list[tuple[str, str, str, str, str]]:
 
 def _step(step: StepResult) -> StepRow:
     seconds, size = step.get("seconds"), step.get("bytes")
-    moves = step.get("step") in MOVING
+    moves = step.get("step") in step_table.MOVES_BYTES
     return StepRow(
         name=str(step.get("step", "")),
         status=str(step.get("status", "")),
@@ -185,7 +184,7 @@ def _step(step: StepResult) -> StepRow:
 def _legend(lanes: plots.Plot, elements: Sequence[ElementResult]) -> list[tuple[str, str]]:
     """[(class of the style sheet, what it stands for), ...] of the bars of `lanes`."""
     steps = dict.fromkeys(str(element.get("step")) for element in elements)
-    legend = [(plots.style_of(step), step) for step in steps]
+    legend = [(step_table.colour(step), step) for step in steps]
     if any(bar.style == plots.FAILED for bar in lanes.bars):
         legend.append((plots.FAILED, "failed or lost"))
     return legend

@@ -12,8 +12,9 @@ import threading
 import time
 from typing import TYPE_CHECKING, Any, TextIO
 
+from penstock.core.step_table import MOVES_BYTES
 from penstock.views import human
-from penstock.views.event_totals import MOVES_BYTES, Tally, Task
+from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping

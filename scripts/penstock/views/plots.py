@@ -10,6 +10,7 @@ import math
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, ClassVar
 
+from penstock.core import step_table
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -22,7 +23,6 @@ LEFT, RIGHT, TOP, BOTTOM = 74, 10, 12, 30
 BUCKETS = 120
 MAX_LANES = 64
 MAX_BARS = 4000
-STEP_CLASSES = {"copy": "a", "verify": "b", "permissions": "c", "publish": "d", "audit": "c", "repair": "d"}
 
 
 FAILED = "f"
@@ -89,11 +89,6 @@ class Plot:
     @property
     def bars(self) -> list[Bar]:
         return [mark for mark in self.marks if isinstance(mark, Bar)]
-
-
-def style_of(step: str) -> str:
-    """The class, in the style sheet, of a step's bars."""
-    return STEP_CLASSES.get(step, "d")
 
 
 def throughput(samples: Sequence[Sequence[float]]) -> Plot | None:
@@ -214,7 +209,7 @@ def lanes(elements: Sequence[ElementResult]) -> Plot | None:
             x = left + (float(element["started"]) - begin) / span * (width - left - RIGHT)
             long = (float(element["ended"]) - float(element["started"])) / span * (width - left - RIGHT)
             good = str(element.get("state", "done")) in ("done", "running")
-            style = style_of(str(element.get("step"))) if good else FAILED
+            style = step_table.colour(str(element.get("step"))) if good else FAILED
             marks.append(Bar(style, x, y + 2, max(long, 2), lane - 5, 3, _about(element)))
     y = height - 8
     marks.append(Label(left, y, "0"))

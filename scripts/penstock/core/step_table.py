@@ -1,0 +1,121 @@
+"""The steps, in the order in which a run takes them, and what differs between them: one table.
+
+The command line, the views, the elements and the judgement whether a run is alive read it; tests compare
+the configuration's schema and the rules of the workflow with it. `penstock.steps.<name>_step` does the work.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+
+class Step(NamedTuple):
+    """One step. What is not said of it does not hold."""
+
+    name: str
+    summary: str
+    """One line of `penstock --help`."""
+    of_run: bool = True
+    """Part of staging a dataset; audit and repair work on a release that is published."""
+    after_list: bool = False
+    """Works on the run that list made (`--run`)."""
+    leaves_receipt: bool = False
+    """Ends with a receipt in the run's state on the target, by which status and report know that it ended."""
+    makes_change: bool = False
+    """Writes to the dataset, and holds its lock meanwhile."""
+    in_elements: bool = False
+    """Elements of a job array do its work, one a shard."""
+    moves_bytes: bool = False
+    """Reads or writes the data itself: of other steps a rate in bytes would mean nothing."""
+    may_go_to_node: bool = False
+    """`cluster.on_nodes` takes it: as a job of its own instead of a process of the controller."""
+    colour: str = "d"
+    """Of its bars in the report: a class of the style sheet."""
+
+
+TABLE = (
+    Step("preflight", "try target, source and cluster; change nothing"),
+    Step(
+        "list",
+        "list the source and freeze what is to be staged",
+        makes_change=True,
+        may_go_to_node=True,
+    ),
+    Step(
+        "plan",
+        "check names, compare with the current release, balance shards",
+        after_list=True,
+        makes_change=True,
+        may_go_to_node=True,
+    ),
+    Step(
+        "copy",
+        "copy all shards into staging",
+        after_list=True,
+        leaves_receipt=True,
+        makes_change=True,
+        in_elements=True,
+        moves_bytes=True,
+        colour="a",
+    ),
+    Step(
+        "permissions",
+        "set and check owner, group and modes in staging",
+        after_list=True,
+        leaves_receipt=True,
+        makes_change=True,
+        may_go_to_node=True,
+        colour="c",
+    ),
+    Step(
+        "verify",
+        "read back what was stored, past the caches, and compare",
+        after_list=True,
+        leaves_receipt=True,
+        makes_change=True,
+        in_elements=True,
+        moves_bytes=True,
+        colour="b",
+    ),
+    Step(
+        "publish",
+        "walk once more, seal, and reveal the release by one rename",
+        after_list=True,
+        leaves_receipt=True,
+        makes_change=True,
+        may_go_to_node=True,
+    ),
+    Step("report", "write the HTML report and the closing summary", after_list=True),
+    Step(
+        "audit",
+        "read a published release back and compare it with its manifest",
+        of_run=False,
+        in_elements=True,
+        moves_bytes=True,
+        colour="c",
+    ),
+    Step(
+        "repair",
+        "fetch anew what the last audit found damaged, and only that",
+        of_run=False,
+        makes_change=True,
+        moves_bytes=True,
+    ),
+)
+
+BY_NAME = {step.name: step for step in TABLE}
+OF_RUN = tuple(step.name for step in TABLE if step.of_run)
+AFTER_LIST = tuple(step.name for step in TABLE if step.after_list)
+"""The workflow has a rule for each; their results lie in `results/<dataset>/<run>/`."""
+CHANGES_AFTER_LIST = frozenset(step.name for step in TABLE if step.after_list and step.makes_change)
+WITH_RECEIPT = tuple(step.name for step in TABLE if step.leaves_receipt)
+IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements)
+RUN_IN_ELEMENTS = tuple(step.name for step in TABLE if step.in_elements and step.of_run)
+MOVES_BYTES = frozenset(step.name for step in TABLE if step.moves_bytes)
+MAY_GO_TO_NODE = tuple(step.name for step in TABLE if step.may_go_to_node)
+
+
+def colour(name: str) -> str:
+    """The class, in the style sheet, of a step's bars; of an unknown step a class that exists too."""
+    step = BY_NAME.get(name)
+    return step.colour if step is not None else "d"

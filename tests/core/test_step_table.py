@@ -1,0 +1,28 @@
+"""The table of steps against the modules that do the work, and against the style sheet."""
+
+from __future__ import annotations
+
+import importlib.util
+import re
+from importlib import resources
+
+import pytest
+
+from penstock.core import step_table
+
+
+@pytest.mark.parametrize("step", step_table.TABLE, ids=lambda step: step.name)
+def test_every_step_has_its_module_and_colour(step: step_table.Step) -> None:
+    assert importlib.util.find_spec(f"penstock.steps.{step.name}_step") is not None
+    style = (resources.files("penstock.views") / "templates/report.css").read_text()
+    assert re.search(rf"^\.{step.colour} |\}} \.{step.colour} ", style, re.MULTILINE)
+    assert step_table.colour(step.name) == step.colour
+
+
+def test_the_steps_of_a_run_are_in_its_order() -> None:
+    assert step_table.OF_RUN == (
+        "preflight", "list", "plan", "copy", "permissions", "verify", "publish", "report",
+    )  # fmt: skip
+    assert step_table.OF_RUN[2:] == step_table.AFTER_LIST
+    assert step_table.RUN_IN_ELEMENTS == ("copy", "verify")
+    assert set(step_table.WITH_RECEIPT) < step_table.CHANGES_AFTER_LIST
