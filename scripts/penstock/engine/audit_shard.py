@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import Report, StopCheck
-    from penstock.engine.workers.batches import Job
+    from penstock.engine.workers.batch import Batch
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""
@@ -122,7 +122,7 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
     # A cold read waits for the device, on this machine or over a network.
     run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False, each=COLD_STREAMS)
 
-    def take(_: Job, answer: tuple[Any, ...]) -> None:
+    def take(_: Batch, answer: tuple[Any, ...]) -> None:
         _, count, looked, _failures, size, retries, *_more = answer
         for row, method, why, unread in looked:
             seen.rows[row] = 1

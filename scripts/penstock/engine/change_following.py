@@ -18,8 +18,8 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Pin
 from penstock.engine.records import journal
+from penstock.engine.workers.open_sources import Sources
 from penstock.engine.workers.stream import failure
-from penstock.engine.workers.work_kinds import Sources
 from penstock.errors import (
     ExpiredCredentialsError,
     ObjectError,
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from typing import Any
 
     from penstock.core.model import Entry, Listed
-    from penstock.engine.copy_shard import Credentials
+    from penstock.engine.credentials import Credentials
     from penstock.engine.records.amendments import Amendments
     from penstock.engine.tasks import CopyTask, Failed, Outcome, StopCheck
 

@@ -6,11 +6,11 @@ power cut) costs at most the rows of the last seconds, and the next attempt goes
 
 from __future__ import annotations
 
-import time
 from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
+from penstock.engine.credentials import Credentials
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.engine.shard_run import Run
@@ -22,14 +22,11 @@ from penstock.errors import FailedError
 if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
-    from penstock.config.settings import DatasetConfig
     from penstock.core.model import Entry
     from penstock.engine.tasks import CopyTask, Report, StopCheck
-    from penstock.engine.workers.batches import Job
+    from penstock.engine.workers.batch import Batch
 
 # Temporary credentials are made anew this many seconds before they end.
-RENEW_BEFORE = 300.0
-RENEW_PAUSE = 15.0
 VIEW = 128
 """Batches looked at for one in a folder where nobody writes: some MiB."""
 
@@ -115,7 +112,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
 
             follow = Following(task, outcome, credentials, setup["writer"], changes)
 
-        def take(job: Job, answer: tuple[Any, ...]) -> None:
+        def take(job: Batch, answer: tuple[Any, ...]) -> None:
             _, count, lines, failures, size, retries, linked, taken = answer
             told = multipart.take(job, answer)
             if count:
@@ -139,7 +136,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
                 run.pool.expired = False
                 run.pool.renew(credentials.current)
 
-        def again() -> Iterator[Job] | None:
+        def again() -> Iterator[Batch] | None:
             """The rows of a further round, of the version that they have now."""
             if not follow or not follow.waiting:
                 return None
@@ -277,31 +274,3 @@ def _local(task: CopyTask, target_kind: str) -> bool:
         if facts(Path(rest if mark else source.url)).kind not in sizing.LOCAL_KINDS:
             return False
     return True
-
-
-class Credentials:
-    """Resolved once here for all workers; temporary ones again before they end, or when the
-    store says that they did."""
-
-    def __init__(self, dataset: DatasetConfig) -> None:
-        self._dataset = dataset
-        self._tried = time.monotonic()
-        self.current = self._resolve()
-
-    def _resolve(self) -> list[Any]:
-        from penstock.sources.registry import credentials
-
-        return [credentials(source) for source in self._dataset.sources]
-
-    def renew(self, expired: bool) -> bool:
-        """Resolve again when it is time. True when there are new ones."""
-        from penstock.sources.registry import expires
-
-        ends = [end for end in map(expires, self.current) if end is not None]
-        if not expired and (not ends or min(ends) - time.time() > RENEW_BEFORE):
-            return False
-        if time.monotonic() - self._tried < RENEW_PAUSE:
-            return False
-        self._tried = time.monotonic()
-        before, self.current = self.current, self._resolve()
-        return self.current != before

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Entry
     from penstock.engine.tasks import Report, RereadTask, StopCheck
-    from penstock.engine.workers.batches import Job
+    from penstock.engine.workers.batch import Batch
 
 _NONE = (b"", "")
 COLD_STREAMS = 4
@@ -126,7 +126,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         # A cold read waits for the device, on this machine or over a network.
         run.start(setup, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 
-        def take(_: Job, answer: tuple[Any, ...]) -> None:
+        def take(_: Batch, answer: tuple[Any, ...]) -> None:
             _, count, found, failures, size, retries, *_more = answer
             seen.add(found)
             run.fail(failures)

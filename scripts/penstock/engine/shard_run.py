@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
-    from penstock.engine.workers.batches import Job
+    from penstock.engine.workers.batch import Batch
 
 
 class Run:
@@ -91,14 +91,14 @@ class Run:
 
     def go(
         self,
-        jobs: Iterator[Job],
-        take: Callable[[Job, tuple[Any, ...]], None],
+        jobs: Iterator[Batch],
+        take: Callable[[Batch, tuple[Any, ...]], None],
         idle: Callable[[], None],
         stop: StopCheck,
         *,
         view: int = 1,
         first: Multipart | None = None,
-        again: Callable[[], Iterator[Job] | None] | None = None,
+        again: Callable[[], Iterator[Batch] | None] | None = None,
     ) -> None:
         """All jobs, to the end, then those that `again` gives, until it gives none. On any error what the
         workers had done still goes to `take`. `view` and `first`: see `batches.Ahead`."""
@@ -108,7 +108,7 @@ class Run:
             self.tell()
 
         try:
-            more: Iterator[Job] | None = jobs
+            more: Iterator[Batch] | None = jobs
             while more is not None:
                 self.pool.run(Ahead(more, view, first), take, tick, stop, self.tuner)
                 more = again() if again else None

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Claim, Entry
-    from penstock.engine.workers.work_kinds import Sources
+    from penstock.engine.workers.open_sources import Sources
     from penstock.sources.port import Body, Reader
     from penstock.storage.links import Abandoned
     from penstock.storage.staging_writer import Writer

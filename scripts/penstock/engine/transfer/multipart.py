@@ -32,7 +32,7 @@ from penstock.engine.transfer.part import (
     fetching,
     part_bytes,
 )
-from penstock.engine.workers.batches import Job
+from penstock.engine.workers.batch import Batch
 from penstock.sources.registry import has_tokens, pinned
 from penstock.storage.shared_files import shared_stands
 
@@ -95,7 +95,7 @@ class Multipart:
         self._open: deque[Row] = deque()
         self._ready: deque[tuple[Row, int]] = deque()
         self._jobs: dict[int, tuple[Row, int, int]] = {}
-        """Job to its row, its work and its part."""
+        """Batch to its row, its work and its part."""
         self._resumed: dict[tuple[int, str], int] = {}
         self.waiting: Callable[[], int] = int
         """Bytes of parts that are done and not recorded yet."""
@@ -125,7 +125,7 @@ class Multipart:
             and pinned(self._urls[entry.source], entry.token)
         )
 
-    def open(self, row: int, entry: Entry) -> Job:
+    def open(self, row: int, entry: Entry) -> Batch:
         """The first job of a row."""
         one = Row(row, entry, self._size(entry))
         lines = self._met(row, entry)
@@ -183,7 +183,7 @@ class Multipart:
         something is on its way: the question is asked again when it comes."""
         return self._fetching > 0 and self._fetching + self.waiting() > self._most and not self._ready
 
-    def next(self) -> Job | None:
+    def next(self) -> Batch | None:
         """What an open row needs, if that can be done now."""
         if self._ready:
             return self._job(*self._ready.popleft())
@@ -199,10 +199,10 @@ class Multipart:
                 return job
         return None
 
-    def _job(self, one: Row, work: int, part: int = 0) -> Job:
+    def _job(self, one: Row, work: int, part: int = 0) -> Batch:
         number = next(self.numbers)
         if work == WHOLE:
-            return Job(number, [one.row], [one.entry], one.entry.size, True)
+            return Batch(number, [one.row], [one.entry], one.entry.size, True)
         if work == FETCH:
             entry = fetching(one.entry, one.temporary, part, one.size)
         else:
@@ -210,9 +210,9 @@ class Multipart:
             entry = doing(one.entry, one.temporary, work, one.size, tuple(lines))
         self._jobs[number] = one, work, part
         one.under_way += 1
-        return Job(number, [one.row], [entry], entry.length, True)
+        return Batch(number, [one.row], [entry], entry.length, True)
 
-    def take(self, job: Job, answer: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
+    def take(self, job: Batch, answer: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
         """What a part came to: counted here, and its row goes on. The failures that are to be told; None for
         a job of other rows, which is counted by who gave it."""
         found = self._jobs.pop(job.number, None)

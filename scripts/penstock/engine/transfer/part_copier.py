@@ -8,7 +8,7 @@ record as owed, and verify, which reads every byte in order, judges it; so does 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.model import Claim
 from penstock.engine.records.journal import PART, line, row_line
@@ -30,15 +30,41 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.transfer.copier import Copier
     from penstock.engine.transfer.part import Part
+    from penstock.engine.transfer.pump import Pump
+    from penstock.engine.workers.open_sources import Sources
+    from penstock.sources.port import Reader
+    from penstock.storage.staging_writer import Writer
+
+
+class Copying(Protocol):
+    """What copying a part needs of its stream (`transfer.copier`)."""
+
+    sources: Sources
+    writer: Writer
+    pump: Pump
+    policy: str
+    """`verify.source_checksum`."""
+    require: bool
+    """Whether nothing may be published without a proof of its source."""
+
+    def reader(self, index: int) -> Reader:
+        """Of the source with this index."""
+
+    def require_proof(self, entry: Entry, sums: Sums) -> None:
+        """Raises UnprovenError where the source states nothing that could be checked."""
+
+    def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
+        """Sizes of the parts that the object was uploaded in, where the composite checksum `failed`; () where
+        they are not to be had. Raises `error` where they explain nothing, and UnprovenError where a proof
+        is required and none is left."""
 
 
 class PartCopier:
     """Does what a `Part` asks for, and gives its line for the journal; "" where the row's temporary file is
     not there any more."""
 
-    def __init__(self, copier: Copier) -> None:
+    def __init__(self, copier: Copying) -> None:
         self._copier = copier
 
     def do(self, row: int, part: Part) -> str:

@@ -6,11 +6,10 @@ no worker is left with a long rest. A large row, and a giant's part, goes alone.
 
 from __future__ import annotations
 
-import marshal
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from penstock.runtime import wire
+from penstock.engine.workers.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
@@ -26,30 +25,13 @@ FEWEST = 8
 SHARES = 4
 
 
-class Job:
-    """One batch as the parent keeps it while a worker has it: its frame, to send it again; the folders
-    in which it begins and ends."""
-
-    __slots__ = ("bytes", "count", "deaths", "folders", "frame", "large", "number", "rows")
-
-    def __init__(
-        self, number: int, rows: list[int], entries: Sequence[Entry], total: int, large: bool
-    ) -> None:
-        self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
-        self.deaths = 0
-        # Of the first and the last row: what lies between matters little.
-        self.folders = {entries[0][0].rpartition("/")[0], entries[-1][0].rpartition("/")[0]}
-        payload = marshal.dumps((number, rows, list(map(tuple, entries))))
-        self.frame = wire.head(wire.BATCH, payload) + payload
-
-
 def batches(
     shard: Iterable[Sequence[Entry]],
     done: Container[int],
     left: int,
     workers: int,
     multipart: Multipart | None = None,
-) -> Iterator[Job]:
+) -> Iterator[Batch]:
     """The rows that are not `done`, in order, as batches. `left`: how many those are. Of a row that goes
     in parts only the first job is given here."""
     numbers = multipart.numbers if multipart else count()
@@ -66,21 +48,21 @@ def batches(
             length = entry[10] if entry[8] >= 0 else entry[2]
             large = length >= LARGE or entry[8] >= 0
             if rows and (large or total + length > BATCH_BYTES or len(rows) >= room):
-                yield Job(next(numbers), rows, entries, total, False)
+                yield Batch(next(numbers), rows, entries, total, False)
                 left -= len(rows)
                 rows, entries, total, room = [], [], 0, _room(left, workers)
             if large:
                 if multipart and multipart.goes_in_parts(row - 1, entry):
                     yield multipart.open(row - 1, entry)
                 else:
-                    yield Job(next(numbers), [row - 1], [entry], length, True)
+                    yield Batch(next(numbers), [row - 1], [entry], length, True)
                 left -= 1
             else:
                 rows.append(row - 1)
                 entries.append(entry)
                 total += length
     if rows:
-        yield Job(next(numbers), rows, entries, total, False)
+        yield Batch(next(numbers), rows, entries, total, False)
 
 
 class Ahead:
@@ -91,13 +73,13 @@ class Ahead:
     than one.
     """
 
-    def __init__(self, jobs: Iterator[Job], view: int, first: Multipart | None = None) -> None:
+    def __init__(self, jobs: Iterator[Batch], view: int, first: Multipart | None = None) -> None:
         """`view`: how many batches are looked at; 1 gives them in order. What rows in parts need goes
         `first`."""
         self._jobs, self.view, self._first = jobs, view, first
-        self._seen: list[Job] = []
+        self._seen: list[Batch] = []
 
-    def take(self, taken: set[str]) -> Job | None:
+    def take(self, taken: set[str]) -> Batch | None:
         """The first batch that is in none of the folders `taken`, else the first; None when there is none
         now. `first` may have one again when what was taken is done."""
         if self._first:

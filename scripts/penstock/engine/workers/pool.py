@@ -26,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.tasks import StopCheck
-    from penstock.engine.workers.batches import Ahead, Job
+    from penstock.engine.workers.batch import Batch
+    from penstock.engine.workers.batches import Ahead
     from penstock.engine.workers.stream_tuning import Tuner
     from penstock.errors import PenstockError
 
@@ -43,7 +44,7 @@ class Member:
     process: subprocess.Popen[bytes]
     channel: wire.Channel
     slots: range
-    jobs: dict[int, Job] = field(default_factory=dict)
+    jobs: dict[int, Batch] = field(default_factory=dict)
     rows: int = 0
     set_up: bool = False
     gone: bool = False
@@ -68,7 +69,7 @@ class Pool:
         self.streams = workers
         self.ahead = False
         self._setup: dict[str, Any] = {}
-        self._again: deque[Job] = deque()
+        self._again: deque[Batch] = deque()
         for _ in range(workers):
             self._spawn()
 
@@ -129,7 +130,7 @@ class Pool:
     def run(
         self,
         jobs: Ahead,
-        done: Callable[[Job, tuple[Any, ...]], None],
+        done: Callable[[Batch, tuple[Any, ...]], None],
         idle: Callable[[], None],
         stop: StopCheck,
         tuner: Tuner,
@@ -196,7 +197,7 @@ class Pool:
                     taken |= job.folders
         return taken
 
-    def _hungry(self, job: Job | None) -> Member | None:
+    def _hungry(self, job: Batch | None) -> Member | None:
         """The worker with the least to do, if it has room: one batch more than streams.
 
         Large rows do not wait behind one another: they take a free stream, or nothing.
@@ -208,7 +209,7 @@ class Pool:
         small = not any(j.large for j in member.jobs.values()) and not (job and job.large)
         return member if small and len(member.jobs) <= streams else None
 
-    def _give(self, member: Member, job: Job) -> None:
+    def _give(self, member: Member, job: Batch) -> None:
         member.jobs[job.number] = job
         member.rows += job.count
         self._send(member, job.frame)
@@ -220,7 +221,7 @@ class Pool:
             # Its socket is at its end too: the loop that listens buries it.
             return
 
-    def _listen(self, seconds: float, done: Callable[[Job, tuple[Any, ...]], None]) -> None:
+    def _listen(self, seconds: float, done: Callable[[Batch, tuple[Any, ...]], None]) -> None:
         for key, _ in self.selector.select(seconds):
             member: Member = key.data
             frames = member.channel.receive()
@@ -276,7 +277,7 @@ class Pool:
             member.process.wait()
         self.shared.retire(member.slots)
 
-    def drain(self, done: Callable[[Job, tuple[Any, ...]], None], *, stop: bool) -> None:
+    def drain(self, done: Callable[[Batch, tuple[Any, ...]], None], *, stop: bool) -> None:
         """Let the workers end: what is in flight is finished or left (`stop`), what is done is
         still reported; whoever takes longer than GRACE is killed."""
         for member in self.alive:

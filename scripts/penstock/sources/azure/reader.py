@@ -7,7 +7,7 @@ the same condition.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 from penstock.core.model import Claim
 from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from concurrent.futures import Future
 
     from penstock.core.model import Entry
-    from penstock.sources.azure.client import Link
-    from penstock.sources.azure.source import AzureSource
+    from penstock.sources.azure.account import AzureCredentials, Place
+    from penstock.sources.azure.client import Link, Links
 
 BLOCK = 8 << 20
 """Bytes of one request; below what the SDK would split by itself (32 MiB)."""
@@ -149,10 +149,20 @@ class AzureBody:
             self._ahead = None
 
 
+class Container(Protocol):
+    """What a reader needs of its source (`azure.source`)."""
+
+    url: str
+    place: Place
+    links: Links
+    credentials: AzureCredentials
+    """Present ones: they may be renewed at any time."""
+
+
 class AzureReader:
     """For one thread; the client is shared with the source's other readers."""
 
-    def __init__(self, source: AzureSource) -> None:
+    def __init__(self, source: Container) -> None:
         self._source = source
         self._link: Link | None = None
 

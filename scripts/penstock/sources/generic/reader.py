@@ -6,7 +6,7 @@ and after the bytes, compared with the listing.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from penstock.errors import ObjectError, SourceChangedError, TransientError
 from penstock.sources.checksum_headers import COMBINE
@@ -17,7 +17,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.sources.generic.source import FsspecSource
 
 
 class FsspecBody:
@@ -71,10 +70,23 @@ class FsspecBody:
             self._file = None
 
 
+class FileSystem(Protocol):
+    """What a reader needs of its source (`generic.source`)."""
+
+    secrets: Any
+    """Present ones: they may be renewed at any time."""
+
+    def connect(self) -> Any:
+        """A new file system object of fsspec, with the present secrets."""
+
+    def path(self, fs: Any, key: str) -> str:
+        """The name by which `fs` knows an object."""
+
+
 class FsspecReader:
     """For one thread: a file system object of its own."""
 
-    def __init__(self, source: FsspecSource) -> None:
+    def __init__(self, source: FileSystem) -> None:
         self._source = source
         self._fs: Any = None
         self._secrets: object = None

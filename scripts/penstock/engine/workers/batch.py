@@ -1,0 +1,30 @@
+"""Rows that go to a worker at once, as the parent of the workers keeps them."""
+
+from __future__ import annotations
+
+import marshal
+from typing import TYPE_CHECKING
+
+from penstock.runtime import wire
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.model import Entry
+
+
+class Batch:
+    """One batch as the parent keeps it while a worker has it: its frame, to send it again; the folders
+    in which it begins and ends."""
+
+    __slots__ = ("bytes", "count", "deaths", "folders", "frame", "large", "number", "rows")
+
+    def __init__(
+        self, number: int, rows: list[int], entries: Sequence[Entry], total: int, large: bool
+    ) -> None:
+        self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
+        self.deaths = 0
+        # Of the first and the last row: what lies between matters little.
+        self.folders = {entries[0][0].rpartition("/")[0], entries[-1][0].rpartition("/")[0]}
+        payload = marshal.dumps((number, rows, list(map(tuple, entries))))
+        self.frame = wire.head(wire.BATCH, payload) + payload
