@@ -23,7 +23,7 @@ from tests.support.staging_runs import context_for, events_of, tree
 from penstock.cluster.local import LocalCluster
 from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, SourceConfig, VerifyConfig
 from penstock.core.model import Entry
-from penstock.engine.transfer.checksums import Sums
+from penstock.engine.checksums import Sums
 from penstock.errors import FailedError, IntegrityError
 from penstock.formats.manifest import read_manifest
 from penstock.sources.registry import open_source

@@ -16,9 +16,9 @@ from tests.support.s3server import S3Server
 
 from penstock.core.model import Entry
 from penstock.engine.records import journal
+from penstock.engine.stream import BLOCK
 from penstock.engine.transfer.prefetch import AHEAD_BYTES, Asking
 from penstock.engine.workers.sizing import AHEAD, MOST_STREAMS
-from penstock.engine.workers.stream import BLOCK
 from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:

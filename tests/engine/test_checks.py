@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Claim, Entry
-from penstock.engine.transfer.checksums import (
+from penstock.engine.checksums import (
     RANK,
     Composite,
     Sums,

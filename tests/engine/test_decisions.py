@@ -9,11 +9,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Entry
+from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.records.journal_flusher import next_pause
-from penstock.engine.workers.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
+from penstock.engine.stream import may_retry, of_row
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
-from penstock.engine.workers.stream import may_retry, of_row
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import (
     FailedError,

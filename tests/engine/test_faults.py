@@ -12,9 +12,9 @@ from tests.support.engine_runs import read_tree, shard_run
 from tests.support.hostile import Hostile
 
 from penstock.core.model import Claim, Entry
+from penstock.engine import stream
+from penstock.engine.stream import BLOCK, Stopped
 from penstock.engine.transfer.copier import Copier
-from penstock.engine.workers import stream
-from penstock.engine.workers.stream import BLOCK, Stopped
 from penstock.errors import (
     ExpiredCredentialsError,
     FailedError,

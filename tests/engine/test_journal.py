@@ -10,8 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Pin, Reuse
+from penstock.engine.part import IN_PARTS, PartLine, Unfinished
 from penstock.engine.records import journal
-from penstock.engine.transfer.part import IN_PARTS, PartLine, Unfinished
 from penstock.errors import FailedError, NewerFormatError, PenstockError
 
 if TYPE_CHECKING:

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from penstock.engine.workers.shared_memory import BURST, Limiter, Shared
+from penstock.engine.shared_memory import BURST, Limiter, Shared
 
 
 class Virtual:

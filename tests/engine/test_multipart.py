@@ -15,10 +15,10 @@ from tests.support.hostile import Hostile
 from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, records, run_of
 
 from penstock.config.settings import VerifyConfig
+from penstock.engine.part import IN_PARTS, LEAST, part_bytes
 from penstock.engine.records import journal
 from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
-from penstock.engine.transfer.part import IN_PARTS, LEAST, part_bytes
 from penstock.sources.registry import pinned
 
 if TYPE_CHECKING:

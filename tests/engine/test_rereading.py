@@ -9,9 +9,9 @@ from tests.support.engine_runs import ShardRun, make_tree, rewrite, shard_run
 from tests.support.records import rows_of
 
 from penstock.config.settings import VerifyConfig
+from penstock.engine.checksums import tree_digest
 from penstock.engine.records import journal
 from penstock.engine.reread_shard import storage_grade, to_be_read
-from penstock.engine.transfer.checksums import tree_digest
 from penstock.errors import InterruptedRunError
 
 if TYPE_CHECKING:

@@ -20,10 +20,10 @@ from tests.support.engine_runs import shard_run
 
 from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.core.model import Entry
+from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.transfer.copier import Copier
 from penstock.engine.transfer.pump import PIECE, Pump
-from penstock.engine.workers.open_sources import Sources
 from penstock.errors import SourceChangedError
 from penstock.sources.port import Sparse
 from penstock.sources.posix.source import PosixSource

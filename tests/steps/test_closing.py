@@ -11,7 +11,7 @@ from tests.support.whole_way import FILES, go, staging
 from penstock.config.settings import VerifyConfig
 from penstock.core.model import Claim, Entry, Listed, Record
 from penstock.core.run_documents import PlanInfo
-from penstock.engine.transfer.checksums import combine
+from penstock.engine.checksums import combine
 from penstock.errors import FailedError
 from penstock.formats.columns import Files
 from penstock.formats.listing import ListingWriter, read_columns

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.core.model import Entry
-from penstock.engine.workers.shared_memory import Limiter, Shared
-from penstock.engine.workers.stream import BLOCK, may_retry
+from penstock.engine.shared_memory import Limiter, Shared
+from penstock.engine.stream import BLOCK, may_retry
 from penstock.errors import (
     ExpiredCredentialsError,
     IntegrityError,

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
+    from penstock.engine.batch import Batch
     from penstock.engine.tasks import Report, StopCheck
-    from penstock.engine.workers.batch import Batch
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""
@@ -113,7 +113,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
 
 
 def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
-    from penstock.engine.workers.batches import batches
+    from penstock.engine.batches import batches
     from penstock.formats.shards import read_shard
 
     outcome, left = run.outcome, seen.left

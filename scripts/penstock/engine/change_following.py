@@ -17,9 +17,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Pin
+from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
-from penstock.engine.workers.open_sources import Sources
-from penstock.engine.workers.stream import failure
+from penstock.engine.stream import failure
 from penstock.errors import (
     ExpiredCredentialsError,
     ObjectError,

@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
+    from penstock.engine.batch import Batch
     from penstock.engine.tasks import CopyTask, Report, StopCheck
-    from penstock.engine.workers.batch import Batch
 
 # Temporary credentials are made anew this many seconds before they end.
 VIEW = 128
@@ -68,7 +68,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         changes = Amendments.read(task.journals, task.shard.digest, done)
         credentials = Credentials(task.dataset)
         setup = _setup(task, outcome.durability, credentials.current)
-        from penstock.engine.workers.batches import batches
+        from penstock.engine.batches import batches
         from penstock.formats.shards import read_shard
 
         def shard() -> Iterator[Sequence[Entry]]:

@@ -15,11 +15,11 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES
+from penstock.engine.part import IN_PARTS, TREE
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import Run
 from penstock.engine.tasks import Failure, Outcome
-from penstock.engine.transfer.part import IN_PARTS, TREE
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable
 
@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Entry
+    from penstock.engine.batch import Batch
     from penstock.engine.tasks import Report, RereadTask, StopCheck
-    from penstock.engine.workers.batch import Batch
 
 _NONE = (b"", "")
 COLD_STREAMS = 4
@@ -104,7 +104,7 @@ class _Seen:
 
 def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     outcome = run.outcome
-    from penstock.engine.workers.batches import batches
+    from penstock.engine.batches import batches
     from penstock.formats.shards import read_shard
 
     if not task.data.is_dir():

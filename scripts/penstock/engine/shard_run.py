@@ -5,9 +5,9 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.batches import Ahead
 from penstock.engine.tasks import Failure
 from penstock.engine.workers import sizing
-from penstock.engine.workers.batches import Ahead
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
+    from penstock.engine.batch import Batch
     from penstock.engine.tasks import Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
-    from penstock.engine.workers.batch import Batch
 
 
 class Run:

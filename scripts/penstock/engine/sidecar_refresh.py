@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Claim, Entry
-    from penstock.engine.workers.open_sources import Sources
+    from penstock.engine.open_sources import Sources
 
 MANY = 1000
 """Files that are read for a round of changed objects of one source, whatever their names."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.engine.transfer.part import LEAST
+from penstock.engine.part import LEAST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence

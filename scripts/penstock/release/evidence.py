@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES, Claim
-from penstock.engine.transfer.checksums import COMBINABLE
+from penstock.engine.checksums import COMBINABLE
 from penstock.filesystem.capabilities import passable
 
 if TYPE_CHECKING:

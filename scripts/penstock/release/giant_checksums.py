@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config.settings import dataset_config, verify_config
-from penstock.engine.transfer.checksums import admitted
+from penstock.engine.checksums import admitted
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import ExpiredCredentialsError, ObjectError, SourceChangedError, TransientError
 from penstock.sources.backoff import pause_after

@@ -12,7 +12,7 @@ from os import fsencode
 from typing import TYPE_CHECKING
 
 from penstock.core.model import STORAGE_GRADES, Claim, Record
-from penstock.engine.transfer.checksums import combine, compose, judge_giant, listed, tree_digest
+from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.errors import FailedError, IntegrityError
 from penstock.formats.columns import Files
 from penstock.formats.listing import entries

@@ -20,9 +20,9 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.core.model import Claim
+from penstock.engine.checksums import Sums, contradicted, listed, new_sum, sum_of, tree_digest
 from penstock.engine.reading.parallel_read import read_in_order
-from penstock.engine.transfer.checksums import Sums, contradicted, listed, new_sum, sum_of, tree_digest
-from penstock.engine.workers.stream import Stopped, Stream
+from penstock.engine.stream import Stopped, Stream
 from penstock.errors import DamagedError
 from penstock.filesystem.errno_map import printable
 
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.transfer.checksums import Sum
+    from penstock.engine.checksums import Sum
     from penstock.filesystem.cold_read import ColdReader, Seen
 
 Found = tuple[int, str, int, int, bytes, str, str]

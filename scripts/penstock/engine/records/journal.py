@@ -38,8 +38,8 @@ from zlib import crc32
 
 from penstock.core.format_versions import refuse_newer
 from penstock.core.model import Copied, Pin
+from penstock.engine.part import DROPPED, IN_PARTS, PartLine
 from penstock.engine.records.copied_rows import CopiedRows
-from penstock.engine.transfer.part import DROPPED, IN_PARTS, PartLine
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Reuse
-    from penstock.engine.transfer.part import Unfinished
+    from penstock.engine.part import Unfinished
 
 FORMAT = 2
 """2: rows may be amended, gone, linked, or copied in parts."""

@@ -12,14 +12,14 @@ from typing import TYPE_CHECKING, Any
 import xxhash
 
 from penstock.core.model import Reuse
+from penstock.engine.checksums import Sums, judge_at_once
+from penstock.engine.part import Part
 from penstock.engine.records.journal import link_line, row_line
-from penstock.engine.transfer.checksums import Sums, judge_at_once
-from penstock.engine.transfer.part import Part
+from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
 from penstock.engine.transfer.prefetch import Asking
 from penstock.engine.transfer.pump import Pump, long, short
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
-from penstock.engine.workers.stream import BLOCK, Stream
 from penstock.errors import IntegrityError, TransientError, UnprovenError
 from penstock.sources.port import AheadReader, Sparse, WholeReader
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.model import Claim, Entry
-    from penstock.engine.workers.open_sources import Sources
+    from penstock.engine.open_sources import Sources
     from penstock.sources.port import Body, Reader
     from penstock.storage.links import Abandoned
     from penstock.storage.staging_writer import Writer

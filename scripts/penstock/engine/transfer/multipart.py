@@ -18,7 +18,8 @@ from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.transfer.part import (
+from penstock.engine.batch import Batch
+from penstock.engine.part import (
     BEGIN,
     BEGUN,
     DROP,
@@ -32,7 +33,6 @@ from penstock.engine.transfer.part import (
     fetching,
     part_bytes,
 )
-from penstock.engine.workers.batch import Batch
 from penstock.sources.registry import has_tokens, pinned
 from penstock.storage.shared_files import shared_stands
 

@@ -11,8 +11,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.model import Claim
-from penstock.engine.records.journal import PART, line, row_line
-from penstock.engine.transfer.checksums import (
+from penstock.engine.checksums import (
     Sums,
     best,
     combine,
@@ -22,7 +21,8 @@ from penstock.engine.transfer.checksums import (
     listed,
     tree_digest,
 )
-from penstock.engine.transfer.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_PARTS, TREE, PartLine
+from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_PARTS, TREE, PartLine
+from penstock.engine.records.journal import PART, line, row_line
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import IntegrityError
 
@@ -30,9 +30,9 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.transfer.part import Part
+    from penstock.engine.open_sources import Sources
+    from penstock.engine.part import Part
     from penstock.engine.transfer.pump import Pump
-    from penstock.engine.workers.open_sources import Sources
     from penstock.sources.port import Reader
     from penstock.storage.staging_writer import Writer
 

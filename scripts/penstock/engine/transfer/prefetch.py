@@ -10,7 +10,7 @@ from collections import deque
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Entry
-from penstock.engine.workers.stream import BLOCK
+from penstock.engine.stream import BLOCK
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.engine.workers.stream import BLOCK, Stopped
+from penstock.engine.stream import BLOCK, Stopped
 from penstock.errors import IntegrityError, TransientError
 from penstock.filesystem.libc import all_zeros
 from penstock.sources.port import Sparse
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.core.model import Entry
+    from penstock.engine.checksums import Sums
+    from penstock.engine.stream import Stream
     from penstock.engine.transfer.checksum_thread import Beside
-    from penstock.engine.transfer.checksums import Sums
-    from penstock.engine.workers.stream import Stream
     from penstock.sources.port import Body
     from penstock.storage.pending_file import Pending
 

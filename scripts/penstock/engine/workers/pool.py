@@ -15,8 +15,8 @@ from collections import deque
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.shared_memory import SLOTS, Shared
 from penstock.engine.workers.cpu_usage import busy_seconds
-from penstock.engine.workers.shared_memory import SLOTS, Shared
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
 from penstock.runtime import wire
@@ -25,9 +25,9 @@ from penstock.runtime.helper_process import start
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.engine.batch import Batch
+    from penstock.engine.batches import Ahead
     from penstock.engine.tasks import StopCheck
-    from penstock.engine.workers.batch import Batch
-    from penstock.engine.workers.batches import Ahead
     from penstock.engine.workers.stream_tuning import Tuner
     from penstock.errors import PenstockError
 

@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from penstock.engine.workers.open_sources import Sources
+from penstock.engine.open_sources import Sources
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.reading.rereader import Rereader
-    from penstock.engine.workers.stream import Stream
+    from penstock.engine.stream import Stream
 
     Maker = Callable[..., Stream]
     Renew = Callable[[Any], None]

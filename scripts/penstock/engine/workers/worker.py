@@ -17,16 +17,16 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Entry
-from penstock.engine.transfer.part import Part
-from penstock.engine.workers.shared_memory import Limiter, Shared
-from penstock.engine.workers.stream import Stopped, failure, of_row
+from penstock.engine.part import Part
+from penstock.engine.shared_memory import Limiter, Shared
+from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
 from penstock.runtime import garbage_collection, wire
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.engine.workers.stream import Stream
+    from penstock.engine.stream import Stream
 
 SLICE = 64
 FIELDS = len(Entry._fields)

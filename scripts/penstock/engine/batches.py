@@ -9,7 +9,7 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
-from penstock.engine.workers.batch import Batch
+from penstock.engine.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence

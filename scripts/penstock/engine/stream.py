@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from threading import Event
 
-    from penstock.engine.workers.shared_memory import Limiter
+    from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
 INTEGRITY_TRIES = 2
