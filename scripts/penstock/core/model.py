@@ -53,7 +53,17 @@ class Entry(NamedTuple):
     length: int = 0
     """Bytes of this row: `size` for a whole object."""
     reuse: str = ""
-    """`str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing."""
+    """In a shard: `str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing.
+    In a row that is read back (`expecting`): the digest to compare with."""
+
+
+def expecting(entry: Entry, digest: str, checksum: str) -> Entry:
+    """The row as verify reads it back: `reuse` holds the digest to compare with ("" leaves the row unread),
+    `checksum` a claim that is to be proven too, or "". By positions: each row of a shard is made so."""
+    return _entry(Entry, (*entry[:7], checksum, *entry[8:11], digest))
+
+
+_entry = tuple.__new__
 
 
 class Reuse(NamedTuple):

@@ -10,7 +10,7 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.engine.reread_shard import COLD_STREAMS
 from penstock.engine.shard_run import Run
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Report, StopCheck
+    from penstock.engine.tasks import Answer, Report, StopCheck
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""
@@ -122,19 +122,18 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
     # A cold read waits for the device, on this machine or over a network.
     run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False, each=COLD_STREAMS)
 
-    def take(_: Batch, answer: tuple[Any, ...]) -> None:
-        _, count, looked, _failures, size, retries, *_more = answer
-        for row, method, why, unread in looked:
+    def take(_: Batch, answer: Answer) -> None:
+        for row, method, why, unread in answer.results:
             seen.rows[row] = 1
             if why:
                 seen.bad.append((row, why, unread))
             else:
                 seen.methods[method] += 1
-        seen.files += count
-        seen.bytes += size
-        outcome.files += count
-        outcome.bytes += size
-        outcome.retries += retries
+        seen.files += answer.rows
+        seen.bytes += answer.bytes
+        outcome.files += answer.rows
+        outcome.bytes += answer.bytes
+        outcome.retries += answer.retries
 
     due = time.monotonic() + EVERY
 

@@ -45,8 +45,9 @@ def batches(
             row += 1
             if row - 1 in done:
                 continue
-            length = entry[10] if entry[8] >= 0 else entry[2]
-            large = length >= LARGE or entry[8] >= 0
+            is_part = entry.part >= 0
+            length = entry.length if is_part else entry.size
+            large = length >= LARGE or is_part
             if rows and (large or total + length > BATCH_BYTES or len(rows) >= room):
                 yield Batch(next(numbers), rows, entries, total, False)
                 left -= len(rows)

@@ -20,6 +20,7 @@ from penstock.core.model import Pin
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.stream import failure
+from penstock.engine.tasks import FailedRow
 from penstock.errors import (
     ExpiredCredentialsError,
     ObjectError,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, Listed
     from penstock.engine.credentials import Credentials
     from penstock.engine.records.amendments import Amendments
-    from penstock.engine.tasks import CopyTask, Failed, Outcome, StopCheck
+    from penstock.engine.tasks import CopyTask, Outcome, StopCheck
 
 LOOKS = 8
 """Objects that are listed anew at a time."""
@@ -60,18 +61,18 @@ class Following:
         self._sources = Sources(task.dataset, credentials.current, task.engine.timeout)
         self._lock = threading.Lock()
         self._writer = writer
-        self.waiting: dict[int, Failed] = {}
+        self.waiting: dict[int, FailedRow] = {}
         """Rows whose object changed, for the next round."""
         self._rounds: dict[int, int] = {}
         self.changes = changes
 
-    def sort(self, failures: Sequence[Failed]) -> list[Failed]:
+    def sort(self, failures: Sequence[FailedRow]) -> list[FailedRow]:
         """Keeps rows whose object changed for the next round; gives the others."""
         others = []
         for one in failures:
             # What contradicts a checksum file may be newer than that file was.
-            if one[3] == SourceChangedError.exit_code or (self._task.stated and one[5]):
-                self.waiting[one[0]] = one
+            if one.exit_code == SourceChangedError.exit_code or (self._task.stated and one.contradicts):
+                self.waiting[one.row] = one
             else:
                 others.append(one)
         return others
@@ -81,12 +82,12 @@ class Following:
         most = sum(self._task.may_change)
         if len(self.waiting) > most:
             # What contradicts a checksum may be what was planned all the same.
-            changed = {row for row, one in self.waiting.items() if not one[5]}
+            changed = {row for row, one in self.waiting.items() if not one.contradicts}
             if len(changed) > most:
                 self._limited(len(self.changes.pins.keys() | changed), 0)
 
     def round(
-        self, entries: Mapping[int, Entry], fail: Callable[[list[Failed]], None], stop: StopCheck
+        self, entries: Mapping[int, Entry], fail: Callable[[list[FailedRow]], None], stop: StopCheck
     ) -> tuple[list[int], bytes]:
         """List anew what changed in the last round. Gives the rows of the next one, and the journal's lines
         that are to be written before. Raises SourceChangedError beyond the limits, InterruptedRunError."""
@@ -107,7 +108,7 @@ class Following:
         there: dict[int, Listed] = {}
         for row, found in self._listed_anew(wanted, entries, stop):
             if isinstance(found, PenstockError):
-                fail([(row, *failure(entries[row].path, found))])
+                fail([FailedRow(row, *failure(entries[row].path, found))])
             elif found is None:
                 gone.append(row)
                 lines.append(journal.gone_line(row))
@@ -117,7 +118,7 @@ class Following:
         try:
             pins = self._pins(there, entries, stop)
         except ObjectError as error:
-            fail([(row, *failure(entries[row].path, error)) for row in there])
+            fail([FailedRow(row, *failure(entries[row].path, error)) for row in there])
             pins = {}
         for row in [row for row in pins if waiting[row][5] and pins[row] == Pin.planned(entries[row])]:
             # Neither the object nor what is stated of it changed: reading it again would end alike.
@@ -216,9 +217,8 @@ def beyond(what: str, found: int, most: int) -> SourceChangedError:
     )
 
 
-def _restless(one: Failed, rounds: int) -> Failed:
-    row, path, why, code, *_ = one
-    if code != SourceChangedError.exit_code:
+def _restless(one: FailedRow, rounds: int) -> FailedRow:
+    if one.exit_code != SourceChangedError.exit_code:
         return one
     told = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
-    return row, path, f"{why} ({told})", code, False, False
+    return one._replace(why=f"{one.why} ({told})", retry=False, contradicts=False)

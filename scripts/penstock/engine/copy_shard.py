@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import CopyTask, Report, StopCheck
+    from penstock.engine.tasks import Answer, CopyTask, Report, StopCheck
 
 # Temporary credentials are made anew this many seconds before they end.
 VIEW = 128
@@ -112,21 +112,19 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
 
             follow = Following(task, outcome, credentials, setup["writer"], changes)
 
-        def take(job: Batch, answer: tuple[Any, ...]) -> None:
-            _, count, lines, failures, size, retries, linked, taken = answer
-            told = multipart.take(job, answer)
-            if count:
-                keeper.add(lines, 0 if told is None else size)
-            if told is not None:
-                failures = told
+        def take(batch: Batch, answer: Answer) -> None:
+            of_parts = multipart.take(batch, answer)
+            if answer.rows:
+                keeper.add(answer.results, 0 if of_parts is None else answer.bytes)
+            failures = answer.failures if of_parts is None else of_parts
             run.fail(follow.sort(failures) if follow else failures)
-            if told is not None:
+            if of_parts is not None:
                 return
-            outcome.files += count
-            outcome.bytes += size
-            outcome.retries += retries
-            outcome.linked += linked
-            outcome.taken += taken
+            outcome.files += answer.rows
+            outcome.bytes += answer.bytes
+            outcome.retries += answer.retries
+            outcome.linked += answer.linked
+            outcome.taken += answer.taken
 
         def idle() -> None:
             keeper.check()

@@ -14,7 +14,7 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.model import SOURCE_GRADES
+from penstock.core.model import SOURCE_GRADES, expecting
 from penstock.engine.part import IN_PARTS, TREE
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Entry
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Report, RereadTask, StopCheck
+    from penstock.engine.tasks import Answer, Report, RereadTask, StopCheck
 
 _NONE = (b"", "")
 COLD_STREAMS = 4
@@ -126,18 +126,17 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         # A cold read waits for the device, on this machine or over a network.
         run.start(setup, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 
-        def take(_: Batch, answer: tuple[Any, ...]) -> None:
-            _, count, found, failures, size, retries, *_more = answer
-            seen.add(found)
-            run.fail(failures)
-            bad.extend(failure[0] for failure in failures)
-            contradicted.update(failure[0] for failure in failures if failure[5])
+        def take(_: Batch, answer: Answer) -> None:
+            seen.add(answer.results)
+            run.fail(answer.failures)
+            bad.extend(one.row for one in answer.failures)
+            contradicted.update(one.row for one in answer.failures if one.contradicts)
             outcome.linked_failures += [
-                Failure(*one[1:]) for one in failures if _from_release(copied[one[0]])
+                one.failure for one in answer.failures if _from_release(copied[one.row])
             ]
-            outcome.files += count
-            outcome.bytes += size
-            outcome.retries += retries
+            outcome.files += answer.rows
+            outcome.bytes += answer.bytes
+            outcome.retries += answer.retries
 
         wanted = _wanted(changes.rows(read_shard(task.rows)), copied, task, absent)
         try:
@@ -216,19 +215,21 @@ def _wanted(
             elif known.digest.startswith(IN_PARTS):
                 # Whatever the policy is: only reading it makes its own digest known.
                 owed = known.proof if " " in known.proof else ""
-                rows.append((*entry[:11], f"{TREE}{known.digest.removeprefix(IN_PARTS)} {owed}"))
+                rows.append(
+                    expecting(entry, f"{TREE}{known.digest.removeprefix(IN_PARTS)} {owed}", entry.checksum)
+                )
             # Journals of the first format do not say which rows are linked: any that could be.
             elif (
-                (linked := known.linked or entry[11] != "")
+                (linked := known.linked or entry.reuse != "")
                 or every
                 or known.pin is not None
                 or to_be_read(verify, entry.path, known.grade)
             ):
                 # Bytes that came by the wire were compared with it then.
-                claim = entry[7] if linked and known.proof != entry[7] else ""
-                rows.append((*entry[:7], claim, *entry[8:11], known.digest))
+                claim = entry.checksum if linked and known.proof != entry.checksum else ""
+                rows.append(expecting(entry, known.digest, claim))
             else:
-                rows.append((*entry[:11], ""))
+                rows.append(expecting(entry, "", entry.checksum))
             row += 1
         yield rows
 

@@ -6,7 +6,6 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.batches import Ahead
-from penstock.engine.tasks import Failure
 from penstock.engine.workers import sizing
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
@@ -14,12 +13,12 @@ from penstock.errors import PenstockError
 from penstock.runtime import job_environment
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Outcome, Report, StopCheck
+    from penstock.engine.tasks import Answer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
 
 
@@ -92,7 +91,7 @@ class Run:
     def go(
         self,
         jobs: Iterator[Batch],
-        take: Callable[[Batch, tuple[Any, ...]], None],
+        take: Callable[[Batch, Answer], None],
         idle: Callable[[], None],
         stop: StopCheck,
         *,
@@ -121,8 +120,8 @@ class Run:
             self.settle_outcome()
         self.tell()
 
-    def fail(self, failures: list[tuple[Any, ...]]) -> None:
-        self.outcome.failures.extend(Failure(*rest) for _, *rest in failures)
+    def fail(self, failures: Iterable[FailedRow]) -> None:
+        self.outcome.failures.extend(one.failure for one in failures)
 
     def tell(self) -> None:
         """Report the totals so far, when they changed; they never go back."""

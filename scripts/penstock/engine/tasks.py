@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.engine.part import LEAST
 
@@ -15,8 +15,6 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
     from penstock.storage.links import Abandoned
 
-    Failed = tuple[int, str, str, int, bool, bool]
-    """A row's number, and the fields of its `Failure`."""
     Report = Callable[[int, int, int], None]
     """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had
     done counts too, so the totals end at the shard's own."""
@@ -34,6 +32,42 @@ class Failure(NamedTuple):
     """Whether the same run, started again, may succeed."""
     contradicts: bool = False
     """Whether the source's bytes are not those that a checksum states."""
+
+
+class FailedRow(NamedTuple):
+    """A `Failure` with the number of its row in the shard."""
+
+    row: int
+    path: str
+    why: str
+    exit_code: int
+    retry: bool
+    contradicts: bool = False
+
+    @property
+    def failure(self) -> Failure:
+        return Failure(*self[1:])
+
+
+class Answer(NamedTuple):
+    """What a worker reports of one batch; the totals are of rows whose bytes are where they belong."""
+
+    number: int
+    """Of the batch."""
+    rows: int
+    results: Any
+    """A copy's journal lines, as bytes; else a list of what each row gave."""
+    failures: Sequence[FailedRow]
+    bytes: int
+    retries: int
+    linked: int
+    taken: int
+
+    @classmethod
+    def of(cls, frame: tuple[Any, ...]) -> Answer:
+        """From the frame that the worker sent."""
+        number, rows, results, failures, *totals = frame
+        return cls(number, rows, results, [FailedRow(*one) for one in failures], *totals)
 
 
 @dataclass(frozen=True)

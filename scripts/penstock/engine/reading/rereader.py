@@ -53,9 +53,9 @@ class Rereader(Stream):
         self.reader, self.cold, self.whole = reader, reader(), whole
         self.digests = [d for d in digests if d != "xxh3_128"]
 
-    def prepare(self, entries: Sequence[Sequence[Any]], ahead: int) -> None:  # noqa: ARG002 (for sources)
+    def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
         # Path, offset and length of those that have a digest to be compared.
-        self.cold.expect((e[0], e[9], e[10] if e[8] >= 0 else e[2]) for e in entries if e[11])
+        self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.reuse)
 
     def do(self, row: int, entry: Entry) -> Found:
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None

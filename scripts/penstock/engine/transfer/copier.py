@@ -67,7 +67,7 @@ class Copier(Stream):
         self.aheads: dict[int, Callable[[Entry], None] | None] = {}
         self.asking = Asking(self._asker, linking=base is not None or bool(stagings))
 
-    def prepare(self, entries: Sequence[Sequence[Any]], ahead: int) -> None:
+    def prepare(self, entries: Sequence[Entry], ahead: int) -> None:
         self.asking.begin(entries, ahead)
 
     def settle(self) -> None:

@@ -16,7 +16,7 @@ import json
 import secrets
 from collections import deque
 from itertools import count
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.engine.batch import Batch
 from penstock.engine.part import (
@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.tasks import CopyTask, Outcome
+    from penstock.engine.tasks import Answer, CopyTask, FailedRow, Outcome
 
 
 UNDER_WAY = 384 << 20
@@ -212,7 +212,7 @@ class Multipart:
         one.under_way += 1
         return Batch(number, [one.row], [entry], entry.length, True)
 
-    def take(self, job: Batch, answer: tuple[Any, ...]) -> list[tuple[Any, ...]] | None:
+    def take(self, job: Batch, answer: Answer) -> Sequence[FailedRow] | None:
         """What a part came to: counted here, and its row goes on. The failures that are to be told; None for
         a job of other rows, which is counted by who gave it."""
         found = self._jobs.pop(job.number, None)
@@ -220,22 +220,22 @@ class Multipart:
             return None
         one, work, number = found
         self._fetching -= self._handed.pop(job.number, 0)
-        _, done, lines, failures, size, retries, *_more = answer
-        self._outcome.retries += retries
+        done, failures = answer.rows, answer.failures
+        self._outcome.retries += answer.retries
         one.under_way -= 1
-        told: list[tuple[Any, ...]] = []
+        told: Sequence[FailedRow] = ()
         if work == DROP:
             if done:
                 self._ready.append((one, WHOLE))
-            return list(failures)
-        if failures or (done and not lines):
+            return failures
+        if failures or (done and not answer.results):
             # The first of them says what becomes of the row: it is told, or fetched whole; never both.
             if not one.stopped:
-                one.whole = not (failures and failures[0][4])
-                told = [] if one.whole else failures
+                one.whole = not (failures and failures[0].retry)
+                told = () if one.whole else failures
             one.stopped = True
         elif done:
-            self._done(one, work, number, lines, size)
+            self._done(one, work, number, answer.results, answer.bytes)
         if one.whole and not one.under_way:
             self._outcome.bytes -= one.bytes
             self._outcome.resumed_bytes -= one.resumed

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.shared_memory import SLOTS, Shared
+from penstock.engine.tasks import Answer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
@@ -130,7 +131,7 @@ class Pool:
     def run(
         self,
         jobs: Ahead,
-        done: Callable[[Batch, tuple[Any, ...]], None],
+        done: Callable[[Batch, Answer], None],
         idle: Callable[[], None],
         stop: StopCheck,
         tuner: Tuner,
@@ -221,7 +222,7 @@ class Pool:
             # Its socket is at its end too: the loop that listens buries it.
             return
 
-    def _listen(self, seconds: float, done: Callable[[Batch, tuple[Any, ...]], None]) -> None:
+    def _listen(self, seconds: float, done: Callable[[Batch, Answer], None]) -> None:
         for key, _ in self.selector.select(seconds):
             member: Member = key.data
             frames = member.channel.receive()
@@ -230,10 +231,11 @@ class Pool:
                 continue
             for kind, value in frames:
                 if kind == wire.DONE:
-                    job = member.jobs.pop(value[0])
+                    answer = Answer.of(value)
+                    job = member.jobs.pop(answer.number)
                     member.rows -= job.count
                     self.begun = True
-                    done(job, value)
+                    done(job, answer)
                 elif kind == wire.PRESSURE:
                     self.pressed = True
                 elif kind == wire.EXPIRED:
@@ -277,7 +279,7 @@ class Pool:
             member.process.wait()
         self.shared.retire(member.slots)
 
-    def drain(self, done: Callable[[Batch, tuple[Any, ...]], None], *, stop: bool) -> None:
+    def drain(self, done: Callable[[Batch, Answer], None], *, stop: bool) -> None:
         """Let the workers end: what is in flight is finished or left (`stop`), what is done is
         still reported; whoever takes longer than GRACE is killed."""
         for member in self.alive:

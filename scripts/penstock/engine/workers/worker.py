@@ -136,20 +136,19 @@ class Worker:
         attempt, stopped = stream.attempt, self.stopping.is_set
         fatal: PenstockError | None = None
         done = 0
-        stream.prepare(entries[start:end], self.ahead)
+        made = [_entry(Entry if len(plain) == FIELDS else Part, plain) for plain in entries[start:end]]
+        stream.prepare(made, self.ahead)
         try:
-            for i in range(start, end):
+            for row, entry in zip(rows[start:end], made, strict=True):
                 if stopped():
                     break
-                plain = entries[i]
-                entry = _entry(Entry if len(plain) == FIELDS else Part, plain)
                 try:
-                    results.append(attempt(rows[i], entry))
-                    done += entry[2] if entry[8] < 0 else entry[10]
+                    results.append(attempt(row, entry))
+                    done += entry.size if entry.part < 0 else entry.length
                 except PenstockError as error:
                     if not of_row(error):
                         raise
-                    batch.failures.append((rows[i], *failure(entry.path, error)))
+                    batch.failures.append((row, *failure(entry.path, error)))
         except Stopped:
             pass
         except PenstockError as error:
