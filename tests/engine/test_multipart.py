@@ -17,7 +17,7 @@ from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, 
 from penstock.config.settings import VerifyConfig
 from penstock.engine.part import IN_PARTS, LEAST, part_bytes
 from penstock.engine.records import journal
-from penstock.engine.tasks import Outcome
+from penstock.engine.tasks import Answer, FailedRow, Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.sources.registry import pinned
 
@@ -169,23 +169,23 @@ def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first
         run = run_of(server, tmp_path)
         multipart = Multipart(run.task(**SMALLER), Outcome())
     begin = multipart.open(0, run.entries[0])
-    assert multipart.take(begin, (begin.number, 1, b"a line", [], 0, 0, 0, 0)) == []
+    assert multipart.take(begin, Answer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
     jobs = [multipart.next(), multipart.next()]
-    failed = (0, "big", "why", 1)
-    told = []
+    failed = FailedRow(0, "big", "why", 1, retry=False)
+    told: list[FailedRow] = []
     for job, retry in zip(jobs, (first, not first), strict=True):
         assert job is not None
-        failures = [(*failed, retry)] if retry or then == "failed" else []
-        told += multipart.take(job, (job.number, not failures, b"", failures, 0, 0, 0, 0)) or []
+        failures = [failed._replace(retry=retry)] if retry or then == "failed" else []
+        told += multipart.take(job, Answer(job.number, not failures, b"", failures, 0, 0, 0, 0)) or ()
     if first:
-        assert told == [(*failed, True)]
+        assert told == [failed._replace(retry=True)]
         assert multipart.next() is None
         return
     assert told == []
     drop = multipart.next()
     assert drop is not None
     # Who cannot remove the file is told so.
-    assert multipart.take(drop, (drop.number, 0, b"", [(*failed, False)], 0, 0, 0, 0)) == [(*failed, False)]
+    assert multipart.take(drop, Answer(drop.number, 0, b"", [failed], 0, 0, 0, 0)) == [failed]
     assert multipart.next() is None
 
 
@@ -316,7 +316,7 @@ def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
         rewrite(run, [entry._replace(size=size, length=size) for entry in run.entries])
         multipart = Multipart(run.task(), Outcome())
     begin = multipart.open(0, run.entries[0])
-    assert multipart.take(begin, (begin.number, 1, b"a line", [], 0, 0, 0, 0)) == []
+    assert multipart.take(begin, Answer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
     unrecorded = 500 << 20
     multipart.waiting = lambda: unrecorded
     # Whatever waits, something is on its way.
