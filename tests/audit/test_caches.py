@@ -15,6 +15,7 @@ from tests.support.published import content, data_of, published
 from tests.support.staging_runs import tree
 
 from penstock.audit import audit_plan
+from penstock.core.documents.seal import Amount
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.steps import audit_step
@@ -103,7 +104,7 @@ def test_nothing_is_called_cold_where_other_caches_lie_below(tmp_path: Path, kin
     ):
         assert facts(target).kind == kind
         seal = audit_plan.read_seal(context.layout("data"), data_of(context).parent.name)[0]
-        assert seal["evidence"]["storage"] == {"reread": {"files": 1, "bytes": len(CONTENT)}}
+        assert seal.evidence.storage == {"reread": Amount(1, len(CONTENT))}
         flip_on_disk(image, MARK)
         result = audit_step.run(context, "data")
         # It may be found or not: either way nothing is claimed of the disk.

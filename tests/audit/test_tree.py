@@ -11,6 +11,7 @@ from tests.support.forked import NOBODY, forked
 from tests.support.staging_runs import tree
 
 from penstock.audit.audit_tree import look
+from penstock.core.documents.seal import Seal
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
 from penstock.formats.columns import Files
@@ -47,7 +48,7 @@ def publish(layout: DatasetLayout, paths: list[str]) -> Path:
 
 def told(layout: DatasetLayout) -> list[tuple[str, str]]:
     def child() -> list[tuple[str, str]]:
-        return [(found.kind, found.path) for found in look(layout, "r", {}, lambda: None)]
+        return [(found.kind, found.path) for found in look(layout, "r", Seal(), lambda: None)]
 
     found: list[tuple[str, str]] = forked(child, uid=NOBODY)
     return found

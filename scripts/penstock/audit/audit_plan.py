@@ -6,20 +6,19 @@ import math
 import os
 from dataclasses import replace
 from os import fsdecode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.audit.sample_draw import drawn, takes
 from penstock.config.settings import to_json
 from penstock.core import run_documents
 from penstock.core.balance import Cut, Load, decide
-from penstock.core.format_versions import refuse_newer
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry, Record
-from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
+from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import ShardWriter
-from penstock.state import history, receipts
+from penstock.state import history, receipts, seals
 from penstock.storage import durable, tree_removal
 
 if TYPE_CHECKING:
@@ -28,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.audit.audit_store import Audit
     from penstock.core.audit_selection import Choice
+    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import ShardInfo
     from penstock.formats.columns import Files
@@ -41,15 +41,11 @@ GROUP = 8192
 """Rows that are written to a shard at once."""
 
 
-def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
+def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
     """The seal and its `sha256:<hex>`. Raises FindingsError when it is missing or damaged."""
     path = layout.release(release) / SEAL
     try:
-        seal = durable.read_json(path)
-        if not isinstance(seal, dict):
-            raise ValueError("it is no seal")
-        refuse_newer("a release's seal", seal.get("format"), FORMAT, path)
-        return seal, receipts.file_digest(path)
+        return seals.load(layout, release)
     except PermissionError as error:
         raise PreflightError(
             "the release cannot be read by this account",
@@ -66,7 +62,7 @@ def read_seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]
         ) from error
 
 
-def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: str) -> list[str]:
+def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> list[str]:
     """Why the manifest or the seal is not the published one; nothing when it is.
 
     | looked at                      | compared with                                    |
@@ -82,7 +78,7 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
         why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
     folder = layout.release(release)
     for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
-        told = seal.get("manifests", {}).get(name)
+        told = seal.manifests.get(name)
         if told is None:
             continue
         try:
@@ -90,22 +86,21 @@ def unsound(layout: DatasetLayout, release: str, seal: dict[str, Any], digest: s
         except OSError as error:
             why.append(f"{name}: {os.strerror(error.errno or 0)}")
             continue
-        if found != told.get("sha256"):
+        if found != told.sha256:
             why.append(f"{name}: its bytes are not those that were sealed")
     if known == digest or any(line.startswith(MANIFEST) for line in why):
         # The same bytes as were sealed hold the same records.
         return why
     tree = Tree()
-    fields = seal.get("records", {}).get("fields") or SEALED_FIELDS
+    fields = seal.records.fields
     if unknown := set(fields) - set(Record._fields):
-        return [*why, f"{SEAL}: it seals fields that no record has: {', '.join(sorted(map(str, unknown)))}"]
+        return [*why, f"{SEAL}: it seals fields that no record has: {', '.join(sorted(unknown))}"]
     try:
         for files in read_files(folder / MANIFEST):
             tree.extend(leaves(files, fields))
     except FailedError as error:
         return [*why, f"{MANIFEST}: {error.why or error.what}"]
-    sealed = seal.get("records", {})
-    if (tree.root(), tree.count) != (sealed.get("root"), sealed.get("count")):
+    if (tree.root(), tree.count) != (seal.records.root, seal.records.count):
         why.append(f"{MANIFEST}: its records are not those that were sealed")
     return why
 
@@ -161,19 +156,17 @@ def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> I
             yield _entry(Entry, (path, "", size, "", 0, 0, "", "", number, offset, length, own))
 
 
-def load(seal: dict[str, Any], choice: Choice) -> Load:
+def load(seal: Seal, choice: Choice) -> Load:
     """About how much an audit reads, from the seal's counts: good enough to balance its shards."""
-    files, size = int(seal.get("files") or 0), int(seal.get("bytes") or 0)
-    if seal.get("giants"):
-        files += size // int(seal["part_bytes"])
+    files, size = seal.files, seal.bytes
+    if seal.giants and seal.part_bytes:
+        files += size // seal.part_bytes
     share = choice.detects(1)
     found, read = math.ceil(files * share), math.ceil(size * share)
     return Load(found * READ_COST + read, read, found)
 
 
-def plan(
-    context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any]
-) -> run_documents.PlanInfo:
+def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> run_documents.PlanInfo:
     """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
@@ -202,11 +195,11 @@ def plan(
         base=None,
         files=sum(shard.files for shard in shards),
         bytes=sum(shard.bytes for shard in shards),
-        giants=int(seal.get("giants") or 0),
+        giants=seal.giants,
         unchanged=0,
         unchanged_bytes=0,
         shards=tuple(shards),
-        part_bytes=int(seal.get("part_bytes") or limits.part_bytes),
+        part_bytes=seal.part_bytes or limits.part_bytes,
         folders=0,
         why=(decision.why, audit.choice.promise()),
     )
@@ -256,9 +249,7 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     return made
 
 
-def _describe(
-    context: Context, layout: DatasetLayout, audit: Audit, seal: dict[str, Any], shards: int
-) -> None:
+def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, shards: int) -> None:
     """What the elements need to know; the engine's settings are today's. The audit's limit is shared by
     the elements that can run at once."""
     engine = context.config.engine
@@ -270,10 +261,10 @@ def _describe(
         dataset=layout.dataset,
         release=audit.release,
         created=audit.created,
-        listing_digest=str(seal.get("listing", "")),
-        files=int(seal.get("files", 0)),
-        bytes=int(seal.get("bytes", 0)),
-        scanned=int(seal.get("scanned", 0)),
+        listing_digest=seal.listing,
+        files=seal.files,
+        bytes=seal.bytes,
+        scanned=seal.scanned,
         root=str(layout.root),
         state_root=str(layout.state_root) if layout.state_root else None,
         config={"engine": to_json(engine)},

@@ -10,7 +10,7 @@ import contextlib
 import os
 import stat
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.findings import FOLDER, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
@@ -24,6 +24,7 @@ from penstock.formats.manifest import read_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.core.documents.seal import Seal, SealedPermissions
     from penstock.core.layout import DatasetLayout
     from penstock.filesystem.dir_stat import Looked
     from penstock.filesystem.path_walk import Found
@@ -32,33 +33,28 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Policy:
-    """What every file and folder of the release must have. None: not known, not compared."""
+    """What every file and folder of the release must have."""
 
-    def __init__(self, seal: dict[str, Any]) -> None:
-        told = seal.get("permissions") or {}
-        self.file_mode: int | None = told.get("file_mode")
-        self.dir_mode: int | None = told.get("dir_mode")
-        self.gid: int | None = told.get("gid")
-        self.uid: int | None = told.get("uid")
+    def __init__(self, published: SealedPermissions) -> None:
+        self._published = published
 
     def deviates(self, kind: str, mode: int, uid: int, gid: int) -> str:
         """In words; "" when it is as published."""
         why = []
-        wanted = self.dir_mode if kind == "dir" else self.file_mode
+        published = self._published
+        wanted = published.dir_mode if kind == "dir" else published.file_mode
         if wanted is not None and mode != wanted:
             why.append(f"mode {mode:04o}, published with {wanted:04o}")
-        if self.uid is not None and uid != self.uid:
-            why.append(f"owner {uid}, published by {self.uid}")
-        if self.gid is not None and gid != self.gid:
-            why.append(f"group {gid}, published with {self.gid}")
+        if published.uid is not None and uid != published.uid:
+            why.append(f"owner {uid}, published by {published.uid}")
+        if published.gid is not None and gid != published.gid:
+            why.append(f"group {gid}, published with {published.gid}")
         return ", ".join(why)
 
 
-def look(
-    layout: DatasetLayout, release: str, seal: dict[str, Any], stop: Callable[[], None]
-) -> Iterator[Finding]:
+def look(layout: DatasetLayout, release: str, seal: Seal, stop: Callable[[], None]) -> Iterator[Finding]:
     """All deviations of the tree from the manifest, in the order of the paths."""
-    shape = _Shape(layout, release, Policy(seal), lists_folders=EMPTY_FOLDERS in seal.get("manifests", {}))
+    shape = _Shape(layout, release, Policy(seal.permissions), lists_folders=EMPTY_FOLDERS in seal.manifests)
     try:
         yield from shape.above()
         yield from shape.compare(stop)

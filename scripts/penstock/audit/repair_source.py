@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import threading
 from concurrent.futures import ThreadPoolExecutor
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import xxhash
 
@@ -26,9 +26,10 @@ from penstock.sources.registry import credentials, open_source
 from penstock.storage.file_replacement import write_at
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Sequence
 
     from penstock.config.settings import DatasetConfig, EngineConfig, SourceConfig
+    from penstock.core.documents.seal import SealedSource
     from penstock.core.model import Record
     from penstock.sources.port import Reader, Source
     from penstock.state.context import Stop
@@ -42,7 +43,7 @@ class Fetcher:
     """The sources of a release, by the index that its records have; readers for each thread. What is read
     keeps within `engine.limit`."""
 
-    def __init__(self, dataset: DatasetConfig, seal: Mapping[str, Any], engine: EngineConfig) -> None:
+    def __init__(self, dataset: DatasetConfig, sources: Sequence[SealedSource], engine: EngineConfig) -> None:
         self._attempts, self._limiter = engine.attempts, None
         if engine.limit:
             self._shared = Shared()
@@ -57,9 +58,9 @@ class Fetcher:
         for config in dataset.sources:
             source = open_source(config, dataset, credentials=credentials(config), timeout=engine.timeout)
             opened[source.url] = config, source
-        for index, told in enumerate(seal.get("sources", ())):
-            if told["url"] in opened:
-                self._sources[index] = opened[told["url"]]
+        for index, sealed in enumerate(sources):
+            if sealed.url in opened:
+                self._sources[index] = opened[sealed.url]
         self._readers: dict[tuple[int, int], Reader] = {}
 
     def fetch(self, record: Record, fd: int, stop: Stop, part: int = -1) -> None:

@@ -23,16 +23,21 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 
-def refuse_newer(what: str, found: object, newest: int, where: object) -> None:
+def refuse_newer(what: str, found: object, newest: int, where: object, *, by: str = "") -> None:
     """Raises NewerFormatError where a document says that its format, `found`, is above `newest`. `what`
-    names the kind of document for people, `where` is its path."""
+    names the kind of document for people, `where` is its path, `by` the version of penstock that wrote it,
+    where the document says that."""
     if isinstance(found, int) and found > newest:
         raise NewerFormatError(
             f"{what} is of a newer format than this penstock reads",
             where=str(where),
             why=f"it has format {found}, penstock {penstock.__version__} reads up to {newest}",
-            hint="a newer penstock is needed: use the one that wrote it, or a later one; nothing was changed",
+            hint=f"a newer penstock is needed: use {_wrote(by)}, or a later one; nothing was changed",
         )
+
+
+def _wrote(by: str) -> str:
+    return f"{by}, which wrote it" if by else "the one that wrote it"
 
 
 def known(kind: type, raw: Mapping[str, Any]) -> dict[str, Any]:

@@ -16,9 +16,6 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Record
 
-FORMAT = 2
-"""Of the seal, release.json. 2: the release holds another listing than its run froze (`amended`); other
-seals are of format 1."""
 SEALED_FIELDS = (
     "path", "size", "digest", "modified_ns", "key", "token", "version", "source", "source_grade",
     "source_proof", "storage_grade", "method", "written_host", "verified_host", "parts", "digests",

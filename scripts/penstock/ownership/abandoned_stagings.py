@@ -28,7 +28,7 @@ from penstock.errors import FailedError, InterruptedRunError, LockedError, Newer
 from penstock.filesystem.errno_map import storage_error
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
-from penstock.state import receipts, run_claims, run_store
+from penstock.state import receipts, run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable, tree_removal
@@ -252,7 +252,7 @@ def _runs(layout: DatasetLayout, info: RunInfo) -> Iterator[tuple[str, RunLayout
             continue
         try:
             theirs = run_store.read_run(folder)
-            if key != theirs.run or receipts.sealed(layout, theirs) is None:
+            if key != theirs.run or seals.of_run(layout, theirs) is None:
                 found.append((_touched(folder), key, folder, theirs))
         except (FailedError, NewerFormatError):
             continue

@@ -13,6 +13,7 @@ from itertools import groupby
 from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
+from penstock.core.documents.seal import SealedAmendment
 from penstock.core.model import Listed
 from penstock.engine.change_following import beyond
 from penstock.engine.records import journal
@@ -43,15 +44,9 @@ class Amended:
     """Files that are of another version than the listed one."""
     gone: int
 
-    def to_json(self, span: Sequence[str]) -> dict[str, Any]:
-        """For the seal. `span`: the times, UTC in ISO 8601, between which the files were read."""
-        return {
-            "listing": self.digest,
-            "changed": self.changed,
-            "gone": self.gone,
-            "from": span[0],
-            "until": span[1],
-        }
+    def sealed(self, began: str, until: str) -> SealedAmendment:
+        """For the seal. The files were read between these times, UTC in ISO 8601."""
+        return SealedAmendment(self.digest, self.changed, self.gone, began, until)
 
 
 def check_limits(dataset: DatasetConfig, info: RunInfo, told: Sequence[Mapping[str, Any]]) -> None:

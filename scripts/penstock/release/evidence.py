@@ -8,8 +8,9 @@ source states when a row is opened; publish looks at every record, last.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.core.documents.seal import Amount, SealedEvidence
 from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES, Claim
 from penstock.engine.checksums import COMBINABLE
 from penstock.filesystem.capabilities import passable
@@ -20,9 +21,6 @@ if TYPE_CHECKING:
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Entry
     from penstock.formats.columns import Files
-
-Amounts = dict[str, dict[str, int]]
-"""Grade to {"files", "bytes"}."""
 
 
 @dataclass
@@ -67,25 +65,23 @@ class Evidence:
         amount = self._seen[kind] = _Amount(lacks)
         return amount
 
-    def _by(self, field_of_kind: int) -> Amounts:
-        amounts: Amounts = {}
+    def _by(self, field_of_kind: int) -> dict[str, Amount]:
+        amounts: dict[str, Amount] = {}
         for kind, seen in self._seen.items():
-            amount = amounts.setdefault(kind[field_of_kind], {"files": 0, "bytes": 0})
-            amount["files"] += seen.files
-            amount["bytes"] += seen.bytes
+            name = kind[field_of_kind]
+            amount = amounts.get(name, Amount())
+            amounts[name] = Amount(amount.files + seen.files, amount.bytes + seen.bytes)
         return amounts
 
-    def to_json(self) -> dict[str, Any]:
-        source, storage = self._by(0), self._by(1)
-        return {
-            "source": source,
-            "storage": storage,
-            "methods": self._by(2),
-            "weakest_source": _weakest(SOURCE_GRADES, source),
-            "weakest_storage": _weakest(STORAGE_GRADES, storage),
-            "required_storage": self.minimum,
-            "required_source": "any checksum" if self.proven else "none",
-        }
+    def sealed(self) -> SealedEvidence:
+        """For the seal."""
+        return SealedEvidence(
+            source=self._by(0),
+            storage=self._by(1),
+            methods=self._by(2),
+            required_storage=self.minimum,
+            required_source="any checksum" if self.proven else "none",
+        )
 
 
 def required(verify: VerifyConfig, *, direct: bool) -> Evidence:
@@ -150,26 +146,19 @@ def unprovable(entry: Entry, *, stated: bool, giant: bool, later: Sequence[str])
     return ""
 
 
-def short(sealed: Mapping[str, Any], verify: VerifyConfig) -> str:
+def short(sealed: SealedEvidence, verify: VerifyConfig) -> str:
     """Why a release that is sealed has less evidence (its seal's account of it) than is asked for by name
     now, or "". Empty files need none."""
     lacking = []
-    if verify.source_checksum == "require" and _bytes(sealed, "source", SOURCE_GRADES[0]):
+    if verify.source_checksum == "require" and _bytes(sealed.source, SOURCE_GRADES[0]):
         lacking.append("files that no checksum of the source proved")
     if verify.minimum_grade != "auto":
         weaker = STORAGE_GRADES[: STORAGE_GRADES.index(verify.minimum_grade)]
         lacking += [
-            f"files of which is known no more than `{g}`" for g in weaker if _bytes(sealed, "storage", g)
+            f"files of which is known no more than `{g}`" for g in weaker if _bytes(sealed.storage, g)
         ]
     return " and ".join(lacking)
 
 
-def _bytes(sealed: Mapping[str, Any], kind: str, grade: str) -> int:
-    return int(sealed.get(kind, {}).get(grade, {}).get("bytes", 0))
-
-
-def _weakest(order: Sequence[str], amounts: Amounts) -> dict[str, Any]:
-    for grade in order:
-        if grade in amounts:
-            return {"grade": grade, **amounts[grade]}
-    return {"grade": "", "files": 0, "bytes": 0}
+def _bytes(amounts: Mapping[str, Amount], grade: str) -> int:
+    return amounts.get(grade, Amount()).bytes

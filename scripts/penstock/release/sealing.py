@@ -10,8 +10,16 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.config.settings import dataset_config, verify_config
+from penstock.core.documents.seal import (
+    Seal,
+    SealedManifest,
+    SealedPermissions,
+    SealedRecords,
+    SealedSource,
+    to_json,
+)
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.seal_tree import FORMAT, SEALED_FIELDS, Tree, leaves
+from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
@@ -104,66 +112,60 @@ def _seal(
             empty_folders.write(staging / EMPTY_FOLDERS, folders)
         else:
             (staging / EMPTY_FOLDERS).unlink(missing_ok=True)
-        manifests: dict[str, Any] = {MANIFEST: {"sha256": parquet.finish(), "records": tree.count}}
-        manifests[MANIFEST]["bytes"] = (staging / MANIFEST).stat().st_size
+        manifests = {
+            MANIFEST: SealedManifest(
+                parquet.finish(), records=tree.count, bytes=(staging / MANIFEST).stat().st_size
+            )
+        }
         if folders:
-            manifests[EMPTY_FOLDERS] = {
-                "sha256": receipts.file_digest(staging / EMPTY_FOLDERS),
-                "folders": len(folders),
-            }
+            digest = receipts.file_digest(staging / EMPTY_FOLDERS)
+            manifests[EMPTY_FOLDERS] = SealedManifest(digest, folders=len(folders))
         for name, text in texts.items():
             text.close()
-            manifests[name] = {
-                "sha256": receipts.file_digest(staging / name),
-                "lines": text.lines,
-                "escaped": text.escaped,
-                "left_out": tree.count - text.lines,
-            }
+            manifests[name] = SealedManifest(
+                receipts.file_digest(staging / name),
+                lines=text.lines,
+                escaped=text.escaped,
+                left_out=tree.count - text.lines,
+            )
     if MANIFEST_SHA256 not in texts:
         (staging / MANIFEST_SHA256).unlink(missing_ok=True)
     config = dataset_config(info.config["dataset"])
-    seal = {
-        "format": 1,
-        "dataset": info.dataset,
-        "release": info.release,
-        "run": info.run,
-        "sealed": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "penstock": penstock.__version__,
-        "files": plan.files,
-        "bytes": plan.bytes,
-        "giants": giants,
-        "part_bytes": plan.part_bytes if giants else None,
-        "sources": [
-            {"url": url, "into": source.into}
-            for url, source in zip(info.sources, config.sources, strict=True)
+    seal = Seal(
+        dataset=info.dataset,
+        release=info.release,
+        run=info.run,
+        sealed=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        penstock=penstock.__version__,
+        files=plan.files,
+        bytes=plan.bytes,
+        giants=giants,
+        part_bytes=plan.part_bytes if giants else None,
+        sources=[
+            SealedSource(url, source.into) for url, source in zip(info.sources, config.sources, strict=True)
         ],
-        "listing": info.listing_digest,
-        "include": list(config.include),
-        "exclude": list(config.exclude),
-        "scanned": info.scanned,
-        "ignored": dict(info.ignored),
-        "hard_links": dict(info.hard_links),
-        "base": plan.base,
-        "unchanged": plan.unchanged,
-        "permissions": {
-            "file_mode": config.permissions.file_mode,
-            "dir_mode": config.permissions.dir_mode,
-            # The same for people: JSON has no octal numbers.
-            "octal": {
-                "files": f"{config.permissions.file_mode:04o}",
-                "folders": f"{config.permissions.dir_mode:04o}",
-            },
-            "gid": group_id(config.permissions),
-            "uid": os.geteuid(),
-        },
-        "records": {"root": tree.root(), "count": tree.count, "fields": list(SEALED_FIELDS)},
-        "manifests": manifests,
-        "evidence": evidence.to_json(),
-    }
-    if amended:
-        span = (info.created, _ended(receipts.read(folder.receipt("copy"))))
-        seal |= {"format": FORMAT, "snapshot": False, "amended": amended.to_json(span)}
-    durable.write_json(staging / SEAL, seal)
+        listing=info.listing_digest,
+        include=config.include,
+        exclude=config.exclude,
+        scanned=info.scanned,
+        ignored=info.ignored,
+        hard_links=info.hard_links,
+        base=plan.base,
+        unchanged=plan.unchanged,
+        permissions=SealedPermissions(
+            file_mode=config.permissions.file_mode,
+            dir_mode=config.permissions.dir_mode,
+            gid=group_id(config.permissions),
+            uid=os.geteuid(),
+        ),
+        records=SealedRecords(tree.root(), tree.count),
+        manifests=manifests,
+        evidence=evidence.sealed(),
+        amended=amended.sealed(info.created, _ended(receipts.read(folder.receipt("copy"))))
+        if amended
+        else None,
+    )
+    durable.write_json(staging / SEAL, to_json(seal))
     return deviations
 
 

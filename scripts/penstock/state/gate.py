@@ -20,18 +20,20 @@ import os
 import re
 import stat
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import printable
-from penstock.state import history, receipts, verdicts
+from penstock.state import history, receipts, seals, verdicts
 from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
 
 SAMPLED = 32
@@ -46,7 +48,7 @@ class Published(NamedTuple):
 
     release: str
     data: Path
-    seal: dict[str, Any]
+    seal: Seal
     digest: str
     """`sha256:<hex>` of the seal's bytes."""
 
@@ -124,21 +126,22 @@ def _current(layout: DatasetLayout) -> str:
     return release
 
 
-def _seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
-    path = layout.release(release) / SEAL
-    # Opened here, so that an account that may not read it is not told that it is missing.
+def _seal(layout: DatasetLayout, release: str) -> seals.Stored:
+    # What this account may not read is not said to be missing: PermissionError passes.
     try:
-        path.open("rb").close()
+        stored = seals.load(layout, release)
     except (FileNotFoundError, NotADirectoryError):
         raise _broken(layout.release(release), f"its seal ({SEAL}) is missing") from None
-    seal = receipts.seal(layout, release)
-    if seal is None:
-        raise _broken(layout.release(release), f"its seal ({SEAL}) is damaged: it is no JSON")
-    for key, wanted in (("dataset", layout.dataset), ("release", release)):
-        if seal.get(key) != wanted:
-            told = printable(str(seal.get(key)))
-            raise _broken(layout.release(release), f"its seal ({SEAL}) is that of another {key}, {told}")
-    digest = receipts.file_digest(path)
+    except ValueError as error:
+        raise _broken(layout.release(release), f"its seal ({SEAL}) is damaged: {error}") from None
+    seal, digest = stored
+    for key, wanted, told in (
+        ("dataset", layout.dataset, seal.dataset),
+        ("release", release, seal.release),
+    ):
+        if told != wanted:
+            why = f"its seal ({SEAL}) is that of another {key}, {printable(told)}"
+            raise _broken(layout.release(release), why)
     try:
         known = history.published_seal(layout, release)
     except PermissionError:
@@ -147,12 +150,12 @@ def _seal(layout: DatasetLayout, release: str) -> tuple[dict[str, Any], str]:
     if known not in (None, digest):
         why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
         raise _broken(layout.release(release), why)
-    return seal, digest
+    return stored
 
 
-def _manifest(folder: Path, seal: dict[str, Any]) -> None:
+def _manifest(folder: Path, seal: Seal) -> None:
     path = folder / MANIFEST
-    told = _told(seal, MANIFEST)
+    told = seal.manifests.get(MANIFEST, SealedManifest())
     try:
         size = path.stat().st_size
         with path.open("rb") as file:
@@ -161,22 +164,22 @@ def _manifest(folder: Path, seal: dict[str, Any]) -> None:
             tail = file.read()
     except FileNotFoundError:
         raise _broken(folder, f"{MANIFEST} is missing") from None
-    if size != told.get("bytes", size):
-        raise _broken(folder, f"{MANIFEST} has {size} bytes, {told['bytes']} were sealed")
+    if told.bytes is not None and size != told.bytes:
+        raise _broken(folder, f"{MANIFEST} has {size} bytes, {told.bytes} were sealed")
     if (head, tail) != (_MAGIC, _MAGIC):
         raise _broken(folder, f"{MANIFEST} is cut off or overwritten")
-    if size <= DIGESTED and receipts.file_digest(path) != told.get("sha256"):
+    if size <= DIGESTED and receipts.file_digest(path) != told.sha256:
         raise _broken(folder, f"{MANIFEST} is not the one that was sealed")
 
 
-def _data(folder: Path, seal: dict[str, Any]) -> None:
+def _data(folder: Path, seal: Seal) -> None:
     data = folder / DATA
     try:
         if not stat.S_ISDIR(data.lstat().st_mode):
             raise _broken(folder, f"{DATA} is no folder")
     except FileNotFoundError:
         raise _broken(folder, f"its {DATA} folder is missing") from None
-    if not seal.get("files"):
+    if not seal.files:
         return
     named = 0
     for path in _sampled(folder / MANIFEST_XXH):
@@ -208,12 +211,6 @@ def _sampled(sums: Path) -> Iterator[bytes]:
                     yield match[1]
     except FileNotFoundError:
         return
-
-
-def _told(seal: dict[str, Any], name: str) -> dict[str, Any]:
-    manifests = seal.get("manifests")
-    told = manifests.get(name) if isinstance(manifests, dict) else None
-    return told if isinstance(told, dict) else {}
 
 
 def _broken(folder: Path, why: str) -> FindingsError:

@@ -13,9 +13,6 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.format_versions import refuse_newer
-from penstock.core.layout import SEAL
-from penstock.core.seal_tree import FORMAT
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
@@ -24,8 +21,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
-    from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.layout import RunLayout
+    from penstock.core.run_documents import PlanInfo, ShardInfo
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -101,21 +98,6 @@ def copies(run: RunLayout, shards: Sequence[int]) -> str:
     """Digest of the attempts that finished each shard: it changes with any copy made anew."""
     text = "\n".join(copied_by(run, index) for index in shards)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
-
-
-def seal(layout: DatasetLayout, release: str) -> dict[str, Any] | None:
-    """The seal of a release, None when it is missing or damaged. Raises FailedError when it cannot be
-    read, NewerFormatError."""
-    path = layout.release(release) / SEAL
-    found = read(path)
-    refuse_newer("a release's seal", (found or {}).get("format"), FORMAT, path)
-    return found
-
-
-def sealed(layout: DatasetLayout, info: RunInfo) -> dict[str, Any] | None:
-    """The seal of the run's release when it stands under its final name."""
-    found = seal(layout, info.release)
-    return found if found is not None and found.get("run") == info.run else None
 
 
 def need(ok: Callable[[int], bool], shards: Sequence[int], step: str, dataset: str) -> None:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
 from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
-from penstock.state import current_pointer, receipts, run_claims
+from penstock.state import current_pointer, run_claims, seals
 from penstock.storage import dataset_folders, durable, tree_removal
 
 if TYPE_CHECKING:
@@ -86,7 +86,8 @@ def sealed_run(layout: DatasetLayout, release: str) -> str | None:
     if not os.path.lexists(folder):
         return None
     try:
-        return str((receipts.seal(layout, release) or {}).get("run", ""))
+        found = seals.find(layout, release)
+        return found.seal.run if found else ""
     except FailedError:
         return ""
 
@@ -97,12 +98,11 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
     found = {}
     for release in dataset_folders.releases(layout):
         try:
-            seal = receipts.seal(layout, release) or {}
-            held = seal.get("amended")
-            if held:
-                found[str(seal["run"])] = str(seal["listing"]), str(held["listing"])
-        except (FailedError, KeyError, TypeError):
+            stored = seals.find(layout, release)
+        except FailedError:
             continue
+        if stored and stored.seal.amended:
+            found[stored.seal.run] = stored.seal.listing, stored.seal.amended.listing
     return found
 
 

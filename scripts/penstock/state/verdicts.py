@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from penstock.core.audit_selection import Choice
+    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
 
 FORMAT = 1
@@ -166,12 +167,12 @@ def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
     return {**verdict, "stands": [], "overruled": told}
 
 
-def read_since(verdict: Mapping[str, Any] | None, seal: Mapping[str, Any]) -> datetime | None:
+def read_since(verdict: Mapping[str, Any] | None, seal: Seal) -> datetime | None:
     """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or by
     verify before the release was published; the latest of them, None if it never was."""
     found: list[datetime] = []
-    if seal.get("sealed") and "unread" not in (seal.get("evidence") or {}).get("methods", {"unread": 0}):
-        found.append(_time(seal["sealed"]))
+    if seal.sealed and seal.evidence.all_read:
+        found.append(_time(seal.sealed))
     read = (verdict or {}).get("read") or {}
     if read.get("whole"):
         found.append(_time(read["whole"]))

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.audit.audit_store import Audit
+    from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.locks.dataset_lock import DatasetLock
@@ -138,7 +139,7 @@ def _audit(
     context: Context,
     layout: DatasetLayout,
     audit: Audit,
-    seal: dict[str, Any],
+    seal: Seal,
     digest: str,
     began: float,
 ) -> dict[str, Any]:
@@ -278,7 +279,7 @@ def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
 def _close(
     layout: DatasetLayout,
     audit: Audit,
-    seal: dict[str, Any],
+    seal: Seal,
     plan: PlanInfo | None,
     found: Iterable[Finding],
     began: float,
@@ -306,7 +307,7 @@ def _close(
         "findings": shown,
         "all_findings": str(audit_store.findings(folder)),
         "files": plan.files if plan else 0,
-        "of_files": int(seal.get("files") or 0),
+        "of_files": seal.files,
         "rows": _rows(plan) if plan else 0,
         "resumed": resumed,
         "bytes": plan.bytes if plan else 0,

@@ -17,7 +17,7 @@ from penstock.ownership.dataset_hold import holding
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
-from penstock.state import receipts, run_store
+from penstock.state import receipts, run_store, seals
 from penstock.storage import dataset_folders, tree_removal
 from penstock.storage.modes import dir_mode, group_id, unseal
 from penstock.views import human
@@ -39,7 +39,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     """
     layout = context.layout(dataset)
     info, folder = run_store.open_run(layout, context.run)
-    if receipts.sealed(layout, info) is not None:
+    if seals.of_run(layout, info) is not None:
         return published(info)
     plan = run_store.read_plan(folder)
     with holding(context, dataset, info.run, STEP):

@@ -26,7 +26,7 @@ from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
 from penstock.sources.origin import origin
-from penstock.state import cancel_mark, current_pointer, history, receipts, run_store
+from penstock.state import cancel_mark, current_pointer, history, run_store, seals
 from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.views import human
 
@@ -125,13 +125,13 @@ def _list(
     if published and (kept := current_pointer.kept(layout, info)):
         context.emit("note", info.dataset, STEP, text=kept)
     # A release that followed its source holds other files than its run listed.
-    held = (receipts.sealed(layout, info) if published else None) or {}
+    held = seals.of_run(layout, info) if published else None
     return {
         "dataset": info.dataset,
         "run": info.run,
         "release": info.release,
-        "files": held.get("files", info.files),
-        "bytes": held.get("bytes", info.bytes),
+        "files": held.seal.files if held else info.files,
+        "bytes": held.seal.bytes if held else info.bytes,
         "scanned": info.scanned,
         "listing_digest": info.listing_digest,
         "ignored": dict(info.ignored),
@@ -245,8 +245,8 @@ def _stands(layout: DatasetLayout, run: str) -> str:
 
 def _refuse_short(context: Context, layout: DatasetLayout, info: run_documents.RunInfo) -> None:
     """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
-    seal = receipts.sealed(layout, info)
-    lacking = short(seal.get("evidence", {}), context.config.verify) if seal else ""
+    stored = seals.of_run(layout, info)
+    lacking = short(stored.seal.evidence, context.config.verify) if stored else ""
     if lacking:
         raise FindingsError(
             "the release that stands is proven too weakly for what is asked now",

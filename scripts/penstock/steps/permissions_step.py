@@ -14,7 +14,7 @@ from penstock.config.settings import dataset_config
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
 from penstock.ownership.dataset_hold import holding
-from penstock.state import receipts, run_store
+from penstock.state import receipts, run_store, seals
 from penstock.steps.copy_step import head, published
 from penstock.storage import tree_removal
 from penstock.storage.modes import group_id, mend
@@ -31,7 +31,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     """Set and check. Returns the receipt, which is also kept with the run."""
     layout = context.layout(dataset)
     info, folder = run_store.open_run(layout, context.run)
-    if receipts.sealed(layout, info) is not None:
+    if seals.of_run(layout, info) is not None:
         return published(info, STEP)
     plan = run_store.read_plan(folder)
     with holding(context, dataset, info.run, STEP):

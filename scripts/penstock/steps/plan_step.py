@@ -29,7 +29,7 @@ from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
 from penstock.planning.takeover import TakeOver
 from penstock.sources.registry import may_be_split
-from penstock.state import receipts, run_store
+from penstock.state import run_store, seals
 from penstock.storage import dataset_folders, durable, modes, tree_removal
 from penstock.views import human, summary
 
@@ -57,7 +57,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     layout = context.layout(dataset)
     info, folder = run_store.open_run(layout, context.run)
     context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
-    if receipts.sealed(layout, info) is not None:
+    if seals.of_run(layout, info) is not None:
         receipt = _receipt(info, _published_plan(info, folder), published=True)
     else:
         with holding(context, dataset, info.run, STEP):

@@ -16,7 +16,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import verify_config
-from penstock.core.layout import DATA, SEAL
+from penstock.core.layout import DATA
 from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
@@ -24,7 +24,7 @@ from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
 from penstock.runtime.job_environment import host_name
-from penstock.state import current_pointer, receipts, run_store, verdicts
+from penstock.state import current_pointer, receipts, run_store, seals, verdicts
 from penstock.steps import permissions_step
 from penstock.steps.copy_step import head
 from penstock.steps.verify_step import verify
@@ -64,19 +64,19 @@ def _publish(
 ) -> dict[str, Any]:
     started = time.time()
     context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
-    fresh = receipts.sealed(layout, info) is None
+    fresh = seals.of_run(layout, info) is None
     if fresh:
         _seal(context, dataset, info, folder, run_store.read_plan(folder))
         verdicts.forget(layout, info.release)
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     reveal.reveal(layout, info.release, context.assert_held)
-    seal = receipts.sealed(layout, info)
-    if seal is None:
+    stored = seals.of_run(layout, info)
+    if stored is None:
         context.assert_held()
         raise FailedError(
             "the release is not the one that was sealed", where=str(layout.release(info.release))
         )
-    digest = receipts.file_digest(layout.release(info.release) / SEAL)
+    seal = stored.seal
     before = dataset_folders.current(layout)
     told = current_pointer.settled(layout, info, folder)
     if not told:
@@ -88,10 +88,10 @@ def _publish(
             "dataset": info.dataset,
             "release": info.release,
             "run": info.run,
-            "seal": digest,
-            "root": seal["records"]["root"],
-            "files": seal["files"],
-            "bytes": seal["bytes"],
+            "seal": stored.digest,
+            "root": seal.records.root,
+            "files": seal.files,
+            "bytes": seal.bytes,
             "previous": before if before != info.release else None,
             "by": user(),
             "uid": os.geteuid(),
@@ -106,7 +106,7 @@ def _publish(
         context.emit("note", dataset, STEP, text=kept)
     receipt = {
         **head(info, STEP, started),
-        **_facts(seal, digest),
+        **_facts(stored),
         "previous": before,
         "moved": before != info.release and not told,
     }
@@ -196,22 +196,23 @@ def _may_grow(info: RunInfo) -> bool:
     return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
 
 
-def _facts(seal: dict[str, Any], digest: str) -> dict[str, Any]:
+def _facts(stored: seals.Stored) -> dict[str, Any]:
+    seal, digest = stored
     return {
-        "files": seal["files"],
-        "bytes": seal["bytes"],
-        "giants": seal["giants"],
+        "files": seal.files,
+        "bytes": seal.bytes,
+        "giants": seal.giants,
         "seal": digest,
-        "root": seal["records"]["root"],
-        "evidence": seal["evidence"],
-        "manifests": seal["manifests"],
+        "root": seal.records.root,
+        "evidence": seal.evidence.to_json(),
+        "manifests": {name: manifest.to_json() for name, manifest in seal.manifests.items()},
     }
 
 
 def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict[str, Any]:
     """What the command answers: the receipt that is kept, with what is true now."""
-    seal = {} if kept else (receipts.sealed(layout, info) or {})
-    facts = _facts(seal, receipts.file_digest(layout.release(info.release) / SEAL)) if seal else {}
+    stored = None if kept else seals.of_run(layout, info)
+    facts = _facts(stored) if stored else {}
     return {
         **head(info, STEP, kept.get("started", time.time())),
         **facts,

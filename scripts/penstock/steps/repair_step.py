@@ -100,18 +100,18 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     folders = [f.path for f in findings if f.kind == FOLDER]
     context.emit("start", dataset, STEP, files=len(wanted))
     data = layout.release(audit.release) / DATA
-    told = seal.get("permissions") or {}
+    published = seal.permissions
     config = context.dataset(dataset)
-    fetcher = Fetcher(config, seal, context.config.engine)
+    fetcher = Fetcher(config, seal.sources, context.config.engine)
     done: list[_Done] = []
     left: list[str] = []
     try:
         with Mender(
             data,
-            file_mode=told.get("file_mode", config.permissions.file_mode),
-            dir_mode=told.get("dir_mode", config.permissions.dir_mode),
-            gid=told.get("gid"),
-            uid=told.get("uid"),
+            file_mode=_first(published.file_mode, config.permissions.file_mode),
+            dir_mode=_first(published.dir_mode, config.permissions.dir_mode),
+            gid=published.gid,
+            uid=published.uid,
         ) as mender:
             _others(findings, mender, done, left)
             _folders(layout, audit, folders, mender, done)
@@ -140,6 +140,10 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     mended = {d.path for d in done if not d.why and d.how != ALREADY}
     same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
     return _close(context, layout, audit, done, left, kinds, same, fetcher.fetched, began)
+
+
+def _first(published: int | None, configured: int) -> int:
+    return configured if published is None else published
 
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:

@@ -13,7 +13,7 @@ import penstock
 from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
-from penstock.state import receipts, run_store, verdicts
+from penstock.state import receipts, run_store, seals, verdicts
 from penstock.storage import dataset_folders
 from penstock.views.keys import Amount, ElementResult, Failed, Result, StepResult
 
@@ -48,8 +48,8 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> Result:
     plan = run_store.read_plan(folder) if folder.plan.exists() else None
     done = {step: receipts.read(folder.receipt(step)) for step in WITH_RECEIPT}
     elements = list(_elements(folder, plan)) if plan else []
-    seal = receipts.sealed(layout, info)
-    published = seal is not None and run_store.published(layout, info, folder)
+    stored = seals.of_run(layout, info)
+    published = stored is not None and run_store.published(layout, info, folder)
     failures, failed = _failures(folder, plan)
     result: Result = {
         "dataset": info.dataset,
@@ -80,15 +80,16 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> Result:
         result["throughput"] = throughput([e for e in elements if e["step"] == "copy"])
         result["steps"] = [_step(name, receipt) for name, receipt in done.items() if receipt]
         result["node_hours"] = round(sum(max(0.0, e["ended"] - e["started"]) for e in elements) / 3600, 4)
-    if published and seal is not None:
+    if published and stored is not None:
+        seal = stored.seal
         result |= {
             "path": str(layout.release(info.release) / DATA),
-            "evidence": seal["evidence"],
-            "seal": seal["records"]["root"],
-            "giants": seal["giants"],
+            "evidence": seal.evidence.to_json(),
+            "seal": seal.records.root,
+            "giants": seal.giants,
         }
-        if "amended" in seal:
-            result |= {"amended": seal["amended"], "files": seal["files"], "bytes": seal["bytes"]}
+        if seal.amended is not None:
+            result |= {"amended": seal.amended.to_json(), "files": seal.files, "bytes": seal.bytes}
         result |= verdict_of(layout, info.release)
     current = dataset_folders.current(layout)
     result["current"] = str(layout.current) if current else ""

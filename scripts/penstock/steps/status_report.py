@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
+from penstock.core.documents.seal import Seal
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import FailedError, PreflightError
 from penstock.locks import holder
 from penstock.ownership import abandoned_stagings
-from penstock.state import receipts, run_store, verdicts
+from penstock.state import receipts, run_store, seals, verdicts
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import dataset_folders
@@ -30,9 +31,9 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     answer["lock"] = held_by(layout)
     if answer["current"]:
         answer["state"] = "published"
-        seal = _seal(layout, answer["current"])
         answer["path"] = str(layout.release(answer["current"]) / "data")
-        answer |= {key: seal[key] for key in ("files", "bytes", "sealed") if key in seal}
+        seal = _seal(layout, answer["current"])
+        answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
         verdict = verdicts.read(layout, answer["current"]) or {}
         answer |= {"last_audit": verdict.get("last"), "findings": verdicts.standing(verdict)}
         if answer["findings"]:
@@ -59,12 +60,13 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     return {key: value for key, value in answer.items() if value}
 
 
-def _seal(layout: DatasetLayout, release: str) -> dict[str, Any]:
+def _seal(layout: DatasetLayout, release: str) -> Seal:
     """What its seal says; nothing where it is damaged, or not this account's to read."""
     try:
-        return receipts.seal(layout, release) or {}
+        stored = seals.find(layout, release)
     except FailedError:
-        return {}
+        stored = None
+    return stored.seal if stored else Seal()
 
 
 def held_by(layout: DatasetLayout) -> str:

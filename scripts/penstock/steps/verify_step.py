@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.arrays.array_runner import run_array
 from penstock.errors import PenstockError
 from penstock.ownership.dataset_hold import holding
-from penstock.state import receipts, run_store
+from penstock.state import receipts, run_store, seals
 from penstock.steps import permissions_step
 from penstock.steps.copy_step import copy, head, keep, published
 from penstock.views import human
@@ -38,7 +38,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     """
     layout = context.layout(dataset)
     info, folder = run_store.open_run(layout, context.run)
-    if receipts.sealed(layout, info) is not None:
+    if seals.of_run(layout, info) is not None:
         return published(info, STEP)
     plan = run_store.read_plan(folder)
     with holding(context, dataset, info.run, STEP):

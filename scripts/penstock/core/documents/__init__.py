@@ -1,0 +1,1 @@
+"""The JSON documents that penstock keeps on the target. One module each, which alone knows its JSON."""

@@ -1,0 +1,290 @@
+"""The seal of a release, `release.json`: what was published, from where, and by which evidence.
+
+The seal's bytes have their digest in the dataset's history, so what is written of one `Seal` never changes.
+A seal is written once, before its release is revealed, and only read from then on.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass, field
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.json_object import JsonObject
+from penstock.core.format_versions import refuse_newer
+from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.seal_tree import SEALED_FIELDS
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+FORMAT = 2
+"""The newest format. 2: the release holds another listing than its run froze (`Seal.amended`); other seals
+are of format 1, so that versions which know no amended listing read them, too."""
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True)
+class SealedSource:
+    """One source, as the configuration had it. Never a secret."""
+
+    url: str
+    into: str = ""
+    """The folder below `data/` that it fills; "" for all of it."""
+
+
+@dataclass(frozen=True)
+class SealedPermissions:
+    """What every file and folder of the release has. None: not known, not compared."""
+
+    file_mode: int | None = None
+    dir_mode: int | None = None
+    gid: int | None = None
+    uid: int | None = None
+
+    def to_json(self) -> Json:
+        # JSON has no octal numbers: the modes stand once more as people write them.
+        octal = {"files": self.file_mode, "folders": self.dir_mode}
+        return {
+            **asdict(self),
+            "octal": {name: f"{mode:04o}" for name, mode in octal.items() if mode is not None},
+        }
+
+
+@dataclass(frozen=True)
+class SealedRecords:
+    """The tree over the manifest's rows (`core.seal_tree`)."""
+
+    root: str = ""
+    """`sha256:<hex>`."""
+    count: int = 0
+    fields: Sequence[str] = SEALED_FIELDS
+    """What each leaf holds, in this order. Those of another version may be none that this one knows."""
+
+
+@dataclass(frozen=True)
+class SealedManifest:
+    """One file beside `data/`. A count that a file of its kind does not have is None."""
+
+    sha256: str = ""
+    """`sha256:<hex>` of its bytes."""
+    records: int | None = None
+    bytes: int | None = None
+    """Its size. Seals of 32c1780 and before do not have it."""
+    folders: int | None = None
+    lines: int | None = None
+    escaped: int | None = None
+    """Lines whose name is escaped, as in coreutils."""
+    left_out: int | None = None
+    """Files that have no line."""
+
+    def to_json(self) -> Json:
+        return {name: value for name, value in asdict(self).items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Amount:
+    files: int = 0
+    bytes: int = 0
+
+
+@dataclass(frozen=True)
+class SealedEvidence:
+    """Files and bytes by how they were proven."""
+
+    source: Mapping[str, Amount] = field(default_factory=dict)
+    """By source grade."""
+    storage: Mapping[str, Amount] = field(default_factory=dict)
+    """By storage grade."""
+    methods: Mapping[str, Amount] | None = None
+    """By how the caches were passed when the files were read back. None: the seal does not say."""
+    required_storage: str = ""
+    required_source: str = ""
+
+    @property
+    def all_read(self) -> bool:
+        """Whether every byte was read back before the release was published."""
+        return self.methods is not None and "unread" not in self.methods
+
+    def to_json(self) -> Json:
+        return {
+            "source": _amounts(self.source),
+            "storage": _amounts(self.storage),
+            "methods": _amounts(self.methods or {}),
+            "weakest_source": _weakest(SOURCE_GRADES, self.source),
+            "weakest_storage": _weakest(STORAGE_GRADES, self.storage),
+            "required_storage": self.required_storage,
+            "required_source": self.required_source,
+        }
+
+
+@dataclass(frozen=True)
+class SealedAmendment:
+    """How the release's listing differs from the one that its run froze."""
+
+    listing: str
+    """`sha256:<hex>` of the listing that the release holds."""
+    changed: int = 0
+    """Files that are of another version than the listed one."""
+    gone: int = 0
+    began: str = ""
+    """The files were read between this time and `until`, UTC, ISO 8601; "" where that is not known."""
+    until: str = ""
+
+    def to_json(self) -> Json:
+        return {
+            "listing": self.listing,
+            "changed": self.changed,
+            "gone": self.gone,
+            "from": self.began,
+            "until": self.until,
+        }
+
+
+@dataclass(frozen=True)
+class Seal:
+    """What `release.json` says. Times are UTC, ISO 8601; sizes are bytes."""
+
+    dataset: str = ""
+    release: str = ""
+    run: str = ""
+    """"" where the seal cannot tell which run published the release."""
+    sealed: str = ""
+    """When."""
+    penstock: str = ""
+    """The version that wrote it."""
+    files: int = 0
+    bytes: int = 0
+    giants: int = 0
+    part_bytes: int | None = None
+    """The size of a giant's parts; None without giants."""
+    sources: Sequence[SealedSource] = ()
+    """By the index that the records have."""
+    listing: str = ""
+    """`sha256:<hex>` of the listing that the run froze."""
+    include: Sequence[str] = ()
+    exclude: Sequence[str] = ()
+    scanned: int = 0
+    """Objects seen, before the filter."""
+    ignored: Mapping[str, int] = field(default_factory=dict)
+    hard_links: Mapping[str, int] = field(default_factory=dict)
+    base: str | None = None
+    """The release that unchanged files were linked from."""
+    unchanged: int = 0
+    permissions: SealedPermissions = field(default_factory=SealedPermissions)
+    records: SealedRecords = field(default_factory=SealedRecords)
+    manifests: Mapping[str, SealedManifest] = field(default_factory=dict)
+    """By file name."""
+    evidence: SealedEvidence = field(default_factory=SealedEvidence)
+    amended: SealedAmendment | None = None
+    """Where the source was followed while it changed: the release is no snapshot of one moment."""
+
+
+def to_json(seal: Seal) -> Json:
+    """What `release.json` holds, in the lowest format that says it."""
+    written: Json = {
+        **{name: getattr(seal, name) for name in _PLAIN},
+        "format": 1,
+        "sources": [asdict(source) for source in seal.sources],
+        "include": list(seal.include),
+        "exclude": list(seal.exclude),
+        "ignored": dict(seal.ignored),
+        "hard_links": dict(seal.hard_links),
+        "permissions": seal.permissions.to_json(),
+        "records": {**asdict(seal.records), "fields": list(seal.records.fields)},
+        "manifests": {name: manifest.to_json() for name, manifest in seal.manifests.items()},
+        "evidence": seal.evidence.to_json(),
+    }
+    if seal.amended is not None:
+        written |= {"format": FORMAT, "snapshot": False, "amended": seal.amended.to_json()}
+    return written
+
+
+_PLAIN = (
+    "dataset", "release", "run", "sealed", "penstock", "files", "bytes", "giants", "part_bytes", "listing",
+    "scanned", "base", "unchanged",
+)  # fmt: skip
+
+
+def from_json(content: bytes, where: object) -> Seal:
+    """Of the bytes of `release.json`, `where` is its path. Raises NewerFormatError, and ValueError for what
+    is no seal."""
+    raw = JsonObject.parse(content)
+    refuse_newer("a release's seal", raw.number("format"), FORMAT, where, by=raw.text("penstock"))
+    permissions, records, amended = raw.inner("permissions"), raw.inner("records"), raw.inner("amended")
+    return Seal(
+        dataset=raw.text("dataset"),
+        release=raw.text("release"),
+        run=raw.text("run"),
+        sealed=raw.text("sealed"),
+        penstock=raw.text("penstock"),
+        files=raw.number("files"),
+        bytes=raw.number("bytes"),
+        giants=raw.number("giants"),
+        part_bytes=raw.number_or_none("part_bytes"),
+        sources=tuple(SealedSource(one.text("url"), one.text("into")) for one in raw.listed("sources")),
+        listing=raw.text("listing"),
+        include=raw.texts("include"),
+        exclude=raw.texts("exclude"),
+        scanned=raw.number("scanned"),
+        ignored=raw.counts("ignored"),
+        hard_links=raw.counts("hard_links"),
+        base=raw.text_or_none("base"),
+        unchanged=raw.number("unchanged"),
+        permissions=SealedPermissions(
+            permissions.number_or_none("file_mode"),
+            permissions.number_or_none("dir_mode"),
+            permissions.number_or_none("gid"),
+            permissions.number_or_none("uid"),
+        ),
+        records=SealedRecords(
+            records.text("root"), records.number("count"), records.texts("fields") or SEALED_FIELDS
+        ),
+        manifests={name: _manifest(one) for name, one in raw.named("manifests").items()},
+        evidence=_evidence(raw.inner("evidence")),
+        amended=SealedAmendment(
+            amended.text("listing"),
+            amended.number("changed"),
+            amended.number("gone"),
+            amended.text("from"),
+            amended.text("until"),
+        )
+        if "amended" in raw
+        else None,
+    )
+
+
+def _manifest(raw: JsonObject) -> SealedManifest:
+    return SealedManifest(
+        raw.text("sha256"),
+        raw.number_or_none("records"),
+        raw.number_or_none("bytes"),
+        raw.number_or_none("folders"),
+        raw.number_or_none("lines"),
+        raw.number_or_none("escaped"),
+        raw.number_or_none("left_out"),
+    )
+
+
+def _evidence(raw: JsonObject) -> SealedEvidence:
+    return SealedEvidence(
+        _read_amounts(raw, "source"),
+        _read_amounts(raw, "storage"),
+        _read_amounts(raw, "methods") if "methods" in raw else None,
+        raw.text("required_storage"),
+        raw.text("required_source"),
+    )
+
+
+def _read_amounts(raw: JsonObject, name: str) -> dict[str, Amount]:
+    return {kind: Amount(one.number("files"), one.number("bytes")) for kind, one in raw.named(name).items()}
+
+
+def _amounts(amounts: Mapping[str, Amount]) -> Json:
+    return {kind: asdict(amount) for kind, amount in amounts.items()}
+
+
+def _weakest(order: Sequence[str], amounts: Mapping[str, Amount]) -> Json:
+    """The weakest grade that any file has, by `order`, and how much has it."""
+    grade = next((grade for grade in order if grade in amounts), "")
+    return {"grade": grade, **asdict(amounts.get(grade, Amount()))}

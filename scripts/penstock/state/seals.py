@@ -1,0 +1,50 @@
+"""The seals of a dataset's releases, as they lie on the target: the one reader of `release.json`."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents.seal import from_json
+from penstock.core.layout import SEAL
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from penstock.core.documents.seal import Seal
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.run_documents import RunInfo
+
+
+class Stored(NamedTuple):
+    """A seal and the digest of its bytes, of one reading."""
+
+    seal: Seal
+    digest: str
+    """`sha256:<hex>`: what the dataset's history names the seal by."""
+
+
+def load(layout: DatasetLayout, release: str) -> Stored:
+    """The seal of a release. Raises OSError when it cannot be read, ValueError when it is damaged,
+    NewerFormatError."""
+    path = layout.release(release) / SEAL
+    content = path.read_bytes()
+    return Stored(from_json(content, path), f"sha256:{hashlib.sha256(content).hexdigest()}")
+
+
+def find(layout: DatasetLayout, release: str) -> Stored | None:
+    """The seal of a release, None when it is missing or damaged. Raises FailedError when it cannot be
+    read, NewerFormatError."""
+    try:
+        return load(layout, release)
+    except (FileNotFoundError, ValueError):
+        return None
+    except OSError as error:
+        where = str(layout.release(release) / SEAL)
+        raise FailedError("a release's seal cannot be read", where=where, why=str(error)) from error
+
+
+def of_run(layout: DatasetLayout, info: RunInfo) -> Stored | None:
+    """The seal of the run's release when it stands under its final name, and this run published it. Raises
+    as `find`."""
+    found = find(layout, info.release)
+    return found if found is not None and found.seal.run == info.run else None
