@@ -155,7 +155,7 @@ def overtaken(
         assert not place.layout.lock.exists()
         last = current_pointer.last_move(place.layout)
         assert last is not None
-        assert (last["run"], f"releases/{last['release']}") == (standing.run, published)
+        assert (last.run, f"releases/{last.release}") == (standing.run, published)
         if code == 0:
             raise MissedError
     assert content(place.layout.current / "data") == content(place.source)

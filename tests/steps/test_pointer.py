@@ -135,7 +135,7 @@ def test_a_line_that_an_overtaken_run_wrote_late_is_not_the_last_word(dataset: D
     dataset.layout.history.write_text(f"{last}\n{late}\n")
     found = current_pointer.last_move(dataset.layout)
     assert found is not None
-    assert found["release"] == dataset.releases["B"]
+    assert found.release == dataset.releases["B"]
     dataset.by_hand("A")
     dataset.again("B")
     assert dataset.current() == "A"

@@ -110,15 +110,17 @@ def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
         newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:
         return
-    for told in reversed(newest):
+    for line in reversed(newest):
+        if not line.run:  # of a repair
+            continue
         try:
-            folder = layout.run(told["run"]).receipt("copy", 0).parent
+            folder = layout.run(line.run).receipt("copy", 0).parent
             receipts = [durable.read_json(path) for path in folder.iterdir() if path.suffix == ".json"]
             copy = {
                 "files": sum(receipt["done_files"] - receipt["linked"] for receipt in receipts),
                 "bytes": sum(receipt["done_bytes"] for receipt in receipts),
                 "element_seconds": sum(receipt["seconds"] for receipt in receipts),
             }
-        except (OSError, ValueError, KeyError, TypeError):  # of a repair, removed, half a receipt
+        except (OSError, ValueError, KeyError, TypeError):  # removed, half a receipt
             continue
-        yield {"release": told.get("release", ""), "copy": copy}
+        yield {"release": line.release, "copy": copy}

@@ -6,8 +6,9 @@ holds what that word was about, `current` stays where somebody put it; a run of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.core.documents.history_line import Publication, Rollback
 from penstock.state import history
 from penstock.storage import dataset_folders
 
@@ -15,19 +16,20 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import RunInfo
 
-MOVES = ("publish", "rollback")
+Move = Publication | Rollback
 """Events of the history that say where `current` belongs."""
 
 
-def last_move(layout: DatasetLayout) -> dict[str, Any] | None:
+def last_move(layout: DatasetLayout) -> Move | None:
     """The history's last word about `current`: of several claims that of the highest, since a run that was
     overtaken may have written its line late. None where there is none."""
-    found, highest = None, 0
+    found: Move | None = None
+    highest = 0
     for line in reversed(list(history.lines(layout))):
-        if line.get("event") not in MOVES:
+        if not isinstance(line, Publication | Rollback):
             continue
-        claim = line.get("claim", highest)
-        if isinstance(claim, int) and claim >= highest:
+        claim = highest if line.claim is None else line.claim
+        if claim >= highest:
             found, highest = line, claim
     return found
 
@@ -69,7 +71,7 @@ def kept(layout: DatasetLayout, info: RunInfo) -> str:
     )
 
 
-def _about(last: dict[str, Any], info: RunInfo) -> bool:
-    if last["event"] == "rollback":
-        return bool(last.get("from") == info.release)
-    return bool(last.get("run") == info.run and last.get("release") == info.release)
+def _about(last: Move, info: RunInfo) -> bool:
+    if isinstance(last, Rollback):
+        return last.left == info.release
+    return last.run == info.run and last.release == info.release

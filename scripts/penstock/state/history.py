@@ -1,50 +1,74 @@
-"""`history.jsonl`: what became of a dataset's releases, one JSON object a line, kept apart from them."""
+"""`history.jsonl`: what became of a dataset's releases, kept apart from them. Its one reader and writer."""
 
 from __future__ import annotations
 
-import json
-from typing import TYPE_CHECKING, Any
+import getpass
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import history_line
+from penstock.core.documents.history_line import Author, Publication
+from penstock.runtime.job_environment import host_name
+from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from penstock.core.documents.history_line import HistoryLine, Repair
     from penstock.core.layout import DatasetLayout
 
 
-def lines(layout: DatasetLayout) -> Iterator[dict[str, Any]]:
-    """The lines, newest first; of no history none. A line that a crash left torn is passed over.
-    Raises OSError when the file is there and cannot be read."""
+def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
+    """The lines, newest first; of no history none. A line that is damaged, as a crash leaves it, is passed
+    over. Raises NewerFormatError, and OSError when the file is there and cannot be read."""
     try:
         content = layout.history.read_bytes()
     except FileNotFoundError:
         return
     for raw in reversed(content.splitlines()):
         try:
-            told = json.loads(raw)
+            line = history_line.from_json(raw, layout.history)
         except ValueError:
             continue
-        if isinstance(told, dict):
-            yield told
+        yield line
+
+
+def append(layout: DatasetLayout, line: Publication | Repair) -> None:
+    """Add a line, durably. The caller holds the dataset's lock."""
+    durable.append_line(layout.history, history_line.to_json(line))
+
+
+def this_author() -> Author:
+    """The account and the node of this process."""
+    return Author(user(), os.geteuid(), host_name())
+
+
+def user() -> str:
+    """The account's name, or its number where it has none."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):
+        return f"uid {os.geteuid()}"
 
 
 def published_seal(layout: DatasetLayout, release: str) -> str | None:
     """`sha256:<hex>` of the release's seal as it was published, None where no line says so. Raises as
     `lines`."""
-    for told in lines(layout):
-        if (told.get("event"), told.get("release")) == ("publish", release):
-            return str(told.get("seal"))
-    return None
+    found = (one for one in _publications(layout) if one.release == release)
+    return next((one.seal for one in found), None)
 
 
 def claim_of(layout: DatasetLayout, run: str) -> int:
     """The number of the claim by which the run was published last, 0 where no line says so. Raises as
     `lines`."""
-    for told in lines(layout):
-        if (told.get("event"), told.get("run")) == ("publish", run):
-            return int(told.get("claim") or 0)
-    return 0
+    found = (one for one in _publications(layout) if one.run == run)
+    return next((one.claim or 0 for one in found), 0)
 
 
 def last_claim(layout: DatasetLayout) -> int:
     """The highest number of a claim that a line names, 0 without one. Raises as `lines`."""
-    return max((int(told.get("claim") or 0) for told in lines(layout)), default=0)
+    return max((line.claim or 0 for line in lines(layout)), default=0)
+
+
+def _publications(layout: DatasetLayout) -> Iterator[Publication]:
+    return (line for line in lines(layout) if isinstance(line, Publication))

@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
@@ -31,7 +31,6 @@ from penstock.errors import FailedError, FindingsError, InterruptedRunError, Pre
 from penstock.formats.shards import read_shard
 from penstock.ownership.dataset_hold import lock_of
 from penstock.state import history, receipts, verdicts
-from penstock.steps.publish_step import user
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
@@ -334,14 +333,14 @@ def _tell(layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compar
     before = verdicts.read(layout, audit.release)
     if before is None or before["seal"] != known:
         before = verdicts.new(layout, audit.release, known)
-    verdicts.write(layout, verdicts.audited(before, result, audit.choice, compared=compared, by=user()))
+    verdicts.write(
+        layout, verdicts.audited(before, result, audit.choice, compared=compared, by=history.user())
+    )
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line = {key: result[key] for key in kept}
-    durable.append_line(layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **_who()})
-
-
-def _who() -> dict[str, Any]:
-    return {"by": user(), "uid": os.geteuid(), "host": os.uname().nodename}
+    durable.append_line(
+        layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **asdict(history.this_author())}
+    )
 
 
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> dict[str, Any]:
@@ -357,8 +356,8 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
             "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
         }  # fmt: skip
         if before is not None and counts:
-            verdicts.write(layout, verdicts.overruled(before, why, user()))
-            line = {"event": "overrule", "at": verdicts.now(), **result, **_who()}
+            verdicts.write(layout, verdicts.overruled(before, why, history.user()))
+            line = {"event": "overrule", "at": verdicts.now(), **result, **asdict(history.this_author())}
             durable.append_line(layout.audit_history, line)
     return result
 

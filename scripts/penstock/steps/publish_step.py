@@ -9,13 +9,12 @@ of the two renames it looks whether the lock and the dataset's claim are its own
 
 from __future__ import annotations
 
-import getpass
-import os
 import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import verify_config
+from penstock.core.documents.history_line import Publication
 from penstock.core.layout import DATA
 from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
@@ -24,11 +23,11 @@ from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
 from penstock.runtime.job_environment import host_name
-from penstock.state import current_pointer, receipts, run_store, seals, verdicts
+from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
 from penstock.steps import permissions_step
 from penstock.steps.copy_step import head
 from penstock.steps.verify_step import verify
-from penstock.storage import dataset_folders, durable, reveal, tree_removal
+from penstock.storage import dataset_folders, reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -82,23 +81,20 @@ def _publish(
     if not told:
         reveal.point(layout, info.release, context.assert_held)
         context.assert_held()
-        line = {
-            "event": "publish",
-            "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-            "dataset": info.dataset,
-            "release": info.release,
-            "run": info.run,
-            "seal": stored.digest,
-            "root": seal.records.root,
-            "files": seal.files,
-            "bytes": seal.bytes,
-            "previous": before if before != info.release else None,
-            "by": user(),
-            "uid": os.geteuid(),
-            "host": host_name(),
-            "claim": context.hold.number if context.hold else 0,
-        }
-        durable.append_line(layout.history, line)
+        line = Publication(
+            at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+            dataset=info.dataset,
+            release=info.release,
+            run=info.run,
+            claim=context.hold.number if context.hold else 0,
+            author=history.this_author(),
+            seal=stored.digest,
+            root=seal.records.root,
+            files=seal.files,
+            bytes=seal.bytes,
+            previous=before if before != info.release else None,
+        )
+        history.append(layout, line)
         if not fresh:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
             context.emit("note", dataset, STEP, text=text)
@@ -221,10 +217,3 @@ def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict
         "path": str(layout.release(info.release) / DATA),
         "current": dataset_folders.current(layout),
     }
-
-
-def user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):
-        return f"uid {os.geteuid()}"

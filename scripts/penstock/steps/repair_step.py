@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.repair_file import is_right, refetch
 from penstock.audit.repair_source import Fetcher
+from penstock.core.documents.history_line import Repair
 from penstock.core.findings import FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
@@ -24,10 +25,9 @@ from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.ownership.dataset_hold import holding
-from penstock.runtime.job_environment import host_name
-from penstock.state import verdicts
+from penstock.state import history, verdicts
 from penstock.steps.audit_step import auditing, findings_of
-from penstock.storage import dataset_folders, durable
+from penstock.storage import dataset_folders
 from penstock.storage.file_replacement import Mender
 from penstock.views import findings_text as views
 from penstock.views import human
@@ -276,23 +276,22 @@ def _close(
 def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: int) -> None:
     """A line of the dataset's history. A long list is cut: the audit's findings have all."""
     repaired = [d.path for d in done if not d.why and d.how != ALREADY]
-    failed = [[d.path, d.why] for d in done if d.why]
+    failed = [(d.path, d.why) for d in done if d.why]
     if not repaired and not failed:
         return
-    line = {
-        "event": STEP,
-        "at": datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
-        "dataset": layout.dataset,
-        "release": audit.release,
-        "audit": audit.id,
-        "repaired": repaired[:NAMED],
-        "unrepairable": failed[:NAMED],
-        "counts": {"repaired": len(repaired), "unrepairable": len(failed)},
-        "fetched_bytes": fetched,
-        "uid": os.geteuid(),
-        "host": host_name(),
-    }
-    durable.append_line(layout.history, line)
+    line = Repair(
+        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        dataset=layout.dataset,
+        release=audit.release,
+        author=history.this_author(),
+        audit=audit.id,
+        repaired=repaired[:NAMED],
+        unrepairable=failed[:NAMED],
+        repaired_count=len(repaired),
+        unrepairable_count=len(failed),
+        fetched_bytes=fetched,
+    )
+    history.append(layout, line)
 
 
 def judge(result: dict[str, Any]) -> None:

@@ -72,6 +72,15 @@ class JsonObject:
             raise ValueError(f"`{name}` is no list of texts")
         return tuple(found)
 
+    def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
+        """A list of lists of two texts; () by default."""
+        found = self._fields.get(name)
+        if found is None:
+            return ()
+        if not isinstance(found, list) or not all(map(_is_pair, found)):
+            raise ValueError(f"`{name}` is no list of pairs of texts")
+        return tuple((one, other) for one, other in found)
+
     def counts(self, name: str) -> dict[str, int]:
         """An object of whole numbers; {} by default."""
         inner = self.inner(name)
@@ -95,3 +104,7 @@ class JsonObject:
         if not isinstance(found, list):
             raise ValueError(f"`{name}` is no list")
         return [JsonObject(one, f"one of `{name}`") for one in found]
+
+
+def _is_pair(value: object) -> bool:
+    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)

@@ -1,0 +1,151 @@
+"""One line of `history.jsonl`: an event that changed what a dataset's readers see, or the files of a release.
+
+Lines say which format they are of since format 1 was numbered; a line without a number is of format 1, too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.json_object import JsonObject
+from penstock.core.format_versions import refuse_newer
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+FORMAT = 1
+
+Json = dict[str, object]
+
+
+@dataclass(frozen=True)
+class Author:
+    """Who did it: the account's name and number, and the node as the cluster calls it."""
+
+    by: str = ""
+    """"" in lines of repairs that older versions wrote."""
+    uid: int | None = None
+    host: str = ""
+
+
+@dataclass(frozen=True)
+class HistoryLine:
+    """What each line says. Of this class itself are the lines whose event this version does not know."""
+
+    event: str
+    at: str = ""
+    """UTC, ISO 8601."""
+    dataset: str = ""
+    release: str = ""
+    run: str = ""
+    """"" of a repair."""
+    claim: int | None = None
+    """The number of the claim under which it was done; None where the line has none."""
+    author: Author = Author()
+
+
+@dataclass(frozen=True)
+class Publication(HistoryLine):
+    """`current` was pointed at a release that this run sealed."""
+
+    event: str = "publish"
+    seal: str = ""
+    """`sha256:<hex>` of the seal's bytes."""
+    root: str = ""
+    """`sha256:<hex>`: the root of the tree over the manifest's rows."""
+    files: int = 0
+    bytes: int = 0
+    previous: str | None = None
+    """The release that `current` named before, where it was another one."""
+
+
+@dataclass(frozen=True)
+class Rollback(HistoryLine):
+    """`current` was pointed back at `release`."""
+
+    event: str = "rollback"
+    left: str = ""
+    """The release that `current` named before; `from` in JSON."""
+
+
+@dataclass(frozen=True)
+class Repair(HistoryLine):
+    """Files of a release were made anew."""
+
+    event: str = "repair"
+    audit: str = ""
+    """The audit whose findings were repaired."""
+    repaired: Sequence[str] = ()
+    """Paths; of a long list the first ones."""
+    unrepairable: Sequence[tuple[str, str]] = ()
+    """Path and why; of a long list the first ones."""
+    repaired_count: int = 0
+    unrepairable_count: int = 0
+    fetched_bytes: int = 0
+
+
+def to_json(line: Publication | Repair) -> Json:
+    """What `history.jsonl` holds of it."""
+    common: Json = {
+        "format": FORMAT,
+        "event": line.event,
+        "at": line.at,
+        "dataset": line.dataset,
+        "release": line.release,
+        **asdict(line.author),
+    }
+    if isinstance(line, Publication):
+        return common | {
+            "run": line.run,
+            "claim": line.claim,
+            "seal": line.seal,
+            "root": line.root,
+            "files": line.files,
+            "bytes": line.bytes,
+            "previous": line.previous,
+        }
+    return common | {
+        "audit": line.audit,
+        "repaired": list(line.repaired),
+        "unrepairable": [list(one) for one in line.unrepairable],
+        "counts": {"repaired": line.repaired_count, "unrepairable": line.unrepairable_count},
+        "fetched_bytes": line.fetched_bytes,
+    }
+
+
+def from_json(content: bytes, where: object) -> HistoryLine:
+    """Of one line's bytes, `where` is the file. Raises NewerFormatError, and ValueError for what is no line
+    of a history."""
+    raw = JsonObject.parse(content)
+    refuse_newer("a line of the dataset's history", raw.number("format"), FORMAT, where)
+    event, at = raw.text("event"), raw.text("at")
+    dataset, release, run = raw.text("dataset"), raw.text("release"), raw.text("run")
+    claim = raw.number_or_none("claim")
+    author = Author(raw.text("by"), raw.number_or_none("uid"), raw.text("host"))
+    if event == Publication.event:
+        return Publication(
+            at=at, dataset=dataset, release=release, run=run, claim=claim, author=author,
+            seal=raw.text("seal"),
+            root=raw.text("root"),
+            files=raw.number("files"),
+            bytes=raw.number("bytes"),
+            previous=raw.text_or_none("previous"),
+        )  # fmt: skip
+    if event == Rollback.event:
+        return Rollback(
+            at=at, dataset=dataset, release=release, run=run, claim=claim, author=author,
+            left=raw.text("from"),
+        )  # fmt: skip
+    if event == Repair.event:
+        counts = raw.inner("counts")
+        return Repair(
+            at=at, dataset=dataset, release=release, run=run, claim=claim, author=author,
+            audit=raw.text("audit"),
+            repaired=raw.texts("repaired"),
+            unrepairable=raw.pairs("unrepairable"),
+            repaired_count=counts.number("repaired"),
+            unrepairable_count=counts.number("unrepairable"),
+            fetched_bytes=raw.number("fetched_bytes"),
+        )  # fmt: skip
+    return HistoryLine(event, at, dataset, release, run, claim, author)
