@@ -9,8 +9,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.digests import IN_PARTS
 from penstock.core.model import Pin, Reuse
-from penstock.engine.part import IN_PARTS, PartLine, Unfinished
+from penstock.engine.part import PartLine, Unfinished
 from penstock.engine.records import journal
 from penstock.errors import FailedError, NewerFormatError, PenstockError
 

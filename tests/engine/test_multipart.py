@@ -15,7 +15,8 @@ from tests.support.hostile import Hostile
 from tests.support.large import COUNT, DATA, HEX, OTHER, PART, SMALLER, ranges, records, run_of
 
 from penstock.config.settings import VerifyConfig
-from penstock.engine.part import IN_PARTS, LEAST, part_bytes
+from penstock.core.digests import IN_PARTS
+from penstock.engine.part import LEAST, part_bytes
 from penstock.engine.records import journal
 from penstock.engine.tasks import Answer, FailedRow, Outcome
 from penstock.engine.transfer.multipart import Multipart

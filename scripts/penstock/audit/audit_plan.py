@@ -12,6 +12,7 @@ from penstock.audit.sample_draw import drawn, takes
 from penstock.config.settings import to_json
 from penstock.core import run_documents
 from penstock.core.balance import Cut, Load, decide
+from penstock.core.digests import PLAIN, Digest, part_of
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.model import Entry, Record
 from penstock.core.seal_tree import Tree, leaves
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.formats.columns import Files
     from penstock.state.context import Context
 
-DIGEST_BYTES = 16
 READ_COST = 256 << 10
 """What opening and cold reading one more file costs, in bytes read in the same time: a node that reads
 1 to 2 GB/s opens and reads some thousand files a second."""
@@ -148,10 +148,10 @@ def rows(choice: Choice, files: Files) -> Iterator[list[Entry]]:
 
 def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Entry]:
     """Those parts of a giant that were chosen."""
-    step = int(digest.partition(":")[0].partition("/")[2])
+    step = Digest.parse(digest).part_bytes
     for number, offset in enumerate(range(0, size, step)):
         if takes(choice, path, number):
-            own = "xxh3_128:" + parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES].hex()
+            own = PLAIN + part_of(parts, number).hex()
             length = min(step, size - offset)
             yield _entry(Entry, (path, "", size, "", 0, 0, "", "", number, offset, length, own))
 

@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 import xxhash
 
-from penstock.audit.repair_source import DIGEST_BYTES, part_bytes, part_digest
+from penstock.audit.repair_source import part_bytes
+from penstock.core.digests import DIGEST_BYTES, PLAIN, Digest, part_of
 from penstock.errors import IntegrityError, PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
@@ -51,7 +52,7 @@ def read_back(cold: ColdReader, path: str, record: Record, number: int) -> tuple
     size = part_bytes(record)
     digest = xxhash.xxh3_128()
     seen = cold.read(path, number * size, min(size, record.size - number * size), digest.update)
-    return seen.stat.st_size == record.size and digest.digest() == part_digest(record, number), seen.method
+    return seen.stat.st_size == record.size and digest.digest() == part_of(record.parts, number), seen.method
 
 
 def refetch(
@@ -150,10 +151,9 @@ class _Digest:
     """Compares bytes, in order, with a record's digest: a file's own, or those of a giant's parts."""
 
     def __init__(self, record: Record) -> None:
-        kind, _, value = record.digest.partition(":")
-        self._wanted = record.parts or bytes.fromhex(value)
+        self._wanted = record.parts or bytes.fromhex(Digest.parse(record.digest).value)
         self._size = self._left = part_bytes(record) if record.parts else max(1, record.size)
-        self._known = bool(record.parts) or kind == "xxh3_128"
+        self._known = bool(record.parts) or record.digest.startswith(PLAIN)
         self._hash = xxhash.xxh3_128()
         self._found = b""
 

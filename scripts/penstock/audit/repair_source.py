@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from penstock.core.digests import PLAIN, Digest, part_of
 from penstock.core.model import Entry
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import BLOCK, may_retry
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from penstock.sources.port import Reader, Source
     from penstock.state.context import Stop
 
-DIGEST_BYTES = 16
 PARTS_AT_ONCE = 8
 """Of all giants that are repaired at a time."""
 
@@ -74,7 +74,7 @@ class Fetcher:
             record.path, record.key, record.size, record.token, record.modified_ns, record.source,
             record.version, part=part, offset=offset, length=length,
         )  # fmt: skip
-        wanted = record.digest if part < 0 else f"xxh3_128:{part_digest(record, part).hex()}"
+        wanted = record.digest if part < 0 else PLAIN + part_of(record.parts, part).hex()
         tried = 0
         while True:
             tried += 1
@@ -112,7 +112,7 @@ class Fetcher:
             raise
         with self._lock:
             self.fetched += length
-        if f"xxh3_128:{hashed.hexdigest()}" != wanted:
+        if PLAIN + hashed.hexdigest() != wanted:
             raise IntegrityError("the source's bytes are not those that were published", where=where)
 
     def _reader(self, record: Record) -> Reader:
@@ -144,8 +144,4 @@ class Fetcher:
 
 def part_bytes(record: Record) -> int:
     """Of a giant; any other file is its own only part."""
-    return int(record.digest.partition(":")[0].partition("/")[2] or 0)
-
-
-def part_digest(record: Record, number: int) -> bytes:
-    return record.parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+    return Digest.parse(record.digest).part_bytes

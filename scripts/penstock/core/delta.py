@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
+from penstock.core.digests import PLAIN
 from penstock.core.model import Reuse
 
 if TYPE_CHECKING:
@@ -153,5 +154,5 @@ def same(
         and sources.get(record.source) == entry.source
         and (not keep_mtime or entry.modified_ns == record.modified_ns)
         and entry.size < giant_bytes
-        and record.digest.startswith("xxh3_128:")
+        and record.digest.startswith(PLAIN)
     )

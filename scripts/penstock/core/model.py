@@ -71,7 +71,7 @@ class Reuse(NamedTuple):
 
     digest: str
     grade: str = "size"
-    """How its source proved it on its way: one of SOURCE_GRADES."""
+    """How its source proved it on its way: one of `core.grades.SOURCE_GRADES`."""
     proof: str = ""
     mtime_ns: int | None = None
     """Its modification time as the target keeps it; None where that was not recorded: the source's."""
@@ -155,12 +155,6 @@ class Pin(NamedTuple):
         return entry._replace(**self._asdict(), length=self.size, reuse="")
 
 
-# How strongly the source's own statement proved the bytes on their way, weakest first.
-SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
-# What was seen of the stored bytes, weakest first.
-STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
-
-
 class Copied(NamedTuple):
     """What the copy of one row became: one line of a shard's journal."""
 
@@ -170,7 +164,7 @@ class Copied(NamedTuple):
     """`xxh3_128:<32 hex>` of the row's bytes (of a part: of that part alone). `parts/<bytes>:<32 hex>`: of
     a file that was copied in parts of so many bytes, xxh3_128 over their digests; its own is verify's."""
     grade: str
-    """One of SOURCE_GRADES."""
+    """One of `core.grades.SOURCE_GRADES`."""
     proof: str
     """`str(Claim)` of the claim that was checked and held; a part's own CRC as
     `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; of a file that was copied in

@@ -24,6 +24,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import xxhash
 
+from penstock.core.digests import XXH3, Digest
+from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Claim
 from penstock.errors import IntegrityError
 
@@ -76,7 +78,7 @@ def new_sum(algorithm: str) -> Sum:
     """A running checksum by its name. Raises ValueError for an unknown one."""
     if algorithm in COMBINABLE:
         return _Crc(algorithm)
-    if algorithm == "xxh3_128":
+    if algorithm == XXH3:
         return xxhash.xxh3_128()
     if algorithm == "xxh64":
         return xxhash.xxh64()
@@ -303,7 +305,7 @@ class Sums:
             return "size", f"{self._kept}:{self._sums[self._kept].hexdigest()}{self._cut}"
         if self._must and self._must[0].kind != "part":
             return grade_of(self._must[0], self._token), str(self._must[0])
-        return "size", ""
+        return SIZE_ONLY, ""
 
 
 def judge_at_once(entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str] | None:
@@ -407,9 +409,9 @@ def judge_giant(
                     why=f"stated {claim.value}, the parts give {seen.value}{_doubt(claim, token)}",
                 )
             return grade_of(claim, ""), str(claim)
-    return "size", ""
+    return SIZE_ONLY, ""
 
 
 def tree_digest(part_bytes: int, parts: bytes) -> str:
     """A giant's digest from its parts' 16-byte digests, joined in order."""
-    return f"xxh3_128/{part_bytes}:{xxhash.xxh3_128_hexdigest(parts)}"
+    return str(Digest(XXH3, xxhash.xxh3_128_hexdigest(parts), part_bytes))

@@ -13,9 +13,6 @@ from typing import NamedTuple
 from penstock.core.model import Entry
 
 BEGIN, FETCH, FINISH, DROP, WHOLE = range(5)
-TREE = "xxh3_128/"
-IN_PARTS = "parts/"
-"""In a journal, in place of TREE: a file's parts have this digest together, and verify makes its own."""
 _MIB = 1 << 20
 LEAST = 256 * _MIB
 """Bytes from which an object is copied in parts."""

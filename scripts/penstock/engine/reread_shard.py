@@ -14,8 +14,9 @@ from collections import Counter
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.model import SOURCE_GRADES, expecting
-from penstock.engine.part import IN_PARTS, TREE
+from penstock.core.digests import IN_PARTS, Expected, Proof, as_giant
+from penstock.core.grades import source_rank
+from penstock.core.model import expecting
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import Run
@@ -98,8 +99,7 @@ class _Seen:
             if parts or digests:
                 self.further[row] = parts, digests
             if proof:
-                grade, _, claim = proof.partition(" ")
-                self.proofs[row] = grade, claim
+                self.proofs[row] = Proof.parse(proof)
 
 
 def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
@@ -193,7 +193,7 @@ def _nothing() -> None:
 
 def _stronger(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
     """The better of two pairs of a source grade and a proof; the first of equals."""
-    return one if SOURCE_GRADES.index(one[0]) >= SOURCE_GRADES.index(other[0]) else other
+    return one if source_rank(one[0]) >= source_rank(other[0]) else other
 
 
 def _wanted(
@@ -214,10 +214,9 @@ def _wanted(
                 rows.append(entry)
             elif known.digest.startswith(IN_PARTS):
                 # Whatever the policy is: only reading it makes its own digest known.
-                owed = known.proof if " " in known.proof else ""
-                rows.append(
-                    expecting(entry, f"{TREE}{known.digest.removeprefix(IN_PARTS)} {owed}", entry.checksum)
-                )
+                owed = known.proof if Proof.owed(known.proof) else ""
+                expected = Expected(as_giant(known.digest), in_parts=True, owed=owed)
+                rows.append(expecting(entry, str(expected), entry.checksum))
             # Journals of the first format do not say which rows are linked: any that could be.
             elif (
                 (linked := known.linked or entry.reuse != "")
@@ -240,8 +239,8 @@ def _settled(known: Copied, digests: str) -> tuple[str, str, str, str]:
     if not known.digest.startswith(IN_PARTS):
         return known.digest, known.grade, known.proof, digests
     whole, _, further = digests.partition(" ")
-    grade, owed, proof = known.proof.partition(" ")
-    return (whole, grade, proof, further) if owed else (whole, known.grade, known.proof, further)
+    proven = Proof.owed(known.proof) or (known.grade, known.proof)
+    return (whole, *proven, further)
 
 
 def _write(

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import permissions_config, plan_config, verify_config
 from penstock.core.delta import compare
+from penstock.core.grades import is_proven
 from penstock.errors import FailedError
 from penstock.formats.listing import entries, read_columns
 from penstock.formats.manifest import read_manifest
@@ -124,4 +125,4 @@ def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
 
 def _weak(record: Record) -> bool:
     """Whether what a linked file would bring along is no proof of its source."""
-    return record.size > 0 and record.source_grade in ("size", "")
+    return record.size > 0 and not is_proven(record.source_grade)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 
 from penstock.config.settings import dataset_config
 from penstock.core.delta import alike, grouped, merge, taken
+from penstock.core.digests import Proof
+from penstock.core.grades import is_proven
 from penstock.core.layout import DATA
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
@@ -106,8 +108,9 @@ class TakeOver:
             self.used.add(staging.key)
 
     def _lacks_proof(self, entry: Entry, copied: Copied) -> bool:
-        owed = " " in copied.proof
-        return self._proven and entry.size > 0 and copied.grade in ("size", "") and not owed
+        if is_proven(copied.grade) or Proof.owed(copied.proof):
+            return False
+        return self._proven and entry.size > 0
 
 
 def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:

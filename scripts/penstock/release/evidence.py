@@ -11,7 +11,8 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.seal import Amount, SealedEvidence
-from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES, Claim
+from penstock.core.grades import SIZE_ONLY, STORAGE_GRADES, storage_rank
+from penstock.core.model import Claim
 from penstock.engine.checksums import COMBINABLE
 from penstock.filesystem.capabilities import passable
 
@@ -58,9 +59,9 @@ class Evidence:
     def _new(self, kind: tuple[str, str, str]) -> _Amount:
         source, stored, method = kind
         lacks = ""
-        if STORAGE_GRADES.index(stored) < STORAGE_GRADES.index(self.minimum):
+        if storage_rank(stored) < storage_rank(self.minimum):
             lacks = f"{stored} ({method}), required is {self.minimum}"
-        elif self.proven and source == SOURCE_GRADES[0]:
+        elif self.proven and source == SIZE_ONLY:
             lacks = "no checksum of its source proved it"
         amount = self._seen[kind] = _Amount(lacks)
         return amount
@@ -150,10 +151,10 @@ def short(sealed: SealedEvidence, verify: VerifyConfig) -> str:
     """Why a release that is sealed has less evidence (its seal's account of it) than is asked for by name
     now, or "". Empty files need none."""
     lacking = []
-    if verify.source_checksum == "require" and _bytes(sealed.source, SOURCE_GRADES[0]):
+    if verify.source_checksum == "require" and _bytes(sealed.source, SIZE_ONLY):
         lacking.append("files that no checksum of the source proved")
     if verify.minimum_grade != "auto":
-        weaker = STORAGE_GRADES[: STORAGE_GRADES.index(verify.minimum_grade)]
+        weaker = STORAGE_GRADES[: storage_rank(verify.minimum_grade)]
         lacking += [
             f"files of which is known no more than `{g}`" for g in weaker if _bytes(sealed.storage, g)
         ]

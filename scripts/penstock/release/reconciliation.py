@@ -11,7 +11,9 @@ from operator import lt
 from os import fsencode
 from typing import TYPE_CHECKING
 
-from penstock.core.model import STORAGE_GRADES, Claim, Record
+from penstock.core.digests import TREE, Digest
+from penstock.core.grades import SIZE_ONLY, storage_rank
+from penstock.core.model import Claim, Record
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.errors import FailedError, IntegrityError
 from penstock.formats.columns import Files
@@ -189,11 +191,11 @@ def _giant(
     digests as a tree, its parts' sums joined and compared with the object's own."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
-    digests = b"".join(bytes.fromhex(r.digest.partition(":")[2]) for r in records)
+    digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
     whole = _whole_digests(
         entry, records[-1].digests, tree_digest(plan.part_bytes, digests), deviations, shards
     )
-    grade, proof = "size", ""
+    grade, proof = SIZE_ONLY, ""
     known = _known(rows, whole)
     try:
         if known:
@@ -201,7 +203,7 @@ def _giant(
     except IntegrityError as error:
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
-    weakest = min(records, key=lambda r: STORAGE_GRADES.index(r.storage_grade))
+    weakest = min(records, key=lambda r: storage_rank(r.storage_grade))
     # Verify starts when copy has ended: all parts saw the same times, or the file was touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
@@ -232,7 +234,7 @@ def _judged(
     except IntegrityError:
         if known[0].kind != "composite" or as_assumed(entry, known[0]):
             raise
-    return "size", ""
+    return SIZE_ONLY, ""
 
 
 def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
@@ -242,7 +244,7 @@ def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
     joined = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if joined is not None:
         return [joined]
-    return [Claim(name, "full", value) for name, _, value in (one.partition(":") for one in whole.split())]
+    return [Claim(one.algorithm, "full", one.value) for one in map(Digest.parse, whole.split())]
 
 
 def _whole_digests(
@@ -250,7 +252,7 @@ def _whole_digests(
 ) -> str:
     """What one reading from front to end gave for all of a giant, unless its parts, each read by
     itself, say otherwise."""
-    digests = [one for one in told.split() if not one.startswith("xxh3_128/")]
+    digests = [one for one in told.split() if not one.startswith(TREE)]
     if digests and tree not in told.split():
         deviations.add("touched", f"{entry.path!r}: read as a whole it is not what its parts are", shards)
     return " ".join(digests)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.config.settings import dataset_config, verify_config
+from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
     Seal,
     SealedManifest,
@@ -77,7 +78,7 @@ def _seal(
     giants = shown = 0
     with contextlib.ExitStack() as stack:
         parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
-        sums = [(MANIFEST_XXH, "xxh3_128")]
+        sums = [(MANIFEST_XXH, XXH3)]
         if "sha256" in verify.digests:
             sums.append((MANIFEST_SHA256, "sha256"))
         texts = {

@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import step_table
-from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.storage import durable
 from penstock.views import human, plots, summary
 

@@ -71,9 +71,9 @@ class Evidence(TypedDict, total=False):
     """Counts by grade, strongest or weakest first does not matter: the views sort them."""
 
     source: dict[str, Amount]
-    """By core.model.SOURCE_GRADES."""
+    """By core.grades.SOURCE_GRADES."""
     storage: dict[str, Amount]
-    """By core.model.STORAGE_GRADES."""
+    """By core.grades.STORAGE_GRADES."""
     methods: dict[str, Amount]
     """`direct`, `dropped`, `cached`, `unread`."""
 

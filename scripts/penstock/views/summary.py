@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.views import findings_text, human
 
 if TYPE_CHECKING:

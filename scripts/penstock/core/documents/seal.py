@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents.json_object import JsonObject
 from penstock.core.format_versions import refuse_newer
-from penstock.core.model import SOURCE_GRADES, STORAGE_GRADES
+from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.core.seal_tree import SEALED_FIELDS
 
 if TYPE_CHECKING:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
+from penstock.core.digests import PLAIN
 from penstock.engine.reading.rereader import Rereader
 from penstock.errors import FailedError, IntegrityError, ObjectError, PenstockError, TransientError
 from penstock.filesystem.errno_map import printable
@@ -30,7 +31,7 @@ class Auditor(Rereader):
         seen = self.cold.read(entry.path, entry.offset, length, self.consumer(digest))
         if seen.stat.st_size != entry.size:
             raise _differs(entry, f"it has {seen.stat.st_size} bytes, not {entry.size}")
-        read = f"xxh3_128:{digest.hexdigest()}"
+        read = f"{PLAIN}{digest.hexdigest()}"
         if read != entry.reuse:
             raise _differs(entry, f"published as {entry.reuse}, read as {read}")
         return row, seen.method, "", False

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.core.digests import PLAIN, XXH3, Digest, Expected, Proof
 from penstock.core.model import Claim
 from penstock.engine.checksums import Sums, contradicted, listed, new_sum, sum_of, tree_digest
 from penstock.engine.reading.parallel_read import read_in_order
@@ -51,7 +52,7 @@ class Rereader(Stream):
     ) -> None:
         super().__init__(**common)
         self.reader, self.cold, self.whole = reader, reader(), whole
-        self.digests = [d for d in digests if d != "xxh3_128"]
+        self.digests = [d for d in digests if d != XXH3]
 
     def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
         # Path, offset and length of those that have a digest to be compared.
@@ -67,23 +68,23 @@ class Rereader(Stream):
             self._sized(entry, seen.stat.st_size)
             further = self._front_to_end(entry)
             return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", further, ""
-        wanted, in_parts, owed = wanted.partition(" ")
-        kind, _, _ = wanted.partition(":")
+        wanted, in_parts, owed = Expected.parse(wanted)
+        expected = Digest.parse(wanted)
         length = entry.length if entry.part >= 0 else entry.size
         for _ in range(COLD_TRIES):
-            digest = xxhash.xxh3_128() if kind == "xxh3_128" else _Tree(int(kind.partition("/")[2]))
+            digest = _Tree(expected.part_bytes) if expected.part_bytes else xxhash.xxh3_128()
             names = self.digests if entry.part < 0 else []
             if in_parts or (self.whole and entry.part < 0 and isinstance(digest, _Tree)):
-                names = ["xxh3_128", *names]
+                names = [XXH3, *names]
             sums = [(name, new_sum(name)) for name in names]
             claims: list[tuple[Any, Any]] = _owed(entry, owed) if in_parts else []
             stated = Sums(entry, ()) if entry.checksum and not in_parts else None
             consumer = self.consumer(digest, [*sums, *claims, *([("", stated)] if stated else [])])
             seen = self.cold.read(entry.path, entry.offset, length, consumer)
             self._sized(entry, seen.stat.st_size)
-            read = f"{kind}:{digest.hexdigest()}"
-            if read != wanted:
-                raise _broken(entry, f"written as {wanted}, read back as {read}")
+            read = digest.hexdigest()
+            if read != expected.value:
+                raise _broken(entry, f"written as {wanted}, read back as {expected._replace(value=read)}")
             for claim, one in claims:
                 contradicted(entry.key, claim, one.hexdigest(), entry.token)
             # A page that another reader just brought in is no reason to claim less of a whole release.
@@ -91,7 +92,7 @@ class Rereader(Stream):
                 break
         parts = digest.parts if isinstance(digest, _Tree) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
-        proof = " ".join(stated.judge()) if stated and stated.proves else ""
+        proof = str(Proof(*stated.judge())) if stated and stated.proves else ""
         return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further, proof
 
     def at_once(self, entry: Entry) -> Seen | None:
@@ -102,7 +103,7 @@ class Rereader(Stream):
         if here is None:
             return None
         seen, data = here
-        if seen.stat.st_size != size or entry.reuse != f"xxh3_128:{xxhash.xxh3_128_hexdigest(data)}":
+        if seen.stat.st_size != size or entry.reuse != f"{PLAIN}{xxhash.xxh3_128_hexdigest(data)}":
             return None
         if self.limiter:
             self.limiter.take(size)
@@ -114,9 +115,9 @@ class Rereader(Stream):
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
             return ""
         tree = _Tree(entry.offset // entry.part if entry.part else entry.size)
-        sums = [(name, new_sum(name)) for name in ("xxh3_128", *self.digests)]
+        sums = [(name, new_sum(name)) for name in (XXH3, *self.digests)]
         read_in_order(self.reader, entry.path, entry.size, self.consumer(tree, sums))
-        return f"{_joined(sums)} {tree.kind}:{tree.hexdigest()}"
+        return f"{_joined(sums)} {tree.text()}"
 
     def _sized(self, entry: Entry, size: int) -> None:
         if size != entry.size:
@@ -167,22 +168,22 @@ class _Tree:
         self._left = self._part_bytes
 
     @property
-    def kind(self) -> str:
-        return f"xxh3_128/{self._part_bytes}"
-
-    @property
     def parts(self) -> bytes:
         return bytes(self._parts)
 
-    def hexdigest(self) -> str:
+    def text(self) -> str:
+        """`str(Digest)`."""
         if self._left != self._part_bytes:
             self._next()
-        return tree_digest(self._part_bytes, self.parts).partition(":")[2]
+        return tree_digest(self._part_bytes, self.parts)
+
+    def hexdigest(self) -> str:
+        return Digest.parse(self.text()).value
 
 
 def _owed(entry: Entry, owed: str) -> list[tuple[Claim, Sum]]:
     """What its parts could not prove of a row: the claim that is owed, and the listing's own."""
-    claims = [Claim.parse(owed.partition(" ")[2])] if owed else []
+    claims = [Claim.parse(Proof.parse(owed).claim)] if owed else []
     claims += [claim for claim in listed(entry) if claim.kind == "full"]
     return [(claim, sum_of(claim)) for claim in dict.fromkeys(claims)]
 

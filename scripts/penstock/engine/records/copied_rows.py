@@ -10,11 +10,10 @@ from __future__ import annotations
 from array import array
 from collections.abc import Iterator, Mapping
 
+from penstock.core.digests import DIGEST_BYTES, PLAIN
 from penstock.core.model import Copied
 
-_PLAIN = "xxh3_128:"
-_DIGEST = 16
-_LENGTH = len(_PLAIN) + 2 * _DIGEST
+_LENGTH = len(PLAIN) + 2 * DIGEST_BYTES
 _ABSENT, _PACKED, _ODD = 0, 1, 2
 _new = tuple.__new__
 
@@ -41,12 +40,12 @@ class CopiedRows(Mapping[int, Copied]):
             # By halves again: rows come in any order.
             more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
             self._kinds += bytes(more)
-            self._digests += bytes(more * _DIGEST)
+            self._digests += bytes(more * DIGEST_BYTES)
             for column in (self._alike, self._starts, self._lengths):
                 column.frombytes(bytes(more * column.itemsize))
         self._count += self._kinds[row] == _ABSENT
         digest, proof = one.digest, one.proof.encode()
-        plain = len(digest) == _LENGTH and digest.startswith(_PLAIN)
+        plain = len(digest) == _LENGTH and digest.startswith(PLAIN)
         if not plain or one.pin is not None or len(proof) > 0xFFFF:
             self._kinds[row] = _ODD
             self._odd[row] = one
@@ -59,7 +58,7 @@ class CopiedRows(Mapping[int, Copied]):
             number = self._numbers[alike] = len(self._told)
             self._told.append((one.grade, one[4:]))
         self._kinds[row] = _PACKED
-        self._digests[row * _DIGEST : (row + 1) * _DIGEST] = bytes.fromhex(digest[len(_PLAIN) :])
+        self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES] = bytes.fromhex(digest[len(PLAIN) :])
         self._alike[row] = number
         self._starts[row], self._lengths[row] = len(self._proofs), len(proof)
         self._proofs += proof
@@ -77,7 +76,7 @@ class CopiedRows(Mapping[int, Copied]):
             raise KeyError(row)
         if kind == _ODD:
             return self._odd[row]
-        digest = _PLAIN + self._digests[row * _DIGEST : (row + 1) * _DIGEST].hex()
+        digest = PLAIN + self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES].hex()
         start = self._starts[row]
         proof = self._proofs[start : start + self._lengths[row]].decode()
         grade, rest = self._told[self._alike[row]]

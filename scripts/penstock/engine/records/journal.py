@@ -36,9 +36,10 @@ import secrets
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from penstock.core.digests import IN_PARTS, PLAIN
 from penstock.core.format_versions import refuse_newer
 from penstock.core.model import Copied, Pin
-from penstock.engine.part import DROPPED, IN_PARTS, PartLine
+from penstock.engine.part import DROPPED, PartLine
 from penstock.engine.records.copied_rows import CopiedRows
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
@@ -59,7 +60,6 @@ TOGETHER = 1024
 GONE = "gone"
 """In place of a digest: the row's object left its source."""
 AMEND, WHOLE, VOID, PART = "amend", "whole", "void", "part"
-_DIGEST = "xxh3_128:"
 _FIRST = ("bad-", f"{WHOLE}-")
 """What names of journals begin with that no attempt wrote."""
 
@@ -80,7 +80,7 @@ def row_line(row: int, digest: str, grade: str, proof: str) -> str:
 def link_line(row: int, there: Reuse) -> str:
     """The row is linked, or taken over."""
     more = [there.staging] if there.staging else []
-    return line([row, there.digest.removeprefix(_DIGEST), there.grade, there.proof, there.host, *more])
+    return line([row, there.digest.removeprefix(PLAIN), there.grade, there.proof, there.host, *more])
 
 
 def amend_line(row: int, pin: Pin) -> str:
@@ -263,7 +263,7 @@ def _records(
                 row, digest, grade, proof, *writer = value
                 if (row, attempt) in bad or (joined and _of_a_part(joined.get(row), pins.get(row))):
                     continue
-                digest = digest if ":" in digest else _DIGEST + digest
+                digest = digest if ":" in digest else PLAIN + digest
                 by, staging = (*writer, "")[:2] if writer else (host, "")
                 yield Copied(row, digest, grade, proof, by, attempt, pins.get(row), bool(writer), staging)
 

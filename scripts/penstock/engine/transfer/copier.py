@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Reuse
 from penstock.engine.checksums import Sums, judge_at_once
 from penstock.engine.part import Part
@@ -149,7 +150,7 @@ class Copier(Stream):
     def _judged(self, row: int, entry: Entry, data: memoryview, claims: Sequence[Claim]) -> str:
         """Hash a small object's bytes, compare what the source states, and only then write."""
         digest = _hash(data)
-        grade, proof = "size", ""
+        grade, proof = SIZE_ONLY, ""
         if claims or entry.checksum or self.require:
             grade, proof = judge_at_once(entry, claims, data) or self._summed(entry, claims, data)
         self.writer.put(entry.path, data, entry.modified_ns)
@@ -167,7 +168,7 @@ class Copier(Stream):
         except IntegrityError as error:
             sizes = self.uploaded(entry, sums.failed, error)
         if not sizes:
-            return "size", ""
+            return SIZE_ONLY, ""
         sums = Sums(entry, claims, policy=self.policy, sizes=sizes)
         sums.update(data)
         return sums.judge()
@@ -219,7 +220,7 @@ class Copier(Stream):
                         "its checksum is computed anew, by the sizes of the parts it was uploaded in",
                         where=entry.key,
                     ) from None
-                grade, proof = "size", ""
+                grade, proof = SIZE_ONLY, ""
         except BaseException:
             writer.discard(pending)
             raise

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.digests import Proof, as_in_parts
+from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Claim
 from penstock.engine.checksums import (
     Sums,
@@ -21,7 +23,7 @@ from penstock.engine.checksums import (
     listed,
     tree_digest,
 )
-from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, IN_PARTS, TREE, PartLine
+from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, PartLine
 from penstock.engine.records.journal import PART, line, row_line
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import IntegrityError
@@ -111,7 +113,7 @@ class PartCopier:
         if not self._copier.writer.finish_shared(part.path, part.temporary, part.size, part.modified_ns):
             return ""
         tree = tree_digest(size, b"".join(bytes.fromhex(one.digest) for one in lines))
-        return row_line(row, IN_PARTS + tree.removeprefix(TREE), grade, proof)
+        return row_line(row, as_in_parts(tree), grade, proof)
 
     def _judged(self, part: Part, lines: Sequence[PartLine]) -> tuple[str, str]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
@@ -122,7 +124,7 @@ class PartCopier:
         try:
             grade, proof = judged(part, lines)
             if composite is None or not proof.endswith(f" {composite}"):
-                if copier.require and grade == "size" and not proof:
+                if copier.require and grade == SIZE_ONLY and not proof:
                     raise IntegrityError("its parts prove nothing together", where=part.key)
                 return grade, proof
             sizes = part_sizes(copier.sources.get(part.source), part, composite)
@@ -135,7 +137,7 @@ class PartCopier:
         if copier.require:
             raise IntegrityError("it was uploaded in parts of other sizes", where=part.key)
         full = best(_stated(part, lines), "full")
-        return "size", f"{grade_of(full, part.token)} {full}" if full else ""
+        return SIZE_ONLY, str(Proof(grade_of(full, part.token), str(full))) if full else ""
 
 
 def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[Claim]:
@@ -153,9 +155,9 @@ def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
     grade, proof = judge_giant(entry.key, [one for one in (joined, composed) if one], claims, entry.token)
     if grade != "full":
         full = best(claims, "full")
-        owed = full or (best(claims, "composite") if grade == "size" else None)
+        owed = full or (best(claims, "composite") if grade == SIZE_ONLY else None)
         if owed:
-            return "size", f"{grade_of(owed, entry.token)} {owed}"
+            return SIZE_ONLY, str(Proof(grade_of(owed, entry.token), str(owed)))
     return grade, proof
 
 

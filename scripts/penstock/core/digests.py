@@ -1,0 +1,106 @@
+"""Digests and proofs as rows, journals and manifests spell them, and the one place that takes them apart.
+
+| text                             | what it is                                                              |
+|----------------------------------|-------------------------------------------------------------------------|
+| `xxh3_128:<32 hex>`              | of a file's bytes, or of those of one part of a giant                   |
+| `xxh3_128/<part bytes>:<32 hex>` | of a giant: XXH3 over the 16-byte digests of its parts, in order        |
+| `parts/<part bytes>:<32 hex>`    | the same in a journal, of a file that was copied in parts and is none   |
+|                                  | of the plan's giants: verify reads it and makes its own digest          |
+| `sha256:<64 hex>` and others     | further digests of the whole file, on wish                              |
+| `<grade> <claim>`                | a `Proof`                                                               |
+
+Rows keep the texts, since a shard has hundreds of thousands of them; what needs a part of one parses it.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+XXH3 = "xxh3_128"
+PLAIN = f"{XXH3}:"
+"""What the digest of a file or of one part begins with."""
+TREE = f"{XXH3}/"
+"""What a giant's digest begins with."""
+IN_PARTS = "parts/"
+"""What the digest of a file that was copied in parts begins with, in place of TREE."""
+DIGEST_BYTES = 16
+"""Of one digest in `Record.parts`."""
+
+
+class Digest(NamedTuple):
+    """`str(digest)` is the text in a row."""
+
+    algorithm: str
+    """`xxh3_128`, `sha256`, ..., or `parts`."""
+    value: str
+    """Hexadecimal, lower case."""
+    part_bytes: int = 0
+    """Above 0: over the digests of parts of so many bytes each, but for the last."""
+
+    def __str__(self) -> str:
+        kind = f"{self.algorithm}/{self.part_bytes}" if self.part_bytes else self.algorithm
+        return f"{kind}:{self.value}"
+
+    @classmethod
+    def parse(cls, text: str) -> Digest:
+        """The inverse of `str(digest)`. Raises ValueError where the size of the parts is no number."""
+        kind, _, value = text.partition(":")
+        algorithm, _, part_bytes = kind.partition("/")
+        return cls(algorithm, value, int(part_bytes or 0))
+
+
+def as_giant(in_parts: str) -> str:
+    """The digest of a file that was copied in parts, as that of a giant."""
+    return TREE + in_parts.removeprefix(IN_PARTS)
+
+
+def as_in_parts(tree: str) -> str:
+    """The inverse of `as_giant`."""
+    return IN_PARTS + tree.removeprefix(TREE)
+
+
+def part_of(parts: bytes, number: int) -> bytes:
+    """One digest of `Record.parts`."""
+    return parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
+
+
+class Expected(NamedTuple):
+    """What reading a row back must give. `str(expected)` travels to the worker in the row's entry."""
+
+    digest: str
+    in_parts: bool = False
+    """The row was copied in parts: its own digest is to be made, too."""
+    owed: str = ""
+    """`str(Proof)` that holds if the claim in it does; "" where none is owed. Of rows copied in parts."""
+
+    def __str__(self) -> str:
+        return f"{self.digest} {self.owed}" if self.in_parts else self.digest
+
+    @classmethod
+    def parse(cls, text: str) -> Expected:
+        digest, blank, owed = text.partition(" ")
+        return cls(digest, bool(blank), owed)
+
+
+class Proof(NamedTuple):
+    """What a checksum of the source proved of a row, or what it proves once verify has read the row."""
+
+    grade: str
+    """One of `core.grades.SOURCE_GRADES`."""
+    claim: str
+    """`str(Claim)`."""
+
+    def __str__(self) -> str:
+        return f"{self.grade} {self.claim}"
+
+    @classmethod
+    def parse(cls, text: str) -> Proof:
+        """The inverse of `str(proof)`."""
+        grade, _, claim = text.partition(" ")
+        return cls(grade, claim)
+
+    @classmethod
+    def owed(cls, text: str) -> Proof | None:
+        """Of the `proof` in a journal: what verify still has to prove of a row that was copied in parts;
+        None for the claim of a row that was proven on its way, or of one that nothing proves."""
+        return cls.parse(text) if " " in text else None

@@ -1,0 +1,26 @@
+"""How strongly a file is proven, weakest first: by its source's checksum, and by what was read back."""
+
+from __future__ import annotations
+
+SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
+"""How strongly the source's own statement proved the bytes on their way."""
+STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
+"""What was seen of the stored bytes."""
+
+SIZE_ONLY = SOURCE_GRADES[0]
+"""No checksum of the source proved the file: its size is all that was compared."""
+
+
+def is_proven(source_grade: str) -> bool:
+    """Whether a checksum of the source proved the file. Older rows have "" for what nothing proved."""
+    return source_grade not in (SIZE_ONLY, "")
+
+
+def source_rank(grade: str) -> int:
+    """Higher is stronger. Raises ValueError for what is no source grade."""
+    return SOURCE_GRADES.index(grade)
+
+
+def storage_rank(grade: str) -> int:
+    """The same of a storage grade."""
+    return STORAGE_GRADES.index(grade)

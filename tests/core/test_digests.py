@@ -1,0 +1,70 @@
+"""Digests and proofs as texts, and what they hold."""
+
+from __future__ import annotations
+
+import pytest
+
+from penstock.core.digests import Digest, Expected, Proof, as_giant, as_in_parts, part_of
+from penstock.core.grades import is_proven, source_rank, storage_rank
+from penstock.core.model import Claim
+
+HEX = "0123456789abcdef" * 2
+
+
+@pytest.mark.parametrize(
+    ("text", "digest"),
+    [
+        (f"xxh3_128:{HEX}", Digest("xxh3_128", HEX)),
+        (f"xxh3_128/1048576:{HEX}", Digest("xxh3_128", HEX, 1048576)),
+        (f"parts/1048576:{HEX}", Digest("parts", HEX, 1048576)),
+        ("sha256:00", Digest("sha256", "00")),
+    ],
+)
+def test_a_digest_is_its_text(text: str, digest: Digest) -> None:
+    assert Digest.parse(text) == digest
+    assert str(digest) == text
+
+
+def test_a_size_of_parts_is_a_number() -> None:
+    with pytest.raises(ValueError, match="invalid literal"):
+        Digest.parse("xxh3_128/many:00")
+
+
+def test_a_file_copied_in_parts_has_a_digest_of_its_own_kind() -> None:
+    giant = f"xxh3_128/16:{HEX}"
+    assert as_in_parts(giant) == f"parts/16:{HEX}"
+    assert as_giant(as_in_parts(giant)) == giant
+
+
+def test_the_digest_of_each_part() -> None:
+    parts = bytes(range(48))
+    assert [part_of(parts, number) for number in range(4)] == [parts[:16], parts[16:32], parts[32:], b""]
+
+
+@pytest.mark.parametrize(
+    ("expected", "text"),
+    [
+        (Expected("xxh3_128:00"), "xxh3_128:00"),
+        (Expected("xxh3_128/16:00", in_parts=True), "xxh3_128/16:00 "),
+        (Expected("xxh3_128/16:00", True, "full md5:full:11"), "xxh3_128/16:00 full md5:full:11"),
+    ],
+)
+def test_what_is_expected_travels_as_text(expected: Expected, text: str) -> None:
+    assert str(expected) == text
+    assert Expected.parse(text) == expected
+
+
+def test_a_proof_that_is_owed_names_its_grade() -> None:
+    claim = str(Claim("md5", "full", "00"))
+    proof = Proof("etag-md5", claim)
+    assert Proof.parse(str(proof)) == proof
+    assert Proof.owed(str(proof)) == proof
+    # A claim that held already, and nothing at all.
+    assert Proof.owed(claim) is None
+    assert Proof.owed("") is None
+
+
+def test_grades_have_an_order() -> None:
+    assert source_rank("size") < source_rank("etag-md5") < source_rank("composite") < source_rank("full")
+    assert storage_rank("written") < storage_rank("reread") < storage_rank("cold")
+    assert [is_proven(grade) for grade in ("", "size", "etag-md5", "full")] == [False, False, True, True]
