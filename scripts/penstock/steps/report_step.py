@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.state.context import Context
+    from penstock.views.keys import Amended, Evidence
 
 SHOWN = 100
 POINTS = 400
@@ -84,12 +85,13 @@ def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> Result:
         seal = stored.seal
         result |= {
             "path": str(layout.release(info.release) / DATA),
-            "evidence": seal.evidence.to_json(),
+            "evidence": cast("Evidence", seal.evidence.to_json()),
             "seal": seal.records.root,
             "giants": seal.giants,
         }
         if seal.amended is not None:
-            result |= {"amended": seal.amended.to_json(), "files": seal.files, "bytes": seal.bytes}
+            amended = cast("Amended", seal.amended.to_json())
+            result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
         result |= verdict_of(layout, info.release)
     current = dataset_folders.current(layout)
     result["current"] = str(layout.current) if current else ""
