@@ -11,9 +11,10 @@ from penstock.arrays.array_runner import run_array
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig
+from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import RunLayout
 from penstock.errors import TransientError
-from penstock.state import receipts
+from penstock.state import outcomes, receipts
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -154,7 +155,7 @@ class Stage:
         receipts.write(self.run.receipt("copy", index), {"files": 1, "bytes": 10})
 
     def outcome(self, index: int, **what: Any) -> None:
-        receipts.write(self.run.outcome("copy", index), what)
+        outcomes.write(self.run, "copy", index, ElementOutcome(**what))
 
     def has(self, index: int) -> bool:
         return self.run.receipt("copy", index).exists()

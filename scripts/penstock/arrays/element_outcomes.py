@@ -5,12 +5,12 @@ from __future__ import annotations
 import os
 from collections import Counter
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
 from penstock.errors import FailedError, FindingsError, NoSpaceError, SourceChangedError
 from penstock.filesystem.capabilities import facts
-from penstock.storage import durable
+from penstock.state import outcomes
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.port import Status
+    from penstock.core.documents.element_outcome import ElementOutcome
     from penstock.core.layout import RunLayout
     from penstock.errors import PenstockError
 
@@ -36,20 +37,18 @@ class Ends:
     statuses: Mapping[int, Status]
     """The last status of each element."""
 
-    def outcome(self, index: int) -> dict[str, Any]:
-        """What an element wrote when it ended without a receipt; {} when it could not."""
-        path = self.run.outcome(self.step, index)
+    def outcome(self, index: int) -> ElementOutcome | None:
+        """What an element wrote when it ended without a receipt; None when it could not. Raises
+        NewerFormatError."""
         for last in (False, True):
             try:
-                found = durable.read_json(path)
+                return outcomes.load(self.run, self.step, index)
             except FileNotFoundError:
                 if not last:
-                    _look_anew(path.parent)
+                    _look_anew(self.run.outcome(self.step, index).parent)
             except (OSError, ValueError):
-                return {}
-            else:
-                return found if isinstance(found, dict) else {}
-        return {}
+                return None
+        return None
 
     def planned(self, index: int) -> bool:
         """Whether it stopped tidily before the end of its time and had made progress: no failure."""
@@ -57,7 +56,7 @@ class Ends:
         if status is not None and status.state is State.CANCELLED:
             return False
         outcome = self.outcome(index)
-        return outcome.get("stopped") == "time" and bool(outcome.get("progress"))
+        return outcome is not None and outcome.stopped == "time" and outcome.progress
 
     def may_run(self, index: int, tries: int) -> bool:
         """
@@ -80,11 +79,11 @@ class Ends:
         if self.planned(index):
             return True
         outcome = self.outcome(index)
-        if self.step == "verify" and outcome.get("failures"):
+        if outcome is None:
+            return self.exit_status(index) != NoSpaceError.exit_code and tries <= self.retries
+        if self.step == "verify" and outcome.failures:
             return False
-        if not outcome and self.exit_status(index) == NoSpaceError.exit_code:
-            return False
-        return tries <= self.retries and bool(outcome.get("retry", True))
+        return tries <= self.retries and outcome.retry
 
     def exit_status(self, index: int) -> int:
         """The exit status of an element that left no outcome (a full target has no room for one); 1 where the
@@ -117,16 +116,18 @@ class Ends:
         shown = 0
         for index in missing:
             outcome = self.outcome(index)
-            codes.add(int(outcome.get("exit_code") or self.exit_status(index)))
+            codes.add((outcome and outcome.exit_code) or self.exit_status(index))
             lines.append(self._line(index, outcome))
-            if not outcome and not self._cancelled(index):
+            if outcome is None and not self._cancelled(index):
                 log = self._log(index)
                 lines += [f"  {line}" for line in _last_lines(log)]
                 lines.append(f"  its log: {log}")
-            named = outcome.get("failures", ())[: max(0, SHOWN - shown)]
+            if outcome is None:
+                continue
+            named = outcome.failures[: max(0, SHOWN - shown)]
             shown += len(named)
             lines += [f"  {path!r}: {cause}" for path, cause in named]
-            left = int(outcome.get("failed", 0)) - len(named)
+            left = outcome.failed - len(named)
             if left > 0:
                 lines.append(f"  and {left} more, see {self.run.outcome(self.step, index)}")
         number = human.counted(len(missing), "element")
@@ -150,7 +151,7 @@ class Ends:
                 "what could be proven is kept; lower `verify.source_checksum`, or have the source state "
                 "checksums"
             )
-        elif any(self.outcome(index).get("stopped") == "time" for index in missing):
+        elif any(one and one.stopped == "time" for one in map(self.outcome, missing)):
             hint = (
                 "an element that ends with its time must finish something before: raise cluster.time, or "
                 f"lower plan.shard_bytes and plan.shard_files; {GOES_ON}"
@@ -161,16 +162,16 @@ class Ends:
         status = self.statuses.get(index)
         return status is not None and status.state is State.CANCELLED
 
-    def _line(self, index: int, outcome: Mapping[str, Any]) -> str:
+    def _line(self, index: int, outcome: ElementOutcome | None) -> str:
         status = self.statuses.get(index)
         node = f" on {status.node}" if status and status.node else ""
         reason = (status.reason or status.state.value) if status else "not run"
-        why = outcome.get("error") or ""
+        why = outcome.error if outcome else ""
         if self._cancelled(index):
             reason, why = "cancelled", ""
-        elif outcome.get("stopped") == "time":
+        elif outcome is not None and outcome.stopped == "time":
             reason, why = "its time ended before it had finished anything", ""
-        elif not outcome and self.exit_status(index) == NoSpaceError.exit_code:
+        elif outcome is None and self.exit_status(index) == NoSpaceError.exit_code:
             why = (
                 "the target has no space, inodes or quota left, not even for this element's own account of it"
             )

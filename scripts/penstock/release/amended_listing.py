@@ -19,7 +19,7 @@ from penstock.engine.change_following import beyond
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.errors import FailedError
-from penstock.state import receipts
+from penstock.state import outcomes, receipts
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -69,7 +69,8 @@ def join_giants(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
     are taken back. Their paths, [] when there are none."""
     paths: set[str] = set()
     for shard in plan.shards:
-        rows = set((receipts.read(run.outcome("copy", shard.index)) or {}).get("split") or ())
+        outcome = outcomes.find(run, "copy", shard.index)
+        rows = set(outcome.split) if outcome else set()
         if rows:
             paths |= {entry.path for row, entry in _rows(run, shard.index) if row in rows}
     _join(run, plan, host, paths)

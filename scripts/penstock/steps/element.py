@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays.shard_assignment import shard_for
 from penstock.config.settings import dataset_config, engine_config, verify_config
+from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.step_table import IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import printable_lines
@@ -25,13 +26,11 @@ from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
-from penstock.state import receipts, run_claims, run_store
+from penstock.state import outcomes, receipts, run_claims, run_store
 from penstock.state.element_progress import Reporter
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.engine.tasks import Outcome
     from penstock.state.context import Stop
@@ -69,12 +68,12 @@ def run_element(
         shard = _shard(run, plan, index)
         outcome, further = _work(run, info, layout, plan, shard, step, attempt, reporter, stop)
     except PenstockError as error:
-        ended = {}
+        stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
             # The other steps begin a shard anew.
             progress = step == "copy" and journal.records_more(run.journals(index), before)
-            ended = {"stopped": "time" if stop.out_of_time else "signal", "progress": progress}
-        _failed(run, step, index, attempt, error, ended)
+            stopped = "time" if stop.out_of_time else "signal"
+        _failed(run, step, index, attempt, error, stopped=stopped, progress=progress)
         _say(str(error))
         return error.exit_code
     for text in outcome.warnings:
@@ -259,34 +258,39 @@ def _receipt(
 
 
 def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outcome) -> None:
-    receipts.write(
-        run.outcome(step, index),
-        {
-            "attempt": attempt,
-            "host": host_name(),
-            "exit_code": outcome.exit_code,
-            "failed": len(outcome.failures),
-            "failures": [[f.path, f.why] for f in outcome.failures[:NAMED]],
-            "linked_failures": [[f.path, f.why] for f in outcome.linked_failures[:NAMED]],
-            "retry": any(f.retry for f in outcome.failures),
-            "split": outcome.split,
-        },
+    ended = ElementOutcome(
+        attempt=attempt,
+        host=host_name(),
+        exit_code=outcome.exit_code,
+        retry=any(f.retry for f in outcome.failures),
+        failed=len(outcome.failures),
+        failures=[(f.path, f.why) for f in outcome.failures[:NAMED]],
+        linked_failures=[(f.path, f.why) for f in outcome.linked_failures[:NAMED]],
+        split=outcome.split,
     )
+    outcomes.write(run, step, index, ended)
 
 
 def _failed(
-    run: RunLayout, step: str, index: int, attempt: str, error: PenstockError, ended: Mapping[str, Any]
+    run: RunLayout,
+    step: str,
+    index: int,
+    attempt: str,
+    error: PenstockError,
+    *,
+    stopped: str,
+    progress: bool,
 ) -> None:
-    stopped = isinstance(error, InterruptedRunError)
-    outcome = {
-        "attempt": attempt,
-        "host": host_name(),
-        "exit_code": error.exit_code,
-        "error": str(error),
+    outcome = ElementOutcome(
+        attempt=attempt,
+        host=host_name(),
+        exit_code=error.exit_code,
         # A stop from outside, or something that may pass, is worth another try.
-        "retry": stopped or error.retry,
-        **ended,
-    }
+        retry=bool(stopped) or error.retry,
+        error=str(error),
+        stopped=stopped,
+        progress=progress,
+    )
     # On a full target there may be no room even for this: the exit status tells it then.
     with contextlib.suppress(PenstockError):
-        receipts.write(run.outcome(step, index), outcome)
+        outcomes.write(run, step, index, outcome)

@@ -12,8 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
 from penstock.config.serialization import freeze, thaw
+from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
+from penstock.state import outcomes
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
@@ -97,13 +99,14 @@ def _read(path: Path) -> Any:
 
 def _theirs(place: RunLayout, step: str) -> PenstockError | None:
     """What the step itself said on the node, if it came that far."""
-    told = _read(place.outcome(step, INDEX))
-    if not isinstance(told, dict) or "what" not in told:
+    try:
+        told = outcomes.load(place, step, INDEX)
+    except (OSError, ValueError):
         return None
-    error = FailedError(
-        str(told["what"]), where=str(told["where"]), why=str(told["why"]), hint=str(told["hint"])
-    )
-    error.exit_code = int(told["exit_code"])
+    if not told.what:
+        return None
+    error = FailedError(told.what, where=told.where, why=told.why, hint=told.hint)
+    error.exit_code = told.exit_code
     return error
 
 
@@ -123,12 +126,13 @@ def joined_config(frozen: Path) -> Config:
 def note_failure(receipt: Path, step: str, error: PenstockError) -> None:
     """Leave the error where the controller looks for it."""
     place = RunLayout(receipt.parents[2])
-    durable.make_dirs(place.outcome(step, INDEX).parent)
-    stopped = isinstance(error, InterruptedRunError)
-    durable.write_json(
-        place.outcome(step, INDEX),
-        {
-            "what": error.what, "where": error.where, "why": error.why, "hint": error.hint,
-            "error": str(error), "exit_code": error.exit_code, "retry": stopped or error.retry,
-        },
-    )  # fmt: skip
+    outcome = ElementOutcome(
+        exit_code=error.exit_code,
+        retry=isinstance(error, InterruptedRunError) or error.retry,
+        error=str(error),
+        what=error.what,
+        where=error.where,
+        why=error.why,
+        hint=error.hint,
+    )
+    outcomes.write(place, step, INDEX, outcome)

@@ -13,7 +13,7 @@ import penstock
 from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
-from penstock.state import receipts, run_store, seals, verdicts
+from penstock.state import outcomes, receipts, run_store, seals, verdicts
 from penstock.storage import dataset_folders
 from penstock.views.keys import Amount, ElementResult, Failed, Result, StepResult
 
@@ -240,14 +240,12 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
     failed = 0
     for step in RUN_IN_ELEMENTS if plan else ():
         for shard in plan.shards if plan else ():
-            outcome = receipts.read(folder.outcome(step, shard.index))
+            outcome = outcomes.find(folder, step, shard.index)
             if outcome is None or receipts.read(folder.receipt(step, shard.index)) is not None:
                 continue
-            failed += int(outcome.get("failed", 0))
-            head: Failed = {"step": step, "exit_code": outcome["exit_code"], "retry": outcome["retry"]}
-            named: list[Failed] = [
-                {**head, "path": path, "why": why} for path, why in outcome.get("failures", ())
-            ]
+            failed += outcome.failed
+            head: Failed = {"step": step, "exit_code": outcome.exit_code, "retry": outcome.retry}
+            named: list[Failed] = [{**head, "path": path, "why": why} for path, why in outcome.failures]
             shown += named[: SHOWN - len(shown)]
     return shown, failed
 
@@ -259,11 +257,11 @@ def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, 
         for shard in plan.shards:
             if receipts.read(folder.receipt(step, shard.index)) is not None:
                 continue
-            outcome = receipts.read(folder.outcome(step, shard.index))
-            if outcome and outcome.get("error"):
-                return f"{step}: {outcome['error'].partition(chr(10))[0]}"
-            if outcome and outcome.get("failures"):
-                path, why = outcome["failures"][0]
+            outcome = outcomes.find(folder, step, shard.index)
+            if outcome and outcome.error:
+                return f"{step}: {outcome.error.partition(chr(10))[0]}"
+            if outcome and outcome.failures:
+                path, why = outcome.failures[0]
                 return f"{step}: {path}: {why}"
     missing = next((step for step in WITH_RECEIPT if not done.get(step)), "publish")
     return f"{missing} has not ended"

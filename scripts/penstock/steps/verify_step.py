@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.arrays.array_runner import run_array
 from penstock.errors import PenstockError
 from penstock.ownership.dataset_hold import holding
-from penstock.state import receipts, run_store, seals
+from penstock.state import outcomes, receipts, run_store, seals
 from penstock.steps import permissions_step
 from penstock.steps.copy_step import copy, head, keep, published
 from penstock.views import human
@@ -97,8 +97,8 @@ def _prepare(context: Context, dataset: str, info: RunInfo, folder: RunLayout, p
 def _damaged(folder: RunLayout, index: int) -> bool:
     """Whether the element ended its reading and found rows that are not what was copied: it took
     them back from the journal, and its outcome names them."""
-    outcome = receipts.read(folder.outcome(STEP, index))
-    return bool(outcome and outcome.get("failures"))
+    outcome = outcomes.find(folder, STEP, index)
+    return outcome is not None and bool(outcome.failures)
 
 
 def _copy_again(
@@ -116,13 +116,13 @@ def _copy_again(
     permissions_step.close(context, dataset, info, folder, plan)
 
 
-def _linked_failures(folder: RunLayout, damaged: list[int]) -> list[list[str]]:
-    """[path, why] of files that these elements found wrong and that are linked."""
-    outcomes = (receipts.read(folder.outcome(STEP, index)) or {} for index in damaged)
-    return [one for outcome in outcomes for one in outcome.get("linked_failures", ())]
+def _linked_failures(folder: RunLayout, damaged: list[int]) -> list[tuple[str, str]]:
+    """(path, why) of files that these elements found wrong and that are linked."""
+    found = (outcomes.find(folder, STEP, index) for index in damaged)
+    return [one for outcome in found if outcome for one in outcome.linked_failures]
 
 
-def _base_damaged(dataset: str, base: str, linked: list[list[str]]) -> str:
+def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:
     """What to say of a release that files were linked from which are not as it states them."""
     named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
     more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""

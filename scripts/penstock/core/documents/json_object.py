@@ -50,6 +50,14 @@ class JsonObject:
             raise ValueError(f"`{name}` is no text")
         return found
 
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        found = self._fields.get(name)
+        if found is None:
+            return default
+        if not isinstance(found, bool):
+            raise ValueError(f"`{name}` is neither true nor false")
+        return found
+
     def text_or_none(self, name: str) -> str | None:
         return self.text(name) if name in self else None
 
@@ -70,6 +78,15 @@ class JsonObject:
             return default
         if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
             raise ValueError(f"`{name}` is no list of texts")
+        return tuple(found)
+
+    def numbers(self, name: str) -> tuple[int, ...]:
+        """A list of whole numbers; () by default."""
+        found = self._fields.get(name)
+        if found is None:
+            return ()
+        if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
+            raise ValueError(f"`{name}` is no list of whole numbers")
         return tuple(found)
 
     def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
