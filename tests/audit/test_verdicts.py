@@ -15,6 +15,7 @@ from tests.support.staging_runs import tree
 from penstock.audit import audit_store
 from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
+from penstock.core.documents.verdict import LastAudit, Standing, Verdict
 from penstock.core.findings import Finding
 from penstock.state import gate, history, run_store, verdicts
 from penstock.steps import audit_step, report_step
@@ -28,8 +29,8 @@ if TYPE_CHECKING:
 WHOLE, SAMPLE = Choice(), Choice("sample", 0.01, "s")
 
 
-def stood(**counts: int) -> list[dict[str, Any]]:
-    return [{"audit": "a1", "at": "t", "counts": counts}] if counts else []
+def stood(**counts: int) -> list[Standing]:
+    return [Standing("a1", "t", counts)] if counts else []
 
 
 @pytest.mark.parametrize(
@@ -48,12 +49,11 @@ def stood(**counts: int) -> list[dict[str, Any]]:
 def test_what_stands_after_an_audit(
     before: dict[str, int], choice: Choice, compared: bool, found: dict[str, int], stands: dict[str, int]
 ) -> None:
-    verdict = {"stands": stood(**before), "read": {"whole": None, "slices": {}}}
-    result = dict.fromkeys(verdicts.LAST, "") | {"audit": "a2", "counts": found, "began": "t2"}
-    told = verdicts.audited(verdict, result, choice, compared=compared, by="me")
+    last = LastAudit(audit="a2", counts=found, began="t2", by="me")
+    told = verdicts.audited(Verdict(stands=stood(**before)), last, choice, compared=compared)
     assert verdicts.standing(told) == stands
     # Of an audit that was stopped before it could say that it had ended: the same again.
-    again = verdicts.audited(told, result, choice, compared=compared, by="me")
+    again = verdicts.audited(told, last, choice, compared=compared)
     assert verdicts.standing(again) == stands
 
 
@@ -119,7 +119,8 @@ def test_what_is_extra_is_left_to_people_or_overruled(
     assert main(["gate", "--config", config]) == 0
     verdict = verdicts.read(staged.layout("data"), data.parent.name)
     assert verdict is not None
-    assert verdict["overruled"]["why"] == "a note of ours"
+    assert verdict.overruled is not None
+    assert verdict.overruled.why == "a note of ours"
     line = json.loads(staged.layout("data").audit_history.read_text().splitlines()[-1])
     assert (line["event"], line["counts"], line["why"]) == ("overrule", {"extra": 1}, "a note of ours")
 
@@ -140,7 +141,7 @@ def test_a_forged_seal_is_a_finding_that_the_gate_sees(staged: Context) -> None:
     verdict = verdicts.read(layout, release.name)
     assert verdicts.standing(verdict) == {"manifest": 1}
     assert verdict is not None
-    assert verdict["seal"] == history.published_seal(layout, release.name)
+    assert verdict.seal == history.published_seal(layout, release.name)
 
 
 def test_when_everything_was_last_read(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def passed(layout: DatasetLayout, *, within: float | None = None) -> Published:
     read back since then (`verdicts.read_since`). Raises as `published`; FindingsError for these, too."""
     found = published(layout)
     verdict = verdicts.read(layout, found.release)
-    if verdict is not None and verdict["seal"] != found.digest:
+    if verdict is not None and verdict.seal != found.digest:
         raise _broken(found.data.parent, f"its seal ({SEAL}) is not the one of the last audit's release")
     counts = verdicts.standing(verdict)
     if counts:

@@ -18,10 +18,13 @@ A finding stands until an audit that looked there finds nothing, a repair mends 
 from __future__ import annotations
 
 import os
+from collections import Counter
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.core.format_versions import refuse_newer
+from penstock.core.documents import verdict as document
+from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, Standing, Verdict
 from penstock.errors import FailedError
 from penstock.storage import durable
 
@@ -30,42 +33,32 @@ if TYPE_CHECKING:
 
     from penstock.core.audit_selection import Choice
     from penstock.core.documents.seal import Seal
+    from penstock.core.documents.verdict import LastAudit
     from penstock.core.layout import DatasetLayout
 
-FORMAT = 1
 BYTES = frozenset({"changed", "unread"})
 """Kinds of findings that only reading finds; the others are compared by every audit."""
 MANIFEST = "manifest"
-
-LAST = ("audit", "began", "choice", "status", "counts", "files", "of_files", "bytes", "seconds", "promise")
-"""What is kept of an audit's result."""
-
-Verdict = dict[str, Any]
-"""{format, dataset, release, seal, last, stands, read, repair, overruled}: docs/formats.md."""
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
     """None when the release was never audited. Raises FailedError when it is damaged, NewerFormatError."""
     path = layout.verdict(release)
     try:
-        found = durable.read_json(path)
+        return document.from_json(path.read_bytes(), path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
         raise FailedError(
             "what the last audit said cannot be read", where=str(path), why=str(error), hint="audit again"
         ) from error
-    if not isinstance(found, dict):
-        raise FailedError("what the last audit said is damaged", where=str(path), hint="audit again")
-    refuse_newer("what the last audit said", found.get("format"), FORMAT, path)
-    return found
 
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Durable on return. To be called under the lock of audits."""
-    path = layout.verdict(verdict["release"])
+    path = layout.verdict(verdict.release)
     durable.make_dirs(path.parent, 0o755)
-    durable.write_json(path, verdict, mode=0o644)
+    durable.write_json(path, document.to_json(verdict), mode=0o644)
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
@@ -76,13 +69,12 @@ def forget(layout: DatasetLayout, release: str) -> None:
         durable.fsync_dir(path.parent)
 
 
-def standing(verdict: Mapping[str, Any] | None) -> dict[str, int]:
+def standing(verdict: Verdict | None) -> dict[str, int]:
     """Kind to the number of findings that stand."""
-    counts: dict[str, int] = {}
-    for one in (verdict or {}).get("stands", ()):
-        for kind, count in one["counts"].items():
-            counts[kind] = counts.get(kind, 0) + int(count)
-    return counts
+    counts: Counter[str] = Counter()
+    for one in verdict.stands if verdict else ():
+        counts.update(one.counts)
+    return dict(counts)
 
 
 def advice(dataset: str, counts: Iterable[str]) -> str:
@@ -111,15 +103,10 @@ def told(counts: Mapping[str, int]) -> str:
 
 def new(layout: DatasetLayout, release: str, seal: str) -> Verdict:
     """Of a release of which nothing was said yet; `seal` is the digest of its seal."""
-    return {
-        "format": FORMAT, "dataset": layout.dataset, "release": release, "seal": seal, "stands": [],
-        "read": {"whole": None, "slices": {}},
-    }  # fmt: skip
+    return Verdict(layout.dataset, release, seal)
 
 
-def audited(
-    verdict: Verdict, result: Mapping[str, Any], choice: Choice, *, compared: bool, by: str
-) -> Verdict:
+def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: bool) -> Verdict:
     """After an audit with this result. `compared`: its manifest and its tree were there to be compared."""
 
     def falls(kind: str) -> bool:
@@ -128,56 +115,49 @@ def audited(
         return choice.kind == "whole" or kind not in BYTES
 
     stands = []
-    for one in verdict["stands"]:
-        counts = {kind: count for kind, count in one["counts"].items() if not falls(kind)}
-        if counts and one["audit"] != result["audit"]:
-            stands.append({**one, "counts": counts})
-    if result["counts"]:
-        stands.append({"audit": result["audit"], "at": result["began"], "counts": dict(result["counts"])})
-    last = {key: result[key] for key in LAST}
-    return {
-        **verdict,
-        "stands": stands,
-        "last": {**last, "ended": now(), "by": by},
-        "read": _read(verdict["read"], result["began"], choice) if compared else verdict["read"],
-    }
+    for one in verdict.stands:
+        counts = {kind: count for kind, count in one.counts.items() if not falls(kind)}
+        if counts and one.audit != audit.audit:
+            stands.append(replace(one, counts=counts))
+    if audit.counts:
+        stands.append(Standing(audit.audit, audit.began, audit.counts))
+    read = _read(verdict.read, audit.began, choice) if compared else verdict.read
+    return replace(verdict, stands=stands, last=audit, read=read)
 
 
-def _read(before: Mapping[str, Any], began: str, choice: Choice) -> dict[str, Any]:
-    """When all bytes, and when each slice of a rotation, were last read: the moment that the audit began."""
-    slices = {turns: dict(turn) for turns, turn in before["slices"].items()}
-    if choice.kind == "slice":
-        slices.setdefault(str(choice.turns), {})[str(choice.turn)] = began
-    return {"whole": began if choice.kind == "whole" else before["whole"], "slices": slices}
+def _read(before: ReadBack, began: str, choice: Choice) -> ReadBack:
+    """With what an audit of this choice read, beginning at that moment."""
+    if choice.kind == "whole":
+        return replace(before, whole=began)
+    if choice.kind != "slice":
+        return before
+    turn = {**before.slices.get(choice.turns, {}), choice.turn: began}
+    return replace(before, slices={**before.slices, choice.turns: turn})
 
 
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
     """After a repair by the release's audits; `left` holds the kind of each finding that is left."""
-    counts: dict[str, int] = {}
-    for kind in left:
-        counts[kind] = counts.get(kind, 0) + 1
-    stands = [{"audit": audit, "at": now(), "counts": counts}] if counts else []
-    told = {"at": now(), "audit": audit, "repaired": repaired, "left": sum(counts.values())}
-    return {**verdict, "stands": stands, "repair": told}
+    counts = Counter(left)
+    stands = [Standing(audit, now(), counts)] if counts else []
+    return replace(verdict, stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
 
 
 def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
     """After somebody said that the findings need not stand in the way."""
-    told = {"at": now(), "by": by, "why": why, "counts": standing(verdict)}
-    return {**verdict, "stands": [], "overruled": told}
+    return replace(verdict, stands=(), overruled=Overruling(now(), by, why, standing(verdict)))
 
 
-def read_since(verdict: Mapping[str, Any] | None, seal: Seal) -> datetime | None:
+def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:
     """Since when every byte was read back and compared, by one audit, by all slices of a rotation, or by
     verify before the release was published; the latest of them, None if it never was."""
     found: list[datetime] = []
     if seal.sealed and seal.evidence.all_read:
         found.append(_time(seal.sealed))
-    read = (verdict or {}).get("read") or {}
-    if read.get("whole"):
-        found.append(_time(read["whole"]))
-    for turns, seen in (read.get("slices") or {}).items():
-        if len(seen) == int(turns):
+    read = verdict.read if verdict else ReadBack()
+    if read.whole:
+        found.append(_time(read.whole))
+    for turns, seen in read.slices.items():
+        if len(seen) == turns:
             found.append(min(map(_time, seen.values())))
     return max(found, default=None)
 

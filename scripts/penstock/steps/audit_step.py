@@ -24,6 +24,7 @@ from penstock.arrays.array_runner import run_array
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look
 from penstock.core.audit_selection import Choice
+from penstock.core.documents.verdict import LastAudit
 from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.layout import DATA, MANIFEST
 from penstock.engine.audit_shard import Seen
@@ -331,11 +332,23 @@ def _tell(layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compar
     if not result["owner"]:
         return
     before = verdicts.read(layout, audit.release)
-    if before is None or before["seal"] != known:
+    if before is None or before.seal != known:
         before = verdicts.new(layout, audit.release, known)
-    verdicts.write(
-        layout, verdicts.audited(before, result, audit.choice, compared=compared, by=history.user())
+    last = LastAudit(
+        audit=audit.id,
+        began=audit.created,
+        choice=audit.choice.kind,
+        status=result["status"],
+        counts=result["counts"],
+        files=result["files"],
+        of_files=result["of_files"],
+        bytes=result["bytes"],
+        seconds=result["seconds"],
+        promise=result["promise"],
+        ended=verdicts.now(),
+        by=history.user(),
     )
+    verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line = {key: result[key] for key in kept}
     durable.append_line(

@@ -111,7 +111,7 @@ def verdict_of(layout: DatasetLayout, release: str) -> Result:
     {status: FINDINGS, why, findings}."""
     verdict = verdicts.read(layout, release)
     counts = verdicts.standing(verdict)
-    told: Result = {"last_audit": verdict["last"]} if verdict and verdict.get("last") else {}
+    told: Result = {"last_audit": verdict.last.to_json()} if verdict and verdict.last else {}
     if counts:
         why = f"findings stand: {verdicts.told(counts)}; {verdicts.advice(layout.dataset, counts)}"
         told |= {"status": "FINDINGS", "why": why, "findings": counts}

@@ -34,8 +34,9 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         answer["path"] = str(layout.release(answer["current"]) / "data")
         seal = _seal(layout, answer["current"])
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
-        verdict = verdicts.read(layout, answer["current"]) or {}
-        answer |= {"last_audit": verdict.get("last"), "findings": verdicts.standing(verdict)}
+        verdict = verdicts.read(layout, answer["current"])
+        last = verdict.last if verdict else None
+        answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}
         if answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
     if not dataset_folders.owns(layout):

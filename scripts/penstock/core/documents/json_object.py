@@ -50,6 +50,14 @@ class JsonObject:
             raise ValueError(f"`{name}` is no text")
         return found
 
+    def real(self, name: str, default: float = 0.0) -> float:
+        found = self._fields.get(name)
+        if found is None:
+            return default
+        if not isinstance(found, int | float):
+            raise ValueError(f"`{name}` is no number")
+        return float(found)
+
     def flag(self, name: str, *, default: bool = False) -> bool:
         found = self._fields.get(name)
         if found is None:

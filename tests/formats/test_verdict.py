@@ -1,0 +1,89 @@
+"""What the last audits said as a document: what is written is read back, and documents of other versions."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+
+import pytest
+
+from penstock.core.audit_selection import Choice
+from penstock.core.documents import verdict as document
+from penstock.core.documents.verdict import (
+    LastAudit,
+    LastRepair,
+    Overruling,
+    ReadBack,
+    Standing,
+    Verdict,
+)
+from penstock.errors import NewerFormatError
+from penstock.state import verdicts
+
+FULL = Verdict(
+    dataset="data",
+    release="v1",
+    seal="sha256:aa",
+    stands=(Standing("a1", "2026-01-01T00:00:00Z", {"changed": 2}),),
+    read=ReadBack("2026-01-01T00:00:00Z", {2: {0: "2026-01-02T00:00:00Z", 1: "2026-01-03T00:00:00Z"}}),
+    last=LastAudit(
+        "a2", "2026-01-03T00:00:00Z", "slice", "FINDINGS", {"changed": 2}, 5, 10, 500, 1.5, "a promise",
+        "2026-01-03T00:01:00Z", "anna",
+    ),
+    repair=LastRepair("2026-01-04T00:00:00Z", "a2", 1, 1),
+    overruled=Overruling("2026-01-05T00:00:00Z", "anna", "a note", {"extra": 1}),
+)  # fmt: skip
+WRITTEN = {
+    "format": 1,
+    "dataset": "data",
+    "release": "v1",
+    "seal": "sha256:aa",
+    "stands": [{"audit": "a1", "at": "2026-01-01T00:00:00Z", "counts": {"changed": 2}}],
+    "read": {
+        "whole": "2026-01-01T00:00:00Z",
+        "slices": {"2": {"0": "2026-01-02T00:00:00Z", "1": "2026-01-03T00:00:00Z"}},
+    },
+    "last": {
+        "audit": "a2", "began": "2026-01-03T00:00:00Z", "choice": "slice", "status": "FINDINGS",
+        "counts": {"changed": 2}, "files": 5, "of_files": 10, "bytes": 500, "seconds": 1.5,
+        "promise": "a promise", "ended": "2026-01-03T00:01:00Z", "by": "anna",
+    },
+    "repair": {"at": "2026-01-04T00:00:00Z", "audit": "a2", "repaired": 1, "left": 1},
+    "overruled": {"at": "2026-01-05T00:00:00Z", "by": "anna", "why": "a note", "counts": {"extra": 1}},
+}  # fmt: skip
+"""As versions before this document wrote it."""
+
+
+def read(raw: object) -> Verdict:
+    return document.from_json(json.dumps(raw).encode(), "v1.json")
+
+
+def test_it_is_written_as_ever_and_read_back() -> None:
+    assert document.to_json(FULL) == WRITTEN
+    assert read(WRITTEN) == FULL
+    first = Verdict("data", "v1", "sha256:aa")
+    assert document.to_json(first) == {
+        "format": 1, "dataset": "data", "release": "v1", "seal": "sha256:aa", "stands": [],
+        "read": {"whole": None, "slices": {}},
+    }  # fmt: skip
+    assert read(document.to_json(first)) == first
+
+
+def test_counts_of_an_audit_are_written_as_they_are() -> None:
+    last = LastAudit(audit="a", began="b", counts=Counter({"changed": 3}))
+    written = document.to_json(verdicts.audited(Verdict(), last, Choice(), compared=True))
+    found = read(written)
+    assert found.last is not None
+    assert (found.last.counts, verdicts.standing(found)) == ({"changed": 3}, {"changed": 3})
+
+
+def test_what_is_missing_has_its_default_and_what_is_new_is_passed_over() -> None:
+    assert read({"format": 1, "later": 1}) == Verdict()
+
+
+def test_a_newer_format_is_refused_and_what_is_none_is_damaged() -> None:
+    with pytest.raises(NewerFormatError, match="what the last audit said is of a newer format"):
+        read({**WRITTEN, "format": 2})
+    for raw in ([], {"stands": {}}, {"read": {"slices": {"many": {}}}}, {"last": {"seconds": "1"}}):
+        with pytest.raises(ValueError, match=r"`|it is no|invalid literal"):
+            read(raw)
