@@ -22,7 +22,7 @@ from penstock.core.documents.seal import (
 from penstock.core.seal_tree import SEALED_FIELDS
 from penstock.errors import NewerFormatError
 
-FIXTURE = Path(__file__).resolve().parents[1] / "fixtures/32c1780.tar.gz"
+FIXTURES = Path(__file__).resolve().parents[1] / "fixtures"
 
 SEAL = Seal(
     dataset="data",
@@ -109,8 +109,8 @@ def read(raw: object) -> Seal:
     return document.from_json(json.dumps(raw).encode(), "release.json")
 
 
-def fixtures() -> dict[str, bytes]:
-    with tarfile.open(FIXTURE) as held:
+def fixtures(commit: str) -> dict[str, bytes]:
+    with tarfile.open(FIXTURES / f"{commit}.tar.gz") as held:
         names = [name for name in held.getnames() if name.endswith("/release.json")]
         files = {name: held.extractfile(name) for name in names}
         return {name: file.read() for name, file in files.items() if file is not None}
@@ -130,13 +130,14 @@ def test_it_is_written_as_ever_and_read_back() -> None:
     assert read({"amended": FOLLOWED}).amended == followed.amended
 
 
-def test_seals_of_32c1780_say_what_they_said() -> None:
-    found = fixtures()
+@pytest.mark.parametrize("commit", ["32c1780", "d98f93c"])
+def test_seals_of_older_versions_say_what_they_said(commit: str) -> None:
+    found = fixtures(commit)
     assert len(found) >= 5
     for name, content in found.items():
         raw = json.loads(content)
         modes = raw["permissions"]
-        # That version did not write the modes as people do.
+        # 32c1780 did not write the modes as people do.
         modes["octal"] = {"files": f"{modes['file_mode']:04o}", "folders": f"{modes['dir_mode']:04o}"}
         written = document.to_json(document.from_json(content, name))
         assert json.loads(json.dumps(written)) == raw
