@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from typing import TYPE_CHECKING, Any
@@ -86,7 +87,7 @@ def test_every_kind_of_damage_is_named_repaired_or_left(staged: Context, files: 
     assert caught.value.exit_code == 4
     assert result["all_findings"] in str(caught.value)
     assert set(audit_step.findings_of(staged.layout("data"), _last(staged))) == {
-        from_json(f) for f in result["findings"]
+        from_json(json.dumps(f).encode()) for f in result["findings"]
     }
 
     done = repair_step.run(staged, "data")

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core.audit_selection import Choice
 from penstock.core.findings import Finding, from_json, to_json
-from penstock.core.format_versions import known
+from penstock.core.format_versions import known, refuse_newer
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
 from penstock.storage import durable, tree_removal
@@ -35,6 +35,8 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
+FORMAT = 1
+"""Of audit.json; descriptions without a number are of format 1, too."""
 KEPT = 400
 STALE = 7 * 86400
 """Seconds without any work after which an open audit is given up."""
@@ -88,8 +90,8 @@ def kept(path: Path) -> Iterator[Finding]:
     try:
         with path.open("rb") as stream:
             for line in stream:
-                yield from_json(json.loads(line))
-    except (OSError, ValueError, KeyError, TypeError) as error:
+                yield from_json(line)
+    except (OSError, ValueError) as error:
         raise FailedError("an audit's findings cannot be read", where=str(path), why=str(error)) from error
 
 
@@ -102,7 +104,7 @@ def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit:
     audit = Audit(name, layout.dataset, release, seal, f"{now:%Y-%m-%dT%H:%M:%SZ}", choice, limit)
     run = audit.layout(layout)
     durable.make_dirs(run.folder)
-    durable.write_json(run.folder / "audit.json", asdict(audit))
+    durable.write_json(run.folder / "audit.json", {"format": FORMAT, **asdict(audit)})
     return audit
 
 
@@ -116,6 +118,7 @@ def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, dict[str, Any] | None
         run = RunLayout(layout.audits / name)
         try:
             raw = durable.read_json(run.folder / "audit.json")
+            refuse_newer("an audit's description", dict(raw).get("format"), FORMAT, run.folder / "audit.json")
             audit = Audit(**{**known(Audit, raw), "choice": Choice(**known(Choice, raw["choice"]))})
         except FileNotFoundError:
             continue

@@ -14,7 +14,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import NamedTuple
+
+from penstock.core.documents.json_object import JsonObject
 
 FOLDER = "folder"
 
@@ -48,7 +50,7 @@ class Finding(NamedTuple):
         return MARKS[self.kind]
 
 
-def to_json(finding: Finding) -> dict[str, Any]:
+def to_json(finding: Finding) -> dict[str, object]:
     """As a line of `findings.jsonl`. A path that is not UTF-8 keeps its bytes as \\udcXX escapes,
     which JSON carries."""
     return {
@@ -60,8 +62,10 @@ def to_json(finding: Finding) -> dict[str, Any]:
     }
 
 
-def from_json(raw: dict[str, Any]) -> Finding:
-    """Raises KeyError, TypeError for what is no finding."""
-    kind = str(raw["kind"])
-    MARKS[kind]
-    return Finding(kind, str(raw["path"]), str(raw["why"]), tuple(int(p) for p in raw["parts"]))
+def from_json(line: bytes) -> Finding:
+    """Of a line of `findings.jsonl`. Raises ValueError for what is no finding."""
+    raw = JsonObject.parse(line)
+    kind = raw.text("kind")
+    if kind not in MARKS or "path" not in raw:
+        raise ValueError(f"{kind or 'no kind'} is no kind of finding of a path")
+    return Finding(kind, raw.text("path"), raw.text("why"), raw.numbers("parts"))

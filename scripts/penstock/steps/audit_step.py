@@ -288,7 +288,7 @@ def _close(
 ) -> dict[str, Any]:
     folder = audit.layout(layout)
     counts: Counter[str] = Counter()
-    shown: list[dict[str, Any]] = []
+    shown: list[dict[str, object]] = []
 
     def counted() -> Iterator[Finding]:
         for finding in found:
