@@ -285,7 +285,7 @@ def test_evidence_counts_by_grade_and_tells_the_weakest(data: Path) -> None:
         ("a/x", "no checksum of its source proved it"),
         ("q/r", "reread (direct), required is cold"),
     ]
-    told = evidence.to_json()
+    told = evidence.sealed().to_json()
     assert told["source"]["full"] == {"files": 2, "bytes": 13}
     assert told["weakest_storage"] == {"grade": "written", "files": 1, "bytes": 0}
     assert told["weakest_source"] == {"grade": "size", "files": 2, "bytes": 2}
