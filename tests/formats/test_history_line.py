@@ -12,6 +12,8 @@ from penstock.core.documents import history_line
 from penstock.core.documents.history_line import Author, HistoryLine, Publication, Repair, Rollback
 from penstock.core.layout import DatasetLayout
 from penstock.errors import NewerFormatError
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import history
 
 if TYPE_CHECKING:
@@ -113,6 +115,6 @@ def test_a_line_of_a_newer_format_is_refused_by_name(layout: DatasetLayout) -> N
     assert told.value.where == str(layout.history)
 
 
-def test_all_writers_name_the_node_as_the_cluster_does(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("SLURMD_NODENAME", "n7")
+def test_all_writers_name_the_node_as_the_cluster_does() -> None:
+    job_environment.enter(JobEnvironment(node="n7"))
     assert history.this_author() == Author(history.user(), os.geteuid(), "n7")
