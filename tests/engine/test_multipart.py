@@ -18,7 +18,7 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.digests import IN_PARTS
 from penstock.engine.part import LEAST, part_bytes
 from penstock.engine.records import journal
-from penstock.engine.tasks import Answer, FailedRow, Outcome
+from penstock.engine.tasks import Answer, FailedRow, Failure, Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.sources.registry import pinned
 
@@ -172,14 +172,14 @@ def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first
     begin = multipart.open(0, run.entries[0])
     assert multipart.take(begin, Answer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
     jobs = [multipart.next(), multipart.next()]
-    failed = FailedRow(0, "big", "why", 1, retry=False)
+    failed, again = (FailedRow(0, Failure("big", "why", 1, retry=retry)) for retry in (False, True))
     told: list[FailedRow] = []
     for job, retry in zip(jobs, (first, not first), strict=True):
         assert job is not None
-        failures = [failed._replace(retry=retry)] if retry or then == "failed" else []
+        failures = [again if retry else failed] if retry or then == "failed" else []
         told += multipart.take(job, Answer(job.number, not failures, b"", failures, 0, 0, 0, 0)) or ()
     if first:
-        assert told == [failed._replace(retry=True)]
+        assert told == [again]
         assert multipart.next() is None
         return
     assert told == []

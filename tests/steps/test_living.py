@@ -11,9 +11,10 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.abandoned import intend
 from tests.support.scripted_cluster import DONE, LOST, Stage, staged
-from tests.support.staging_runs import events_of, tree
-from tests.support.whole_way import FILES, InProcess, content, go, staging
+from tests.support.staging_runs import events_of
+from tests.support.whole_way import InProcess, content, go
 
 from penstock.arrays.array_runner import still_alive
 from penstock.arrays.array_watch import CLOCKS
@@ -26,22 +27,10 @@ from penstock.state import run_claims, run_store
 from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.core.layout import RunLayout
     from penstock.state.context import Context
-
-
-@pytest.fixture
-def source(tmp_path: Path) -> Path:
-    return tree(tmp_path / "source", FILES)
-
-
-@pytest.fixture
-def context(tmp_path: Path, source: Path) -> Iterator[Context]:
-    with staging(tmp_path, source) as made:
-        yield made
 
 
 def submitted(stage: Stage, ago: float) -> ArrayBook:
@@ -126,19 +115,13 @@ class Slurm(InProcess):
         return dict.fromkeys(indices, Status(self.state))
 
 
-def intend(folder: RunLayout, cluster: InProcess) -> None:
-    book = ArrayBook(folder.arrays)
-    book.intend("name", "copy", cluster.kind, [0])
-    book.submitted("name", "7")
-
-
 def test_the_state_of_a_run_stays_while_its_elements_may_write_though_its_tree_is_gone(
     context: Context,
 ) -> None:
     go(context, upto="plan")
     info, folder = run_store.open_run(context.layout("data"))
     context.cluster = Slurm(State.RUNNING)
-    intend(folder, context.cluster)
+    intend(ArrayBook(folder.arrays), context.cluster.kind)
     before = content(folder.folder)
     shutil.rmtree(context.layout("data").staging(info.release))
     with pytest.raises(FailedError, match="elements of it may still write") as told:
@@ -159,7 +142,7 @@ def test_a_scheduler_that_does_not_answer_holds_no_published_release_up(
     (source / "new").write_bytes(b"new")
     go(context, upto="verify")
     context.cluster = Slurm(None)
-    intend(folder, context.cluster)
+    intend(ArrayBook(folder.arrays), context.cluster.kind)
     assert go(context, after="verify")["published"]
     told = [str(e.data["text"]) for e in events_of(context) if e.kind == "warning"]
     assert any("stays" in text and "does not answer" in text for text in told)

@@ -43,7 +43,7 @@ def named(context: Context, release: str) -> None:
     context.config = replace(context.config, datasets={"data": replace(data, release=release)})
 
 
-def intend(book: ArrayBook) -> None:
+def intend(book: ArrayBook, backend: str = "local") -> None:
     """Note array 7 as that of copy."""
-    book.intend("name", "copy", "local", [0])
+    book.intend("name", "copy", backend, [0])
     book.submitted("name", "7")

@@ -163,8 +163,8 @@ def _not_yet_lost(watch: Watch, live: Live) -> dict[int, Status]:
     remembers = patiently(watch, watch.context.cluster.remembers)
     now = time.monotonic()
     first = watch.unknown.setdefault(live.array, now)
-    young = remembers > 0 and now - first <= remembers
-    young = young and time.time() - live.submission.at <= remembers + CLOCKS
+    age = time.time() - live.submission.at
+    young = remembers > 0 and now - first <= remembers and age <= remembers + CLOCKS
     unknown = Status(State.RUNNING, reason="not known to the cluster, which forgets none so soon")
     return {i: unknown if young and s.state is State.LOST else s for i, s in live.statuses.items()}
 

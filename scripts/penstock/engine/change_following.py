@@ -20,7 +20,7 @@ from penstock.core.model import Pin
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.stream import failure
-from penstock.engine.tasks import FailedRow
+from penstock.engine.tasks import FailedRow, Failure
 from penstock.errors import (
     ExpiredCredentialsError,
     ObjectError,
@@ -71,7 +71,9 @@ class Following:
         others = []
         for one in failures:
             # What contradicts a checksum file may be newer than that file was.
-            if one.exit_code == SourceChangedError.exit_code or (self._task.stated and one.contradicts):
+            if one.failure.exit_code == SourceChangedError.exit_code or (
+                self._task.stated and one.failure.contradicts
+            ):
                 self.waiting[one.row] = one
             else:
                 others.append(one)
@@ -82,7 +84,7 @@ class Following:
         most = sum(self._task.may_change)
         if len(self.waiting) > most:
             # What contradicts a checksum may be what was planned all the same.
-            changed = {row for row, one in self.waiting.items() if not one.contradicts}
+            changed = {row for row, one in self.waiting.items() if not one.failure.contradicts}
             if len(changed) > most:
                 self._limited(len(self.changes.pins.keys() | changed), 0)
 
@@ -108,7 +110,7 @@ class Following:
         there: dict[int, Listed] = {}
         for row, found in self._listed_anew(wanted, entries, stop):
             if isinstance(found, PenstockError):
-                fail([FailedRow(row, *failure(entries[row].path, found))])
+                fail([FailedRow(row, Failure(*failure(entries[row].path, found)))])
             elif found is None:
                 gone.append(row)
                 lines.append(journal.gone_line(row))
@@ -118,9 +120,11 @@ class Following:
         try:
             pins = self._pins(there, entries, stop)
         except ObjectError as error:
-            fail([FailedRow(row, *failure(entries[row].path, error)) for row in there])
+            fail([FailedRow(row, Failure(*failure(entries[row].path, error))) for row in there])
             pins = {}
-        for row in [row for row in pins if waiting[row][5] and pins[row] == Pin.planned(entries[row])]:
+        for row in [
+            row for row in pins if waiting[row].failure.contradicts and pins[row] == Pin.planned(entries[row])
+        ]:
             # Neither the object nor what is stated of it changed: reading it again would end alike.
             fail([waiting[row]])
             del pins[row]
@@ -218,7 +222,8 @@ def beyond(what: str, found: int, most: int) -> SourceChangedError:
 
 
 def _restless(one: FailedRow, rounds: int) -> FailedRow:
-    if one.exit_code != SourceChangedError.exit_code:
+    failed = one.failure
+    if failed.exit_code != SourceChangedError.exit_code:
         return one
     told = f"it changed again each of the {rounds} times it was read anew; `exclude` may leave it out"
-    return one._replace(why=f"{one.why} ({told})", retry=False, contradicts=False)
+    return FailedRow(one.row, Failure(failed.path, f"{failed.why} ({told})", failed.exit_code, retry=False))

@@ -130,7 +130,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
             seen.add(answer.results)
             run.fail(answer.failures)
             bad.extend(one.row for one in answer.failures)
-            contradicted.update(one.row for one in answer.failures if one.contradicts)
+            contradicted.update(one.row for one in answer.failures if one.failure.contradicts)
             outcome.linked_failures += [
                 one.failure for one in answer.failures if _from_release(copied[one.row])
             ]

@@ -35,18 +35,10 @@ class Failure(NamedTuple):
 
 
 class FailedRow(NamedTuple):
-    """A `Failure` with the number of its row in the shard."""
+    """A row of the shard, by its number, and what became of it."""
 
     row: int
-    path: str
-    why: str
-    exit_code: int
-    retry: bool
-    contradicts: bool = False
-
-    @property
-    def failure(self) -> Failure:
-        return Failure(*self[1:])
+    failure: Failure
 
 
 class Answer(NamedTuple):
@@ -67,7 +59,9 @@ class Answer(NamedTuple):
     def of(cls, frame: tuple[Any, ...]) -> Answer:
         """From the frame that the worker sent."""
         number, rows, results, failures, *totals = frame
-        return cls(number, rows, results, [FailedRow(*one) for one in failures], *totals)
+        return cls(
+            number, rows, results, [FailedRow(row, Failure(*fields)) for row, *fields in failures], *totals
+        )
 
 
 @dataclass(frozen=True)

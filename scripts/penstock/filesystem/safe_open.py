@@ -97,11 +97,6 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
     return fd
 
 
-def make_parents(root_fd: int, path: str, mode: int, gid: int | None) -> int:
-    """`make_dir` of the folder that holds `path`; returns that folder's descriptor."""
-    return make_dir(root_fd, path.rpartition("/")[0], mode, gid)
-
-
 def set_owner_mode(fd: int, mode: int, gid: int | None) -> bool:
     """Give an open file or folder its group, then its mode (a chown can clear mode bits), each only
     where it differs. Returns whether anything changed."""

@@ -49,7 +49,7 @@ def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: R
             hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command plans again",
         )
     context.assert_held()
-    return why if run_store.drop_derived(folder) or not gone else ""
+    return why if run_store.drop_derived(folder) else ""
 
 
 def damage(folder: RunLayout) -> str:

@@ -14,10 +14,12 @@ older documents meant.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, TypeVar
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
+
+T = TypeVar("T")
 
 
 class JsonObject:
@@ -43,67 +45,33 @@ class JsonObject:
         return self._fields
 
     def text(self, name: str, default: str = "") -> str:
-        found = self._fields.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, str):
-            raise ValueError(f"`{name}` is no text")
-        return found
-
-    def real(self, name: str, default: float = 0.0) -> float:
-        found = self._fields.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, int | float):
-            raise ValueError(f"`{name}` is no number")
-        return float(found)
-
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        found = self._fields.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, bool):
-            raise ValueError(f"`{name}` is neither true nor false")
-        return found
+        return self._typed(name, str, default, "no text")
 
     def text_or_none(self, name: str) -> str | None:
         return self.text(name) if name in self else None
 
     def number(self, name: str, default: int = 0) -> int:
-        found = self._fields.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, int):
-            raise ValueError(f"`{name}` is no whole number")
-        return found
+        return self._typed(name, int, default, "no whole number")
 
     def number_or_none(self, name: str) -> int | None:
         return self.number(name) if name in self else None
 
+    def real(self, name: str, default: float = 0.0) -> float:
+        return float(self._typed(name, (int, float), default, "no number"))
+
+    def flag(self, name: str, *, default: bool = False) -> bool:
+        return self._typed(name, bool, default, "neither true nor false")
+
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
-        found = self._fields.get(name)
-        if found is None:
-            return default
-        if not isinstance(found, list) or not all(isinstance(one, str) for one in found):
-            raise ValueError(f"`{name}` is no list of texts")
-        return tuple(found)
+        return tuple(self._list(name, default, _is_text, "no list of texts"))
 
     def numbers(self, name: str) -> tuple[int, ...]:
         """A list of whole numbers; () by default."""
-        found = self._fields.get(name)
-        if found is None:
-            return ()
-        if not isinstance(found, list) or not all(isinstance(one, int) for one in found):
-            raise ValueError(f"`{name}` is no list of whole numbers")
-        return tuple(found)
+        return tuple(self._list(name, (), _is_number, "no list of whole numbers"))
 
     def pairs(self, name: str) -> tuple[tuple[str, str], ...]:
         """A list of lists of two texts; () by default."""
-        found = self._fields.get(name)
-        if found is None:
-            return ()
-        if not isinstance(found, list) or not all(map(_is_pair, found)):
-            raise ValueError(f"`{name}` is no list of pairs of texts")
+        found = self._list(name, (), _is_pair, "no list of pairs of texts")
         return tuple((one, other) for one, other in found)
 
     def counts(self, name: str) -> dict[str, int]:
@@ -123,13 +91,35 @@ class JsonObject:
 
     def listed(self, name: str) -> list[JsonObject]:
         """A list of objects; [] by default."""
+        found = self._list(name, (), lambda _: True, "no list")
+        return [JsonObject(one, f"one of `{name}`") for one in found]
+
+    def _typed(self, name: str, kind: type[T] | tuple[type[T], ...], default: T, not_so: str) -> T:
         found = self._fields.get(name)
         if found is None:
-            return []
-        if not isinstance(found, list):
-            raise ValueError(f"`{name}` is no list")
-        return [JsonObject(one, f"one of `{name}`") for one in found]
+            return default
+        if not isinstance(found, kind):
+            raise ValueError(f"`{name}` is {not_so}")
+        return found
+
+    def _list(
+        self, name: str, default: Iterable[Any], good: Callable[[object], bool], not_so: str
+    ) -> Iterable[Any]:
+        found = self._typed(name, list, None, not_so)
+        if found is None:
+            return default
+        if not all(map(good, found)):
+            raise ValueError(f"`{name}` is {not_so}")
+        return found
+
+
+def _is_text(value: object) -> bool:
+    return isinstance(value, str)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int)
 
 
 def _is_pair(value: object) -> bool:
-    return isinstance(value, list) and len(value) == 2 and all(isinstance(one, str) for one in value)
+    return isinstance(value, list) and len(value) == 2 and all(map(_is_text, value))

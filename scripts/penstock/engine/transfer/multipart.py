@@ -231,7 +231,7 @@ class Multipart:
         if failures or (done and not answer.results):
             # The first of them says what becomes of the row: it is told, or fetched whole; never both.
             if not one.stopped:
-                one.whole = not (failures and failures[0].retry)
+                one.whole = not (failures and failures[0].failure.retry)
                 told = () if one.whole else failures
             one.stopped = True
         elif done:
