@@ -23,7 +23,7 @@ WORKERS ?= 2
 .PHONY: run test test-unit test-patience test-slurm test-slurm-suite lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
-	@$(BIN)/python -m penstock.demo.example
+	@$(BIN)/python -m tests.demo.example
 
 venv: $(VENV)/.run
 venv-dev: $(VENV)/.dev

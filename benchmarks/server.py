@@ -34,7 +34,7 @@ class Server:
             subprocess.run([self._go, "build", "-o", str(program), "."], cwd=HERE / "s3d", check=True)
             command = [str(program), "--rate", str(self._rate)]
         else:
-            command = [sys.executable, "-m", "penstock.demo.server", "--processes", str(os.cpu_count() or 2)]
+            command = [sys.executable, "-m", "tests.demo.server", "--processes", str(os.cpu_count() or 2)]
             command += ["--with-parent", str(os.getpid())]
         command += [
             "--root",
@@ -48,7 +48,7 @@ class Server:
         if self._tls:
             certificate, key, self.ca = certificates(self._scratch)
             command += ["--tls-cert", str(certificate), "--tls-key", str(key)]
-        self._process = subprocess.Popen(command)
+        self._process = subprocess.Popen(command, cwd=HERE.parent)
         while not port_file.exists():
             if self._process.poll() is not None:
                 raise SystemExit("the benchmark's server did not start")

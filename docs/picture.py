@@ -1,7 +1,7 @@
 """Makes docs/run.svg: a real `penstock run` on a terminal, half-way through the copy and at its end.
 
-`python docs/picture.py`: stages a few thousand small files and two large ones from the demo's S3
-server, in a scratch folder, on a pseudo-terminal, and draws what stood on the screen.
+`python -m docs.picture`, in the checkout: stages a few thousand small files and two large ones from
+the demo's S3 server, in a scratch folder, on a pseudo-terminal, and draws what stood on the screen.
 """
 
 from __future__ import annotations
@@ -19,8 +19,8 @@ from pathlib import Path
 
 from rich.console import Console
 from rich.text import Text
+from tests.demo.example import serving_folder
 
-from penstock.demo.example import serving_folder
 from penstock.storage.tree_removal import remove_tree
 
 WIDTH, HEIGHT = 96, 40

@@ -17,7 +17,7 @@ from urllib.parse import quote, unquote
 import botocore.exceptions
 import botocore.session
 import pytest
-from tests.support.s3server import DEADLINE, S3Server
+from tests.support.s3server import CHECKOUT, DEADLINE, S3Server
 
 ODD = [
     "plain.bin",
@@ -236,14 +236,14 @@ def test_tls_signatures_and_checksums(folder: Path) -> None:
 def test_it_ends_with_its_parent(folder: Path, tmp_path: Path) -> None:
     script = (
         "import subprocess, sys, time\n"
-        "p = subprocess.Popen([sys.executable, '-m', 'penstock.demo.server', '--root', sys.argv[1],"
+        "p = subprocess.Popen([sys.executable, '-m', 'tests.demo.server', '--root', sys.argv[1],"
         " '--bucket', 'b', '--port-file', sys.argv[2], '--with-parent', '--processes', '2'])\n"
         "print(p.pid, flush=True)\n"
         "p.wait()\n"
     )
     port_file = tmp_path / "port"
     command = [sys.executable, "-c", script, str(folder), str(port_file)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as parent:
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, cwd=CHECKOUT) as parent:
         assert parent.stdout is not None
         pid = int(parent.stdout.readline())
         until(port_file.exists)
@@ -276,8 +276,10 @@ def test_stopping_it_ends_every_process(folder: Path) -> None:
     [["--host", "0.0.0.0"], ["--host", "example.org"], ["--root", "/dev/null/none"], ["--tls-cert", "x"]],
 )
 def test_bad_options_are_usage_errors(folder: Path, options: list[str]) -> None:
-    command = [sys.executable, "-m", "penstock.demo.server", "--root", str(folder), "--bucket", "b", *options]
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=DEADLINE, check=False)
+    command = [sys.executable, "-m", "tests.demo.server", "--root", str(folder), "--bucket", "b", *options]
+    ended = subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE, check=False, cwd=CHECKOUT
+    )
     assert ended.returncode == 2
     assert "Traceback" not in ended.stderr
 

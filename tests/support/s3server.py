@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Self
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 DEADLINE = 60.0
 
 
@@ -59,7 +60,7 @@ class S3Server:
         folder = Path(self._folder.name)
         self._log = folder / "requests.jsonl"
         port_file = folder / "port"
-        command = [sys.executable, "-m", "penstock.demo.server", "--root", str(self.root)]
+        command = [sys.executable, "-m", "tests.demo.server", "--root", str(self.root)]
         command += ["--bucket", self.bucket, "--port-file", str(port_file), "--log", str(self._log)]
         command += ["--processes", str(self._processes), "--with-parent", str(os.getpid()), *self._options]
         if self._pair[0]:
@@ -72,7 +73,7 @@ class S3Server:
         if self._tls:
             certificate, key, self.ca = make_certificates(folder)
             command += ["--tls-cert", str(certificate), "--tls-key", str(key)]
-        self._process = subprocess.Popen(command)
+        self._process = subprocess.Popen(command, cwd=CHECKOUT)
         deadline = time.monotonic() + DEADLINE
         while not port_file.exists():
             if self._process.poll() is not None or time.monotonic() > deadline:

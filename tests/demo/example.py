@@ -1,8 +1,8 @@
 """The example of config.yaml as one command: serve the installed packages over S3, stage them, stop.
 
-`python -m penstock.demo.example [--config config.yaml]` is what `make run` calls. Guarantee: the
-server listens on loopback only and ends with this process, however that ends. When the port of the
-configuration is taken, a free one is used and the configuration is copied with it.
+`python -m tests.demo.example [--config config.yaml]`, in the checkout, is what `make run` calls.
+Guarantee: the server listens on loopback only and ends with this process, however that ends. When
+the port of the configuration is taken, a free one is used and the configuration is copied with it.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from penstock.errors import FailedError, PenstockError
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+CHECKOUT = Path(__file__).resolve().parents[2]
 BUCKET = "installed"
 PATIENCE = 60.0
 """Seconds until the server must be listening; it takes one or two."""
@@ -36,7 +37,7 @@ _ENDPOINT = re.compile(r"(http://127\.0\.0\.1:)(\d+)")
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Returns the exit status of `penstock run`."""
-    parser = argparse.ArgumentParser(prog="penstock.demo.example", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="tests.demo.example", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--config", type=Path, default=Path("config.yaml"))
     options = parser.parse_args(arguments)
     # Ctrl-C reaches the whole group: penstock stops tidily, and this process waits for it.
@@ -59,11 +60,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
 @contextlib.contextmanager
 def serving_folder(root: Path, bucket: str, scratch: Path, wanted: int) -> Iterator[int]:
     """The port of a server of this folder that runs while inside: `wanted` if it is free."""
-    port_file = scratch / "port"
-    words = ["-m", "penstock.demo.server", "--root", str(root), "--bucket", bucket]
+    port_file = scratch.absolute() / "port"
+    words = ["-m", "tests.demo.server", "--root", str(root), "--bucket", bucket]
     words += ["--port", str(wanted if _is_free(wanted) else 0), "--port-file", str(port_file)]
     words += ["--checksums", "--processes", "2", "--with-parent", str(os.getpid())]
-    process = subprocess.Popen([sys.executable, *words])
+    process = subprocess.Popen([sys.executable, *words], cwd=CHECKOUT)
     try:
         yield _listening(process, port_file)
     finally:

@@ -21,13 +21,13 @@ from functools import lru_cache
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, unquote
 
-from penstock.demo import s3auth, s3xml
+from tests.demo import s3auth, s3xml
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from penstock.demo.s3index import Index
-    from penstock.demo.s3sums import Sums
+    from tests.demo.s3index import Index
+    from tests.demo.s3sums import Sums
 
 MAX_HEADER = 64 * 1024
 SMALL_BODY = 256 * 1024

@@ -1,6 +1,6 @@
 """A read-only S3 server over one folder, for the example, the tests and the benchmark.
 
-`python -m penstock.demo.server --root DIR --bucket NAME --port 0 --port-file FILE`
+`python -m tests.demo.server --root DIR --bucket NAME --port 0 --port-file FILE`, in the checkout.
 
 Guarantee: listens on loopback only, changes nothing below `--root`, and the port file appears
 whole, once connections are accepted. It ends when it is told to (SIGTERM, SIGINT), with
@@ -22,9 +22,9 @@ import threading
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.demo import s3auth, s3http
-from penstock.demo.s3index import Index
-from penstock.demo.s3sums import Sums, crc64nvme_base64, md5_hex
+from tests.demo import s3auth, s3http
+from tests.demo.s3index import Index
+from tests.demo.s3sums import Sums, crc64nvme_base64, md5_hex
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -67,7 +67,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
-    parser = argparse.ArgumentParser(prog="penstock.demo.server", description=(__doc__ or "").split("\n")[0])
+    parser = argparse.ArgumentParser(prog="tests.demo.server", description=(__doc__ or "").split("\n")[0])
     parser.add_argument("--root", type=Path, required=True, help="the folder whose files are the objects")
     parser.add_argument("--bucket", required=True)
     parser.add_argument("--host", default="127.0.0.1", help="a loopback address")
