@@ -73,7 +73,7 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
     """What plan makes of a listing where each file is a row."""
     import pyarrow as pa
 
-    from penstock.formats.listing import COLUMNS
+    from penstock.formats.listing import FORM
     from penstock.formats.shards import whole_files
     from penstock.formats.tables import texts
 
@@ -81,7 +81,9 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
         keys, sizes, tokens, modified, versions, checksums = zip(*batch, strict=True)
         names = texts(keys)
         columns = (names, names, pa.array(sizes), texts(tokens), pa.array(modified), pa.repeat(0, len(batch)))
-        yield whole_files(pa.record_batch([*columns, texts(versions), texts(checksums)], names=COLUMNS))
+        yield whole_files(
+            pa.record_batch([*columns, texts(versions), texts(checksums)], names=FORM.schema.names)
+        )
 
 
 def _copy(

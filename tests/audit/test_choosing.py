@@ -12,7 +12,7 @@ from penstock.audit.audit_plan import rows
 from penstock.audit.sample_draw import takes
 from penstock.core.audit_selection import Choice, parse_share, parse_turns
 from penstock.core.model import Record
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 
 EMPTY: dict[str, Any] = dict.fromkeys(Record._fields, "") | dict.fromkeys(
     ("size", "modified_ns", "source", "mtime_ns", "ctime_ns"), 0

@@ -12,7 +12,7 @@ from tests.support.published import damage, data_of, flip, writable
 
 from penstock.core.findings import from_json
 from penstock.errors import FindingsError
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 from penstock.formats.manifest import ManifestWriter, read_manifest
 from penstock.steps import audit_step, repair_step
 from penstock.storage import durable

@@ -14,7 +14,7 @@ from penstock.audit.audit_tree import look
 from penstock.core.documents.seal import Seal
 from penstock.core.layout import DatasetLayout
 from penstock.core.model import Record
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 from penstock.formats.manifest import ManifestWriter
 from penstock.storage import tree_removal
 

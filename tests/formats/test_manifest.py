@@ -13,7 +13,7 @@ import xxhash
 from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats import tables
-from penstock.formats.columns import RECORD, Files, column
+from penstock.formats.files import Files
 from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
 
 if TYPE_CHECKING:
@@ -60,13 +60,8 @@ def test_rows_cut_from_large_batches_keep_nothing_else_alive(tmp_path: Path) -> 
     before = pa.total_allocated_bytes()
     with ManifestWriter(tmp_path / "m") as writer:
         for number in range(100):
-            batch = pa.record_batch(
-                [
-                    column(name, [value] * 8192)
-                    for name, value in zip(Record._fields, record("a"), strict=True)
-                ],
-                schema=pa.schema(RECORD),
-            )
+            large = Files.of([record("a")] * 8192)
+            batch = pa.record_batch(list(map(large.stored, Record._fields)), names=Record._fields)
             writer.add(Files(batch.slice(number, 1)))
         assert pa.total_allocated_bytes() - before < 30 << 20
         writer.finish()

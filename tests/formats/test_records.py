@@ -9,7 +9,7 @@ from tests.support.records import rows_of, write_rows, write_shard
 
 from penstock.core.model import Entry, Record
 from penstock.errors import FailedError
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 from penstock.formats.records import SeenRow, extend_shard, read_records
 from penstock.formats.shards import numbered
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry, Record
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 from penstock.formats.records import SeenRow, extend_shard, read_records
 from penstock.formats.shards import ShardWriter, numbered
 

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import ShardInfo
-    from penstock.formats.columns import Files
+    from penstock.formats.files import Files
     from penstock.state.context import Context
 
 READ_COST = 256 << 10

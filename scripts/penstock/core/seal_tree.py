@@ -11,15 +11,14 @@ from hashlib import sha256
 from os import fsencode
 from typing import TYPE_CHECKING, Protocol
 
+from penstock.core.columns import FIELDS_SINCE, sealed_fields
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
     from penstock.core.model import Record
 
-SEALED_FIELDS = (
-    "path", "size", "digest", "modified_ns", "key", "token", "version", "source", "source_grade",
-    "source_proof", "storage_grade", "method", "written_host", "verified_host", "parts", "digests",
-)  # fmt: skip
+SEALED_FIELDS = sealed_fields(FIELDS_SINCE)
 """What a record's canonical bytes hold, in this order. Times and attempts on the target are left
 out: they are facts of one file system, not of the data."""
 

@@ -2,7 +2,7 @@
 
 Its digest says what was listed, whatever the sizes of the pages it came in: SHA-256 over the
 line `penstock listing 1\\n`, then, for each group of 65,536 rows (the last may be shorter), the
-number of rows as a little-endian 64-bit integer and then the columns in the order of `COLUMNS`:
+number of rows as a little-endian 64-bit integer and then the columns in the order of `FORM`:
 a number column as little-endian 64-bit integers, a text column as its rows + 1 running offsets
 (little-endian, 32 bit, from 0) followed by its bytes. These are Arrow's own buffers, so that
 hashing costs no copy.
@@ -13,40 +13,31 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
+from penstock.core import columns
 from penstock.core.model import EARLIEST, LATEST, Entry, nearest_time
-from penstock.formats.tables import GROUP, Form, OnTable, TableWriter, plain, read_batches, texts, tuples
+from penstock.core.row_codec import rows
+from penstock.formats.tables import GROUP, Form, OnTable, TableWriter, read_batches, stored, values
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
+    import pyarrow as pa
+
     from penstock.core.model import Listed
 
-KIND = "listing 1"
-COLUMNS = ("path", "key", "size", "token", "modified_ns", "source", "version", "checksum")
-_NUMBERS = frozenset({"size", "modified_ns", "source"})
-_SCHEMA = pa.schema(
-    [pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False) for name in COLUMNS]
-)
-
-_FORM = Form(_SCHEMA, Entry._field_defaults)
+FORM = Form(columns.LISTING, Entry._fields)
+_WHOLE = {name: columns.BY_NAME[name].default for name in ("part", "offset", "reuse")}
+"""What the rows of a shard have and a listing does not: of whole files of which nothing is linked."""
 
 
 class ListingWriter(OnTable):
     """Takes batches of any size; the file appears whole when it is closed."""
 
     def __init__(self, path: Path) -> None:
-        self._table = TableWriter(
-            path,
-            _SCHEMA,
-            KIND,
-            use_dictionary=["source", "version", "checksum"],
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-        )
-        self._waiting: list[list[Any]] = [[] for _ in COLUMNS]
-        self._sha = hashlib.sha256(f"penstock {KIND}\n".encode())
+        self._table = TableWriter(path, FORM)
+        self._waiting: list[list[Any]] = [[] for _ in FORM.columns]
+        self._sha = hashlib.sha256(f"penstock {FORM.kind}\n".encode())
         self._count = 0
         self._bytes = 0
 
@@ -63,8 +54,8 @@ class ListingWriter(OnTable):
         rows: tuple[Sequence[Any], ...] = (
             paths or keys, keys, sizes, tokens, modified, [source] * len(keys), versions, checksums,
         )  # fmt: skip
-        for waiting, values in zip(self._waiting, rows, strict=True):
-            waiting.extend(values)
+        for waiting, more in zip(self._waiting, rows, strict=True):
+            waiting.extend(more)
         while len(self._waiting[0]) >= GROUP:
             self._flush(GROUP)
 
@@ -77,21 +68,20 @@ class ListingWriter(OnTable):
         return f"sha256:{self._sha.hexdigest()}", self._count, self._bytes
 
     def _flush(self, rows: int) -> None:
-        columns = []
+        arrays = []
         self._sha.update(rows.to_bytes(8, "little"))
-        for name, waiting in zip(COLUMNS, self._waiting, strict=True):
-            values = waiting[:rows]
+        for column, waiting in zip(FORM.columns, self._waiting, strict=True):
+            array = stored(column, waiting[:rows])
             del waiting[:rows]
-            column = pa.array(values, pa.int64()) if name in _NUMBERS else texts(values)
-            for part in _canonical(column, rows, number=name in _NUMBERS):
+            for part in _canonical(array, rows, text=column.kind.text):
                 self._sha.update(part)
-            columns.append(column)
-        self._table.write(columns)
+            arrays.append(array)
+        self._table.write(arrays)
 
 
-def _canonical(column: pa.Array, rows: int, *, number: bool) -> Iterator[memoryview]:
-    buffers = column.buffers()
-    if number:
+def _canonical(array: pa.Array, rows: int, *, text: bool) -> Iterator[memoryview]:
+    buffers = array.buffers()
+    if not text:
         yield memoryview(buffers[1])[: rows * 8]
         return
     offsets = memoryview(buffers[1])[: (rows + 1) * 4]
@@ -107,18 +97,17 @@ def read_listing(path: Path) -> Iterator[list[Entry]]:
 
 
 def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
-    """The same, as it is stored: the columns `COLUMNS`."""
+    """The same, as it is stored: the columns of `FORM`."""
     return read_batches(
-        path, KIND, _FORM, hint=f"if it is damaged, remove {path.parent}: the same command makes it anew"
+        path, FORM, hint=f"if it is damaged, remove {path.parent}: the same command makes it anew"
     )
 
 
 def entries(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a listing."""
-    paths, keys, sizes, tokens, modified, sources, versions, checksums = map(plain, batch.columns)
-    n = len(paths)
-    columns = (
-        paths, keys, sizes, tokens, modified, sources, versions, checksums,
-        [-1] * n, [0] * n, sizes, [""] * n,
-    )  # fmt: skip
-    return tuples(Entry, zip(*columns, strict=True))
+    listed = values(batch)
+    count = batch.num_rows
+    return rows(
+        Entry,
+        {**listed, **{name: [value] * count for name, value in _WHOLE.items()}, "length": listed["size"]},
+    )

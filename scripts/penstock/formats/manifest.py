@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
 
+from penstock.core.columns import MANIFEST
 from penstock.core.model import Record
 from penstock.errors import FailedError
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 from penstock.formats.tables import BATCH, Form, OnTable, TableWriter, read_batches
 from penstock.storage import durable
 
@@ -21,39 +22,18 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
     from pathlib import Path
 
-KIND = "manifest 1"
-
-_NAMES = frozenset({"path", "key", "token", "version"})
-_TYPES = {
-    "size": pa.int64(), "modified_ns": pa.int64(), "source": pa.int32(), "mtime_ns": pa.int64(),
-    "ctime_ns": pa.int64(), "parts": pa.binary(),
-}  # fmt: skip
-SCHEMA = pa.schema(
-    [
-        pa.field(name, pa.binary() if name in _NAMES else _TYPES.get(name, pa.string()), nullable=False)
-        for name in Record._fields
-    ]
-)
-
-_FORM = Form(SCHEMA, Record._field_defaults)
+FORM = Form(MANIFEST, Record._fields)
 
 
 class ManifestWriter(OnTable):
     """Writes `manifest.parquet`; `finish` makes it durable and gives it its name."""
 
     def __init__(self, path: Path, *, mode: int = 0o600) -> None:
-        self._table = TableWriter(
-            path,
-            SCHEMA,
-            KIND,
-            mode=mode,
-            use_dictionary=["source_grade", "storage_grade", "method", "written_host", "verified_host"],
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-        )
+        self._table = TableWriter(path, FORM, mode=mode)
 
     def add(self, files: Files) -> None:
         """Records in the file's order. Raises NoSpaceError, FailedError."""
-        self._table.add(pa.record_batch([_stored(field, files) for field in SCHEMA], schema=SCHEMA))
+        self._table.add(pa.record_batch([_stored(field, files) for field in FORM.schema], schema=FORM.schema))
 
     def finish(self) -> str:
         """The file is whole and durable under its name; returns its `sha256:<hex>`."""
@@ -83,7 +63,7 @@ def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
 def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
     """The same, field by field; of the fields `columns` alone: what is not asked for is not read from the
     file."""
-    return map(Files, read_batches(path, KIND, _FORM, batch=rows, columns=columns))
+    return map(Files, read_batches(path, FORM, batch=rows, names=columns))
 
 
 class ChecksumFile:

@@ -10,37 +10,21 @@ from itertools import groupby
 from operator import lt
 from typing import TYPE_CHECKING, NamedTuple
 
-import pyarrow as pa
-
-from penstock.core.model import Entry, Record
+from penstock.core import columns as table
+from penstock.core.model import Record
+from penstock.core.row_codec import rows
 from penstock.errors import FailedError
-from penstock.formats.columns import RECORD, Files, column
-from penstock.formats.tables import Form, TableWriter, read_batches, tuples
+from penstock.formats.files import Files
+from penstock.formats.tables import Form, TableWriter, read_batches, stored
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
-KIND = "records 1"
-_PLACE = ("row", "part", "offset", "length")
-# Few different values: a dictionary makes them almost free.
-_REPEATED = [
-    "version",
-    "source",
-    "source_grade",
-    "storage_grade",
-    "method",
-    "written_host",
-    "verified_host",
-    "attempt",
-    "parts",
-    "digests",
-    "part",
-]
-_NAMES = (*_PLACE, *Record._fields)
-_SCHEMA = pa.schema([*(pa.field(name, pa.int64(), nullable=False) for name in _PLACE), *RECORD])
+    import pyarrow as pa
 
-_FORM = Form(_SCHEMA, Record._field_defaults)
+_PLACE = ("row", "part", "offset", "length")
+_FORM = Form(table.RECORDS, (*_PLACE, *Record._fields))
 
 
 class SeenRow(NamedTuple):
@@ -62,26 +46,11 @@ def extend_shard(
     """Write the records of a shard without touching its rows one by one: what an `Entry` has comes from
     the shard's rows as they are stored (`numbered`, or those of another version), the rest from
     `columns(numbers of rows)`, by name."""
-    with TableWriter(
-        path,
-        _SCHEMA,
-        KIND,
-        use_dictionary=_REPEATED,
-        column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-    ) as writer:
-        for rows, batch in shard:
-            have = dict(zip(Entry._fields, batch.columns, strict=True))
-            more = columns(rows)
-            writer.write(
-                [
-                    pa.array(rows, pa.int64())
-                    if name == "row"
-                    else have[name]
-                    if name in have
-                    else column(name, more[name])
-                    for name in _NAMES
-                ]
-            )
+    with TableWriter(path, _FORM) as writer:
+        for numbers, batch in shard:
+            have = dict(zip(batch.schema.names, batch.columns, strict=True))
+            more = {"row": numbers, **columns(numbers)}
+            writer.write([have[c.name] if c.name in have else stored(c, more[c.name]) for c in _FORM.columns])
         writer.close()
 
 
@@ -89,7 +58,7 @@ def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
     """The rows in order, at most 8,192 at a time: neighbours that are whole files, or parts of giants.
     Raises FailedError, also where their numbers do not ascend."""
     last = -1
-    for batch in read_batches(path, KIND, _FORM):
+    for batch in read_batches(path, _FORM):
         numbers = [last, *batch["row"].to_pylist()]
         if not all(map(lt, numbers, numbers[1:])):
             raise FailedError("a shard's records are not in order", where=str(path))
@@ -107,5 +76,5 @@ def read_records(path: Path) -> Iterator[Files | list[SeenRow]]:
 
 
 def _rows(batch: pa.RecordBatch) -> list[SeenRow]:
-    places = (batch[name].to_pylist() for name in _PLACE)
-    return tuples(SeenRow, zip(*places, Files(batch).records(), strict=True))
+    places = {name: batch[name].to_pylist() for name in _PLACE}
+    return rows(SeenRow, {**places, "record": Files(batch).records()})

@@ -11,7 +11,9 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from penstock.core import columns
 from penstock.core.model import Entry
+from penstock.core.row_codec import rows as rows_of
 from penstock.core.run_documents import ShardInfo
 from penstock.formats.tables import (
     BATCH,
@@ -19,40 +21,24 @@ from penstock.formats.tables import (
     Form,
     OnTable,
     TableWriter,
-    plain,
     read_batches,
     strings,
     texts,
-    tuples,
+    values,
 )
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-KIND = "shard 1"
-_NUMBERS = frozenset({"size", "modified_ns", "source", "part", "offset", "length"})
-_SCHEMA = pa.schema(
-    [
-        pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False)
-        for name in Entry._fields
-    ]
-)
-
-FORM = Form(_SCHEMA, Entry._field_defaults)
+FORM = Form(columns.SHARD, Entry._fields)
 
 
 class ShardWriter(OnTable):
     """Takes rows in order; the file appears whole when it is closed."""
 
     def __init__(self, path: Path, index: int) -> None:
-        self._table = TableWriter(
-            path,
-            _SCHEMA,
-            KIND,
-            use_dictionary=["source", "version", "checksum", "part"],
-            column_encoding={"path": "DELTA_BYTE_ARRAY", "key": "DELTA_BYTE_ARRAY"},
-        )
+        self._table = TableWriter(path, FORM)
         self._index = index
         self._rows = self._files = self._bytes = self._reused = 0
 
@@ -83,39 +69,43 @@ class ShardWriter(OnTable):
 
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
-    return map(as_rows, read_batches(path, KIND, FORM))
+    return map(as_rows, read_batches(path, FORM))
 
 
 def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
     """The rows as they are stored, in groups as they are written, with their numbers. Raises FailedError."""
     row = 0
-    for batch in read_batches(path, KIND, FORM, batch=GROUP):
+    for batch in read_batches(path, FORM, batch=GROUP):
         yield range(row, row + batch.num_rows), batch
         row += batch.num_rows
 
 
 def as_rows(batch: pa.RecordBatch) -> list[Entry]:
     """Rows of a shard that are stored like this."""
-    return tuples(Entry, zip(*map(plain, batch.columns), strict=True))
+    return rows_of(Entry, values(batch))
 
 
 def as_columns(rows: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
     """Rows as a shard stores them, in batches of at most 8,192."""
     left = iter(rows)
     while some := list(islice(left, BATCH)):
-        columns = [
-            pa.array(values, field.type) if field.name in _NUMBERS else texts(values)
-            for field, values in zip(_SCHEMA, zip(*some, strict=True), strict=True)
-        ]
-        yield pa.record_batch(columns, schema=_SCHEMA)
+        yield pa.record_batch(FORM.arrays(zip(*some, strict=True)), schema=FORM.schema)
 
 
 def whole_files(listed: pa.RecordBatch, reuse: Sequence[str] | None = None) -> pa.RecordBatch:
     """Rows of a listing as a shard stores them, each a whole file; `reuse`: of each, if of any."""
     count = listed.num_rows
-    linked = pa.repeat(b"", count) if reuse is None else texts(reuse)
-    places = [pa.repeat(-1, count), pa.repeat(0, count), listed["size"], linked]
-    return pa.record_batch([*listed.columns, *places], schema=_SCHEMA)
+    more = {"length": listed["size"]}
+    if reuse is not None:
+        more["reuse"] = texts(reuse)
+    have = dict(zip(listed.schema.names, listed.columns, strict=True)) | more
+    arrays = [
+        have[field.name]
+        if field.name in have
+        else pa.repeat(pa.scalar(FORM.defaults[field.name], field.type), count)
+        for field in FORM.schema
+    ]
+    return pa.record_batch(arrays, schema=FORM.schema)
 
 
 def reused(batch: pa.RecordBatch) -> list[str]:

@@ -10,22 +10,22 @@ import contextlib
 import hashlib
 import os
 import secrets
-from functools import partial
-from typing import IO, TYPE_CHECKING, Any, NamedTuple, Self, TypeVar
+from typing import IO, TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from penstock.core import columns
 from penstock.core.format_versions import refuse_newer
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Mapping, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
-Tuple = TypeVar("Tuple", bound=tuple[Any, ...])
+    from penstock.core.columns import Column
 
 BATCH = 8192
 """Rows of one batch when a file is read."""
@@ -34,12 +34,32 @@ GROUP = 65_536
 KIND = b"penstock"
 
 
-class Form(NamedTuple):
-    """What a kind of file holds."""
+class Form:
+    """One of the files of rows (`core.columns`): its schema and encodings, and defaults of its columns."""
 
-    schema: pa.Schema
-    defaults: Mapping[str, Any]
-    """Of columns that files of older versions may not have."""
+    def __init__(self, file: str, names: Iterable[str]) -> None:
+        """`names`: the fields of its row, in order."""
+        self.columns = columns.of_file(file, names)
+        self.kind = f"{file} {columns.file_format(file)}"
+        self.schema = pa.schema([pa.field(c.name, _type(file, c), nullable=False) for c in self.columns])
+        self.defaults = {c.name: c.default for c in self.columns if c.default is not columns.REQUIRED}
+        self.options: dict[str, Any] = {
+            "use_dictionary": [c.name for c in self.columns if c.repeats],
+            "column_encoding": {c.name: "DELTA_BYTE_ARRAY" for c in self.columns if c.rises},
+        }
+
+    def arrays(self, values: Iterable[Sequence[Any]]) -> list[pa.Array]:
+        """The columns of some rows, in order, as they are stored."""
+        return [stored(column, some) for column, some in zip(self.columns, values, strict=True)]
+
+
+def _type(file: str, column: Column) -> pa.DataType:
+    return pa.type_for_alias(column.kind.manifest if file == columns.MANIFEST else column.kind.stored)
+
+
+def stored(column: Column, values: Sequence[Any]) -> pa.Array:
+    """The values of some rows as all files but the manifest store them."""
+    return texts(values) if column.kind.text else pa.array(values, pa.type_for_alias(column.kind.stored))
 
 
 class _Hashing:
@@ -87,14 +107,12 @@ class TableWriter:
     Used as a context manager: an error on the way removes the temporary file.
     """
 
-    def __init__(
-        self, path: Path, schema: pa.Schema, kind: str, *, mode: int = 0o600, **options: Any
-    ) -> None:
+    def __init__(self, path: Path, form: Form, *, mode: int = 0o600) -> None:
         durable.make_dirs(path.parent)
         self._path = path
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
         flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
-        self._schema = schema.with_metadata({KIND: kind.encode()})
+        self._schema = form.schema.with_metadata({KIND: form.kind.encode()})
         try:
             self._file = os.fdopen(os.open(self._temporary, flags, mode), "wb", buffering=1 << 20)
         except OSError as error:
@@ -111,7 +129,7 @@ class TableWriter:
                 compression="zstd",
                 compression_level=1,
                 write_statistics=False,
-                **options,
+                **form.options,
             )
         except BaseException:
             self.abandon()
@@ -199,24 +217,23 @@ class OnTable:
 
 def read_batches(
     path: Path,
-    kind: str,
     form: Form,
     *,
     batch: int = BATCH,
     hint: str = "",
-    columns: Sequence[str] | None = None,
+    names: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of this kind, in order, with the columns of `form`, all or only these; one that
+    """The rows of a file of this form, in order, with its columns, all or only these; one that
     an older version did not write has its default in every row. Raises FailedError when the file is
     missing, damaged or holds something else, NewerFormatError."""
     try:
         with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
             held = (table.schema_arrow.metadata or {}).get(KIND, b"").decode(errors="replace")
-            _check_kind(held, kind, path)
-            names = list(columns) if columns else form.schema.names
-            there = [name for name in names if name in table.schema_arrow.names]
+            _check_kind(held, form.kind, path)
+            wanted = list(names) if names else form.schema.names
+            there = [name for name in wanted if name in table.schema_arrow.names]
             for rows in table.iter_batches(batch_size=batch, columns=there, use_threads=False):
-                yield rows if rows.schema.names == names else _filled(rows, names, form, path)
+                yield rows if rows.schema.names == wanted else _filled(rows, wanted, form, path)
     except (OSError, pa.ArrowException) as error:
         raise FailedError(
             "a file of the run cannot be read",
@@ -240,22 +257,17 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
 
 def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Form, path: Path) -> pa.RecordBatch:
     """The columns in this order, those that are not there by their defaults."""
-    columns = []
+    filled = []
     for name in names:
         if name in rows.schema.names:
-            columns.append(rows[name])
+            filled.append(rows[name])
         elif name in form.defaults:
-            columns.append(pa.repeat(pa.scalar(form.defaults[name], form.schema.field(name).type), len(rows)))
+            filled.append(pa.repeat(pa.scalar(form.defaults[name], form.schema.field(name).type), len(rows)))
         else:
             raise FailedError(
                 "a file of the run is damaged", where=str(path), why=f"it has no column {name!r}"
             )
-    return pa.record_batch(columns, names=list(names))
-
-
-def tuples(kind: type[Tuple], rows: Iterable[tuple[Any, ...]]) -> list[Tuple]:
-    """Named tuples of one kind from rows of all its fields, without the cost of a call for each."""
-    return list(map(partial(tuple.__new__, kind), rows))
+    return pa.record_batch(filled, names=list(names))
 
 
 def texts(values: Sequence[str]) -> pa.Array:
@@ -276,7 +288,15 @@ def strings(column: pa.Array) -> list[str]:
     return decoded
 
 
-def plain(column: pa.Array) -> list[Any]:
-    """A column of numbers, or of text by `strings`."""
-    found: list[Any] = column.to_pylist() if pa.types.is_integer(column.type) else strings(column)
-    return found
+def plain(column: Column, array: pa.Array) -> list[Any]:
+    """The values of a column, as they are in a row."""
+    values: list[Any] = strings(array) if column.kind.text else array.to_pylist()
+    return values
+
+
+def values(batch: pa.RecordBatch) -> dict[str, list[Any]]:
+    """The values of all columns, by name."""
+    return {
+        name: plain(columns.BY_NAME[name], array)
+        for name, array in zip(batch.schema.names, batch.columns, strict=True)
+    }

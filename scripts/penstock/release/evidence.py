@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Entry
-    from penstock.formats.columns import Files
+    from penstock.formats.files import Files
 
 
 @dataclass

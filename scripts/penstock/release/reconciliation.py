@@ -11,12 +11,13 @@ from operator import lt
 from os import fsencode
 from typing import TYPE_CHECKING
 
+from penstock.core.columns import joined
 from penstock.core.digests import TREE, Digest
 from penstock.core.grades import SIZE_ONLY, storage_rank
 from penstock.core.model import Claim, Record
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.errors import FailedError, IntegrityError
-from penstock.formats.columns import Files
+from penstock.formats.files import Files
 from penstock.formats.listing import entries
 from penstock.release.tree_comparison import Standing
 
@@ -208,17 +209,17 @@ def _giant(
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
         deviations.add("touched", f"{entry.path!r}: its parts were verified at different states", shards)
-    return records[0]._replace(
-        digest=tree_digest(plan.part_bytes, digests),
-        parts=digests,
-        digests=whole,
-        source_grade=grade,
-        source_proof=proof,
-        storage_grade=weakest.storage_grade,
-        method=weakest.method,
-        written_host=" ".join(sorted({r.written_host for r in records})),
-        verified_host=" ".join(sorted({r.verified_host for r in records})),
-        attempt=records[-1].attempt,
+    return Record(
+        **{
+            **joined(records, Record._fields),
+            "digest": tree_digest(plan.part_bytes, digests),
+            "parts": digests,
+            "digests": whole,
+            "source_grade": grade,
+            "source_proof": proof,
+            "storage_grade": weakest.storage_grade,
+            "method": weakest.method,
+        }
     )
 
 
@@ -241,9 +242,9 @@ def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
     """What is known of all of a giant's bytes, to be compared with what its source states: its parts'
     sums from the copy, else the digests of one reading from front to end."""
     proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
-    joined = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
-    if joined is not None:
-        return [joined]
+    together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
+    if together is not None:
+        return [together]
     return [Claim(one.algorithm, "full", one.value) for one in map(Digest.parse, whole.split())]
 
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import RunLayout
     from penstock.core.run_documents import PlanInfo, RunInfo
-    from penstock.formats.columns import Files
+    from penstock.formats.files import Files
     from penstock.formats.records import SeenRow
     from penstock.state.context import Context
 

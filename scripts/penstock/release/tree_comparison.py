@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Record
     from penstock.filesystem.dir_stat import Looked
     from penstock.filesystem.path_walk import Found
-    from penstock.formats.columns import Files
+    from penstock.formats.files import Files
 
 SHOWN = 20
 

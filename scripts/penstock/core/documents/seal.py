@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import asdict, dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.core.columns import FIELDS_SINCE, sealed_fields
 from penstock.core.documents.json_object import JsonObject
 from penstock.core.format_versions import refuse_newer
 from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
@@ -17,7 +18,7 @@ from penstock.core.seal_tree import SEALED_FIELDS
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-FORMAT = 2
+FORMAT = max(2, FIELDS_SINCE)
 """The newest format. 2: the release holds another listing than its run froze (`Seal.amended`); other seals
 are of format 1, so that versions which know no amended listing read them, too."""
 
@@ -184,7 +185,7 @@ def to_json(seal: Seal) -> Json:
     """What `release.json` holds, in the lowest format that says it."""
     written: Json = {
         **{name: getattr(seal, name) for name in _PLAIN},
-        "format": 1,
+        "format": FIELDS_SINCE,
         "sources": [asdict(source) for source in seal.sources],
         "include": list(seal.include),
         "exclude": list(seal.exclude),
@@ -238,7 +239,9 @@ def from_json(content: bytes, where: object) -> Seal:
             permissions.number_or_none("uid"),
         ),
         records=SealedRecords(
-            records.text("root"), records.number("count"), records.texts("fields") or SEALED_FIELDS
+            records.text("root"),
+            records.number("count"),
+            records.texts("fields") or sealed_fields(max(1, raw.number("format"))),
         ),
         manifests={name: _manifest(one) for name, one in raw.named("manifests").items()},
         evidence=_evidence(raw.inner("evidence")),

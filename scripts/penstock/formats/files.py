@@ -6,25 +6,15 @@ from typing import TYPE_CHECKING, Any, Self
 
 import pyarrow as pa
 
+from penstock.core.columns import BY_NAME, RECORDS
 from penstock.core.model import Record
-from penstock.formats.tables import plain, texts, tuples
+from penstock.core.row_codec import rows
+from penstock.formats.tables import Form, plain
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-_NUMBERS = frozenset({"size", "modified_ns", "source", "mtime_ns", "ctime_ns"})
-_RAW = frozenset({"parts"})
-RECORD = [
-    pa.field(name, pa.int64() if name in _NUMBERS else pa.binary(), nullable=False) for name in Record._fields
-]
-_SCHEMA = pa.schema(RECORD)
-
-
-def column(name: str, given: Sequence[Any]) -> pa.Array:
-    """A field of many records as it is stored."""
-    if name in _NUMBERS:
-        return pa.array(given, pa.int64())
-    return pa.array(given, pa.binary()) if name in _RAW else texts(given)
+_FORM = Form(RECORDS, Record._fields)
 
 
 class Files:
@@ -39,8 +29,7 @@ class Files:
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
         fields = zip(*records, strict=True) if records else [()] * len(Record._fields)
-        arrays = [column(name, field) for name, field in zip(Record._fields, fields, strict=True)]
-        return cls(pa.record_batch(arrays, schema=_SCHEMA))
+        return cls(pa.record_batch(_FORM.arrays(fields), schema=_FORM.schema))
 
     def __len__(self) -> int:
         count: int = self._batch.num_rows
@@ -49,8 +38,7 @@ class Files:
     def __getitem__(self, name: str) -> list[Any]:
         """A field of all records, in their order; not to be changed."""
         if name not in self._values:
-            stored = self._batch[name]
-            self._values[name] = stored.to_pylist() if name in _RAW else plain(stored)
+            self._values[name] = plain(BY_NAME[name], self._batch[name])
         return self._values[name]
 
     def stored(self, name: str) -> pa.Array:
@@ -61,4 +49,4 @@ class Files:
         return Record(*(self[name][index] for name in Record._fields))
 
     def records(self) -> list[Record]:
-        return tuples(Record, zip(*(self[name] for name in Record._fields), strict=True))
+        return rows(Record, self)

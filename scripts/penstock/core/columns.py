@@ -1,0 +1,142 @@
+"""The columns of a file's row, each declared once: what it holds, in which files it stands since which
+format, whether the seal covers it, how a file without it is read.
+
+Derived from this table: the Arrow schemas, encodings and defaults of all Parquet files (`formats.tables`), a
+giant's record from those of its parts (`release.reconciliation`), and the fields of the seal
+(`core.seal_tree`).
+
+`core.model` writes the rows out as named tuples, since a type checker wants their fields as text. Their order
+there is the order of the columns in a file; `tests/core/test_columns.py` holds the two together.
+
+To add a column: a line here, a field in each row of `core.model` that has it, and the code that fills it. A
+column that is added needs a default, which says what files without it meant. The number of a file's format
+is the highest of its columns: raise it where older versions would misread the file.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping, Sequence
+
+LISTING, SHARD, JOURNAL, RECORDS, MANIFEST = "listing", "shard", "journal", "records", "manifest"
+"""The files of rows. `amended.parquet` and `stated.parquet` are listings."""
+
+
+class Kind(NamedTuple):
+    """What the values of a column are, and their Arrow types, by Arrow's names."""
+
+    stored: str
+    manifest: str
+    """In the manifest, which other tools read, too."""
+    text: bool = False
+    """Text is stored as `os.fsencode` makes it: bytes that are not UTF-8 are surrogate escapes in memory."""
+
+
+NAME = Kind("binary", "binary", text=True)
+"""Text out of the source, which may be no UTF-8."""
+WORD = Kind("binary", "string", text=True)
+"""Text that penstock made."""
+BYTES = Kind("binary", "binary")
+NUMBER = Kind("int64", "int64")
+SMALL = Kind("int64", "int32")
+
+
+def first(values: Sequence[Any]) -> Any:
+    """Of a column that is the same in all parts of a giant."""
+    return values[0]
+
+
+def last(values: Sequence[Any]) -> Any:
+    return values[-1]
+
+
+def each(values: Sequence[str]) -> str:
+    """Every value once, sorted, separated by blanks."""
+    return " ".join(sorted(set(values)))
+
+
+REQUIRED = None
+"""In place of a default: a file without the column is damaged."""
+
+
+class Column(NamedTuple):
+    name: str
+    kind: Kind
+    stands: Mapping[str, int]
+    """Each file that has it, with the format of that file which had it first."""
+    default: str | int | bytes | None = REQUIRED
+    """How a row is read whose file does not have the column."""
+    sealed: int = 0
+    """The format of the seal from which on a record's leaf covers it; 0: it is no fact of the data."""
+    rises: bool = False
+    """Ascends or nearly does: stored as differences from row to row."""
+    repeats: bool = False
+    """Few different values: stored by a dictionary, and by one number for all that rows have in common."""
+    joined: Callable[[Sequence[Any]], Any] = first
+    """A giant's value from those of its parts, where they are not judged together."""
+
+
+def _first(*files: str) -> dict[str, int]:
+    return dict.fromkeys(files, 1)
+
+
+_PLANNED = _first(LISTING, SHARD, RECORDS, MANIFEST)
+_SEEN = _first(RECORDS, MANIFEST)
+
+COLUMNS = (
+    Column("row", NUMBER, _first(JOURNAL, RECORDS)),
+    Column("path", NAME, _PLANNED, sealed=1, rises=True),
+    Column("size", NUMBER, _PLANNED, sealed=1),
+    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1),
+    Column("modified_ns", NUMBER, _PLANNED, sealed=1),
+    Column("key", NAME, _PLANNED, sealed=1, rises=True),
+    Column("token", NAME, _PLANNED, sealed=1),
+    Column("version", NAME, _PLANNED, "", sealed=1, repeats=True),
+    Column("source", SMALL, _PLANNED, 0, sealed=1, repeats=True),
+    Column("checksum", NAME, _first(LISTING, SHARD), "", repeats=True),
+    Column("part", NUMBER, _first(SHARD, RECORDS), -1, repeats=True),
+    Column("offset", NUMBER, _first(SHARD, RECORDS), 0),
+    Column("length", NUMBER, _first(SHARD, RECORDS), 0),
+    Column("reuse", NAME, _first(SHARD), ""),
+    Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1, repeats=True),
+    Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1),
+    Column("storage_grade", WORD, _SEEN, sealed=1, repeats=True),
+    Column("method", WORD, _SEEN, sealed=1, repeats=True),
+    Column("written_host", WORD, {JOURNAL: 2, **_SEEN}, "", sealed=1, repeats=True, joined=each),
+    Column("staging", WORD, {JOURNAL: 2}, "", repeats=True),
+    Column("verified_host", WORD, _SEEN, sealed=1, repeats=True, joined=each),
+    Column("attempt", WORD, _SEEN, repeats=True, joined=last),
+    Column("mtime_ns", NUMBER, _SEEN),
+    Column("ctime_ns", NUMBER, _SEEN),
+    Column("parts", BYTES, _SEEN, b"", sealed=1),
+    Column("digests", WORD, _SEEN, "", sealed=1),
+)
+"""In the order in which a seal's leaf holds those that it covers."""
+
+BY_NAME = {column.name: column for column in COLUMNS}
+
+
+def of_file(file: str, names: Iterable[str]) -> tuple[Column, ...]:
+    """The columns that a file has, in the order of `names`, the fields of its row."""
+    return tuple(BY_NAME[name] for name in names if name in BY_NAME and file in BY_NAME[name].stands)
+
+
+def file_format(file: str) -> int:
+    """The newest format of a file: that of its newest column."""
+    return max(column.stands.get(file, 0) for column in COLUMNS)
+
+
+FIELDS_SINCE = max(column.sealed for column in COLUMNS)
+"""The lowest format of a seal whose leaves cover all that this version seals."""
+
+
+def sealed_fields(newest: int) -> tuple[str, ...]:
+    """What a leaf of a seal of this format covers, in this order."""
+    return tuple(column.name for column in COLUMNS if 0 < column.sealed <= newest)
+
+
+def joined(parts: Sequence[Any], names: Iterable[str]) -> dict[str, Any]:
+    """These columns of a giant, from the rows of its parts, in order."""
+    return {name: BY_NAME[name].joined([getattr(part, name) for part in parts]) for name in names}

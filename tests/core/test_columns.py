@@ -1,0 +1,60 @@
+"""The rows of `core.model` are those of the table of columns."""
+
+from __future__ import annotations
+
+from typing import Any, get_type_hints
+
+import pytest
+
+from penstock.core import columns
+from penstock.core.columns import COLUMNS
+from penstock.core.model import Copied, Entry, Listed, Pin, Record
+from penstock.core.seal_tree import SEALED_FIELDS
+
+PLACE = ("row", "part", "offset", "length")
+FILES: list[tuple[str, tuple[str, ...]]] = [
+    (columns.LISTING, Entry._fields),
+    (columns.SHARD, Entry._fields),
+    (columns.RECORDS, (*PLACE, *Record._fields)),
+    (columns.MANIFEST, Record._fields),
+]
+TYPES = {"binary": (str, bytes), "int64": (int,), "double": (float,)}
+
+
+@pytest.mark.parametrize(("file", "names"), FILES)
+def test_a_row_has_every_column_of_its_file(file: str, names: tuple[str, ...]) -> None:
+    stands = {column.name for column in COLUMNS if file in column.stands}
+    assert {column.name for column in columns.of_file(file, names)} == stands
+    assert stands <= set(names)
+
+
+@pytest.mark.parametrize("row", [Listed, Entry, Copied, Record, Pin])
+def test_a_field_has_the_type_and_default_of_its_column(row: Any) -> None:
+    told = get_type_hints(row, localns={"Pin": Pin})
+    for name in set(row._fields) & columns.BY_NAME.keys():
+        column = columns.BY_NAME[name]
+        assert told[name] in TYPES[column.kind.stored], name
+        assert (told[name] is str) == column.kind.text, name
+        if name in row._field_defaults:
+            assert row._field_defaults[name] == column.default, name
+
+
+def test_a_column_that_is_added_later_has_a_default() -> None:
+    for column in COLUMNS:
+        if max(column.stands.values()) > 1:
+            assert column.default is not columns.REQUIRED, column.name
+
+
+def test_the_seal_covers_the_data_and_no_fact_of_one_file_system() -> None:
+    assert SEALED_FIELDS == (
+        "path", "size", "digest", "modified_ns", "key", "token", "version", "source", "source_grade",
+        "source_proof", "storage_grade", "method", "written_host", "verified_host", "parts", "digests",
+    )  # fmt: skip
+    assert columns.sealed_fields(1) == SEALED_FIELDS
+    assert set(SEALED_FIELDS) < set(Record._fields)
+
+
+def test_the_formats_of_the_files() -> None:
+    formats = {file: columns.file_format(file) for file, _ in FILES}
+    assert formats == {"listing": 1, "shard": 1, "records": 1, "manifest": 1}
+    assert columns.file_format(columns.JOURNAL) == 2
