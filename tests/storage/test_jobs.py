@@ -33,7 +33,9 @@ def process(
     folder = proc / name
     folder.mkdir()
     number = 500 if name == "self" else int(name)
-    (folder / "stat").write_text(f"{number} ({program}) S {parent} 1 1 0\n")
+    (folder / "stat").write_text(
+        f"{number} ({program}) S {parent} 1 1 0 -1 0 0 0 0 0 5 7 0 0 20 0 1 0 9000\n"
+    )
     (folder / "cmdline").write_bytes(title.encode() + b"\0")
     (folder / "cgroup").write_text(cgroup)
 

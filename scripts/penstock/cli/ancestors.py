@@ -9,8 +9,9 @@ import contextlib
 import os
 import select
 import threading
-from pathlib import Path
 from typing import TYPE_CHECKING
+
+from penstock.runtime.proc import process_stat
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -18,24 +19,17 @@ if TYPE_CHECKING:
 
 def name(pid: int) -> str:
     """The name of a live process. Raises ProcessLookupError."""
-    try:
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except OSError as error:
-        raise ProcessLookupError(pid) from error
-    # The second field is the program's name in brackets and may hold anything.
-    return f"{pid}.{stat.rpartition(')')[2].split()[19]}"
+    seen = process_stat(pid)
+    if seen is None:
+        raise ProcessLookupError(pid)
+    return f"{pid}.{seen.start}"
 
 
 def alive(named: str) -> bool:
     """Whether the process of this name still exists (a zombie counts as ended)."""
-    try:
-        pid = int(named.partition(".")[0])
-        if name(pid) != named:
-            return False
-        stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
-    except (ValueError, OSError):
-        return False
-    return stat.rpartition(")")[2].split()[0] not in ("Z", "X")
+    pid = named.partition(".")[0]
+    seen = process_stat(pid) if pid.isdecimal() else None
+    return seen is not None and not seen.ended and f"{seen.pid}.{seen.start}" == named
 
 
 @contextlib.contextmanager

@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from penstock.runtime import job_environment
+from penstock.runtime.proc import process_stat
 
 
 @dataclass(frozen=True)
@@ -144,11 +145,6 @@ def pid_namespace() -> str:
 
 
 def start_time(pid: int) -> str | None:
-    """Field 22 of /proc/<pid>/stat; "dead" for a zombie; None when it cannot be read."""
-    try:
-        text = Path(f"/proc/{pid}/stat").read_bytes().decode("utf-8", "replace")
-    except OSError:
-        return None
-    # The second field is the program's name in brackets and may hold anything.
-    rest = text.rpartition(")")[2].split()
-    return "dead" if rest[0] in "ZX" else rest[19]
+    """In the kernel's ticks; "dead" for a zombie; None when it cannot be read."""
+    seen = process_stat(pid)
+    return seen and ("dead" if seen.ended else seen.start)

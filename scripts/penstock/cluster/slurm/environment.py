@@ -15,15 +15,15 @@ kernel says the same:
 from __future__ import annotations
 
 import re
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.runtime.job_environment import JobEnvironment
+from penstock.runtime.proc import PROC, process_stat
 
 if TYPE_CHECKING:
+    import os
     from collections.abc import Mapping
 
-PROC = Path("/proc")
 STOP_AT = "PENSTOCK_STOP_AT"
 """Set by the batch script: when its element is to stop, in seconds since the epoch. Not set where the job's
 time is not known."""
@@ -32,7 +32,7 @@ CPUS = "SLURM_CPUS_ON_NODE"
 _STEP = rb"slurmstepd: \[(\d+)"
 
 
-def read(environment: Mapping[str, str], proc: Path = PROC) -> JobEnvironment:
+def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) -> JobEnvironment:
     """What `environment` says; a value that SLURM does not write counts as not set. /proc is looked at only
     where a job is named."""
     job = _decimal(environment.get("SLURM_JOB_ID", ""))
@@ -63,28 +63,30 @@ def _number(text: str) -> int | None:
     return int(text) if text.isdecimal() else None
 
 
-def _confined(number: str, proc: Path) -> bool:
+def _confined(number: str, proc: str | os.PathLike[str]) -> bool:
     try:
-        text = (proc / "self" / "cgroup").read_text(errors="replace")
+        with open(f"{proc}/self/cgroup", errors="replace") as stream:
+            text = stream.read()
     except OSError:
         return False
     return re.search(rf"/job_{number}(/|$)", text, re.MULTILINE) is not None
 
 
-def _below(number: str, proc: Path) -> bool:
+def _below(number: str, proc: str | os.PathLike[str]) -> bool:
     """Whether a slurmstepd of this job is among the processes above. Its title names the job; where the
     title was cut off, the program's name is enough."""
-    pid = "self"
+    seen = process_stat("self", proc)
     for _ in range(1000):
-        try:
-            # The second field is the program's name in brackets and may hold anything.
-            head, _, rest = (proc / pid / "stat").read_bytes().rpartition(b")")
-            pid = rest.split()[1].decode()
-            if head.partition(b"(")[2].startswith(b"slurmstepd"):
-                title = re.match(_STEP, (proc / head.split()[0].decode() / "cmdline").read_bytes())
-                return title is None or title[1].decode() == number
-        except (OSError, IndexError):
+        if seen is None:
             return False
-        if pid in ("0", "1"):
+        if seen.name.startswith("slurmstepd"):
+            try:
+                with open(f"{proc}/{seen.pid}/cmdline", "rb") as stream:
+                    title = re.match(_STEP, stream.read())
+            except OSError:
+                return False
+            return title is None or title[1].decode() == number
+        if seen.parent in (0, 1):
             return False
+        seen = process_stat(seen.parent, proc)
     return False

@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.runtime.proc import PROC, process_stat
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
@@ -15,7 +17,7 @@ _ALL = slice(1, 9)
 """Without guests, which are in user and nice already."""
 
 
-def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> float:
+def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
     """Seconds of CPU spent so far, to be held against `cpus` CPUs.
 
     Where this process may run on no more than these: by all that runs there, times as many as they are if
@@ -25,7 +27,9 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     """
     allowed = os.sched_getaffinity(0)
     if len(allowed) > cpus:
-        return sum(_spent(f"{proc}/{worker}/stat") for worker in workers)
+        # One that just ended spends no more.
+        seen = (process_stat(worker, proc) for worker in workers)
+        return sum(one.ticks for one in seen if one) / _TICK
     names = {b"cpu%d" % number for number in allowed}
     try:
         with open(f"{proc}/stat", "rb") as stream:
@@ -36,12 +40,3 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = "/proc") -> floa
     here = [line for line in lines if line[0] in names] or lines
     ticks = sum(sum(map(int, line[_ALL])) - sum(map(int, line[_IDLE])) for line in here)
     return ticks / _TICK / max(1, len(here)) * cpus
-
-
-def _spent(stat: str) -> float:
-    try:
-        with open(stat, "rb") as stream:
-            fields = stream.read().rpartition(b")")[2].split()
-    except OSError:
-        return 0.0  # it just ended
-    return (int(fields[11]) + int(fields[12])) / _TICK
