@@ -80,6 +80,7 @@ lint: venv-dev
 
 docs: venv-dev
 	@$(BIN)/python docs/configuration.py
+	@$(BIN)/python docs/file_systems.py
 
 bench: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python benchmarks/run.py $(ARGS)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import shutil
 import tempfile
@@ -11,10 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.layout import DatasetLayout
+from penstock.filesystem.capabilities import facts
 from penstock.storage import dataset_folders, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from penstock.filesystem.capabilities import StorageFacts
 
 
 @pytest.fixture(params=["/dev/shm", "disk"])
@@ -53,6 +57,12 @@ def umask() -> Iterator[None]:
     old = os.umask(0)
     yield
     os.umask(old)
+
+
+def facts_with(folder: Path, **traits: object) -> StorageFacts:
+    """The facts of a folder whose file system can do other things than it can."""
+    seen = facts(folder)
+    return dataclasses.replace(seen, traits=seen.traits._replace(**traits))  # type: ignore[arg-type]
 
 
 def need_root() -> None:

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import mmap
 import os
 import stat
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.storage.conftest import need_root
+from tests.storage.conftest import facts_with, need_root
 from tests.support.forked import NOBODY, forked
 
 from penstock.errors import IntegrityError
@@ -38,7 +37,7 @@ def stored(folder: Path) -> Path:
 
 def method(folder: Path, *, direct: bool) -> str:
     got = bytearray()
-    with ColdReader(folder, dataclasses.replace(facts(folder), direct=direct)) as reader:
+    with ColdReader(folder, facts_with(folder, direct=direct)) as reader:
         seen = reader.read("f", 0, SIZE, got.extend)
     assert bytes(got) == (folder / "f").read_bytes()
     assert stat.S_ISREG(seen.stat.st_mode)
@@ -82,7 +81,7 @@ def test_whom_the_kernel_does_not_tell(stored: Path) -> None:
 
 def test_ranges_that_are_not_aligned(stored: Path) -> None:
     content = (stored / "f").read_bytes()
-    for known in (facts(stored), dataclasses.replace(facts(stored), direct=False)):
+    for known in (facts(stored), facts_with(stored, direct=False)):
         with ColdReader(stored, known) as reader:
             for offset, length in ((0, 0), (1, 1), (4095, 2), (4096, 4096), (5, SIZE - 5), (SIZE, 0)):
                 got = bytearray()
@@ -94,7 +93,7 @@ def test_ranges_that_are_not_aligned(stored: Path) -> None:
 def test_one_part_alone_is_read_cold_wherever_it_begins(stored: Path, direct: bool) -> None:
     """The kernel keeps what was written at once in large folios, and drops none of which the range covers
     only a part: a part read before its neighbours passed for cached (D9)."""
-    with ColdReader(stored, dataclasses.replace(facts(stored), direct=direct)) as reader:
+    with ColdReader(stored, facts_with(stored, direct=direct)) as reader:
         seen = reader.read("f", 100_000, 20_000, lambda _: None)
     assert seen.method in ("direct", "dropped")
 

@@ -7,7 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from penstock.filesystem.capabilities import durability_of, facts, kind_of, mount_of, passable
+from penstock.filesystem.capabilities import durability_of, facts, passable
+from penstock.filesystem.kinds import kind_of, named_kind
+from penstock.filesystem.mounts import Mount, mount_of, mount_of_device
 
 _MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
 30 22 0:25 / /mnt/beegfs rw,relatime - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf
@@ -16,6 +18,13 @@ _MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remo
 33 32 0:28 / /mnt/with\040space rw - fuse.sshfs host: rw,user_id=0
 torn line
 """
+
+
+@pytest.fixture
+def proc(tmp_path: Path) -> Path:
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(_MOUNTS)
+    return tmp_path
 
 
 @pytest.mark.parametrize(
@@ -28,14 +37,22 @@ torn line
         ("/mnt/with space/a", ("fuse.sshfs", "host:")),
     ],
 )
-def test_the_mount_of_a_path(path: str, expected: tuple[str, str]) -> None:
-    fstype, _, device = mount_of(path, _MOUNTS)
-    assert (fstype, device) == expected
+def test_the_mount_of_a_path(path: str, expected: tuple[str, str], proc: Path) -> None:
+    mount = mount_of(path, proc)
+    assert (mount.type, mount.device) == expected
 
 
-def test_mount_options_hold_both_kinds() -> None:
-    assert "writecache" in mount_of("/mnt/weka", _MOUNTS)[1]
-    assert mount_of("/x", "") == ("", "", "")
+def test_mount_options_hold_both_kinds(proc: Path) -> None:
+    assert mount_of("/mnt/weka", proc).options == "rw,relatime,rw,writecache,inode_bits=auto"
+
+
+def test_no_mount_table_is_no_mount(tmp_path: Path) -> None:
+    assert mount_of("/x", tmp_path) == Mount()
+
+
+def test_the_mount_of_a_device(proc: Path) -> None:
+    assert mount_of_device(os.makedev(0, 26), proc).type == "wekafs"
+    assert mount_of_device(os.makedev(0, 99), proc) == Mount()
 
 
 @pytest.mark.parametrize(
@@ -49,10 +66,14 @@ def test_mount_options_hold_both_kinds() -> None:
         (0x794C7630, "overlay", "overlay"),
         (0x0BD00BD0, "", "lustre"),
         (0x12345, "", "unknown-12345"),
+        (0x12345, "fuse.sshfs", "fuse"),
+        (0x12345, "newfs", "newfs"),
+        (0xEF53, "beegfs", "ext4"),
+        (0x12345, "ext4", "ext4"),
     ],
 )
 def test_kinds(magic: int, fstype: str, kind: str) -> None:
-    assert kind_of(magic, fstype) == kind
+    assert kind_of(magic, fstype).name == kind
 
 
 @pytest.mark.parametrize(
@@ -73,7 +94,7 @@ def test_kinds(magic: int, fstype: str, kind: str) -> None:
     ],
 )
 def test_durability(kind: str, release: str, durability: str) -> None:
-    assert durability_of(kind, release) == durability
+    assert durability_of(named_kind(kind), release) == durability
 
 
 @pytest.mark.parametrize(

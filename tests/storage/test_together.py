@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import dataclasses
 import mmap
 import os
 import resource
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.storage.conftest import facts_with
 from tests.support.forked import forked
 
 from penstock.errors import IntegrityError
@@ -153,7 +153,7 @@ def _refuse(*_: object) -> Reads:
 
 
 def test_without_direct_reads_nothing_is_expected(stored: Path) -> None:
-    with ColdReader(stored, dataclasses.replace(facts(stored), direct=False)) as reader:
+    with ColdReader(stored, facts_with(stored, direct=False)) as reader:
         reader.expect(ranges())
         for wanted in ranges():
             assert read(reader, wanted)[1] == content(stored, wanted)

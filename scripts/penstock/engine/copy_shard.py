@@ -88,7 +88,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
             outcome.why = "nothing is left to do"
             run.report(outcome.resumed_files, outcome.resumed_bytes, 0)
             return
-        local = outcome.durability != "fsync" and _local(task, seen.kind)
+        local = outcome.durability != "fsync" and seen.traits.local and _local_sources(task)
         units = multipart.units(rows, total)
         large = units > rows
         each = sizing.EACH_LARGE if large else sizing.EACH
@@ -257,18 +257,17 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     return all(scheme(source.url) in S3 for source in task.dataset.sources)
 
 
-def _local(task: CopyTask, target_kind: str) -> bool:
-    """Whether neither side leaves this machine: then more streams than CPUs only get in the way."""
+def _local_sources(task: CopyTask) -> bool:
+    """Whether no source leaves this machine: where the target does not either, more streams than CPUs only
+    get in the way."""
     from penstock.filesystem.capabilities import facts
 
-    if target_kind not in sizing.LOCAL_KINDS:
-        return False
     for source in task.dataset.sources:
         scheme, mark, rest = source.url.partition("://")
         if mark and scheme != "file":
             return False
         from pathlib import Path
 
-        if facts(Path(rest if mark else source.url)).kind not in sizing.LOCAL_KINDS:
+        if not facts(Path(rest if mark else source.url)).traits.local:
             return False
     return True

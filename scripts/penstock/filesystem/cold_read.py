@@ -7,8 +7,7 @@
 | dropped | the range was dropped from the page cache, and no page of | the same                             |
 |         | it was there when the read began                          |                                      |
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
-|         | other caches (`capabilities.passable`): on                |                                      |
-|         | FUSE the daemon's and those of what it stands on          |                                      |
+|         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
 No method passes the RAM of a storage server: a client cannot. The kernel tells who neither owns a file
 nor may write it that every page is in memory: such a read counts as `cached`, never as more.

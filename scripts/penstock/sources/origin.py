@@ -7,7 +7,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB
-from penstock.filesystem.capabilities import mount_of, mount_table
+from penstock.filesystem.mounts import mount_of
 from penstock.sources.registry import folder, pinned, scheme
 
 if TYPE_CHECKING:
@@ -31,7 +31,7 @@ def origin(config: SourceConfig, source: Source) -> str:
     if kind in FOLDER:
         top = os.path.realpath(folder(config.url))
         seen = os.stat(top)
-        _, _, device = mount_of(top, mount_table())
+        device = mount_of(top).device
         # A network mount has another device number on each host, and after each mount.
         held = device if ":" in device else f"device {seen.st_dev}"
         return f"{held} inode {seen.st_ino}"

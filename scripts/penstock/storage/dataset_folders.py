@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
-from penstock.filesystem.capabilities import mount_of, mount_table
+from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import FOLDER, set_owner_mode
 from penstock.storage.durable import create_file, fsync_dir, read_json
@@ -30,24 +30,6 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 _POINTER = re.compile(r"releases/([^/]+)")
-
-
-_NO_FILES = frozenset(
-    {
-        "proc",
-        "sysfs",
-        "cgroup",
-        "cgroup2",
-        "devpts",
-        "debugfs",
-        "tracefs",
-        "securityfs",
-        "mqueue",
-        "bpf",
-        "pstore",
-    }
-)
-"""File systems that show what the kernel has, and hold nothing."""
 
 
 def check_root(root: Path) -> None:
@@ -62,12 +44,12 @@ def check_root(root: Path) -> None:
             why=why,
             hint="create the folder, or correct `target.root`",
         )
-    kind = mount_of(os.path.realpath(where), mount_table())[0]
-    if kind in _NO_FILES:
+    traits = traits_of_mount(os.path.realpath(where))
+    if not traits.holds_files:
         raise PreflightError(
             "the target cannot be used",
             where=str(root),
-            why=f"{where} is of the kernel ({kind}): no file can be kept there",
+            why=f"{where} is of the kernel ({traits.name}): no file can be kept there",
             hint="name a folder on the parallel file system",
         )
     if not os.access(where, os.W_OK | os.X_OK, effective_ids=True):

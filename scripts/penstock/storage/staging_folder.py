@@ -32,7 +32,6 @@ LOOK_EVERY = 1.0
 """Seconds after which the staging folder is looked at again."""
 CERTAIN = 1 << 16
 """Folders that an attempt remembers to have made durable: some MiB. Forgotten ones are synced once more."""
-_PREALLOCATING = frozenset({"ext4", "xfs"})
 
 
 class Place:
@@ -75,7 +74,7 @@ class Place:
         """Folders whose names `settle` makes durable."""
         self._certain: set[str] = set()
         """Folders whose own names, and those of all above them, a `settle` of this attempt makes durable."""
-        self._preallocate = facts(data).kind in _PREALLOCATING
+        self._preallocate = facts(data).traits.preallocate
         self._looked = time.monotonic()
         self._prefix = ""
         self._count = 0

@@ -34,8 +34,6 @@ EACH_LARGE = 8
 SMALL = 1 << 20
 """Bytes of the largest object that comes in one block (`stream.BLOCK`), and may be asked for ahead."""
 ROWS_A_WORKER = 64
-# File systems whose calls do not leave the machine.
-LOCAL_KINDS = frozenset({"ext4", "ext2/3/4", "xfs", "btrfs", "tmpfs", "zfs", "f2fs", "overlay", "overlayfs"})
 
 
 class Sizing(NamedTuple):

@@ -1,7 +1,7 @@
 """Files that take less room than their size: where their holes are, by SEEK_DATA and SEEK_HOLE.
 
 Guarantees. Data is never taken for a hole: what a file system states is relied upon only where it is
-known to count pages that wait for write-back as data (ext4, XFS, tmpfs). Elsewhere, and where the
+known to count pages that wait for write-back as data (`kinds.Kind.holes_told`). Elsewhere, and where the
 file system's kind cannot be told, it only says where to look: those bytes are read, and are a hole when
 they are zeros.
 """
@@ -12,10 +12,9 @@ import errno
 import os
 from functools import cache
 
-from penstock.filesystem.capabilities import mount_table
+from penstock.filesystem.capabilities import traits_of_device
 from penstock.sources.posix.body import PosixBody, failure
 
-CERTAIN = frozenset({"ext4", "xfs", "tmpfs"})
 NOT_TOLD = frozenset({errno.EINVAL, errno.EOPNOTSUPP, errno.ENOSYS, errno.ENOTTY})
 
 
@@ -26,7 +25,7 @@ class SparseBody(PosixBody):
 
     def __init__(self, fd: int, key: str, found: os.stat_result, offset: int, length: int) -> None:
         super().__init__(fd, key, found, offset, length)
-        self.certain = _kind(found.st_dev) in CERTAIN
+        self.certain = _holes_told(found.st_dev)
         self._until, self._in_gap = offset, False
 
     def gap(self) -> int:
@@ -64,11 +63,5 @@ class SparseBody(PosixBody):
 
 
 @cache
-def _kind(device: int) -> str:
-    """The file system's type by the mount table; "" when it does not name the device."""
-    wanted = f"{os.major(device)}:{os.minor(device)}"
-    for line in mount_table().splitlines():
-        left, _, right = line.partition(" - ")
-        if left.split(" ")[2:3] == [wanted]:
-            return right.partition(" ")[0]
-    return ""
+def _holes_told(device: int) -> bool:
+    return traits_of_device(device).holes_told

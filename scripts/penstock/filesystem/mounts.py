@@ -1,0 +1,61 @@
+"""The mounts that this process sees, as the kernel lists them in /proc/self/mountinfo."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import NamedTuple
+
+from penstock.runtime.proc import PROC
+
+
+class Mount(NamedTuple):
+    """One line. Of no mount (`mount_of`) every field is empty."""
+
+    number: str = ""
+    """Of its device: `8:1`."""
+    point: str = ""
+    type: str = ""
+    """As mount(8) knows it: `ext4`, `nfs4`, `fuse.sshfs`."""
+    options: str = ""
+    """Those of the mount, then those of the file system."""
+    device: str = ""
+
+
+def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
+    """In the order in which they were made; [] when they cannot be read. Lines that are torn are left out."""
+    try:
+        with open(f"{proc}/self/mountinfo", encoding="utf-8", errors="surrogateescape", newline="") as stream:
+            lines = stream.read().split("\n")
+    except OSError:
+        return []
+    found = []
+    for line in lines:
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        if len(fields) >= 6 and len(tail) >= 3:
+            options = f"{fields[5]},{tail[2]}"
+            found.append(Mount(fields[2], _plain(fields[4]), tail[0], options, _plain(tail[1])))
+    return found
+
+
+def mount_of(path: str, proc: str | os.PathLike[str] = PROC) -> Mount:
+    """The mount that holds a real path: the deepest one, and of two on one point the later, which is the
+    one that is seen."""
+    best = Mount()
+    for mount in mounts(proc):
+        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
+        if inside and len(mount.point) >= len(best.point):
+            best = mount
+    return best
+
+
+def mount_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Mount:
+    """A mount of the device of this number (`st_dev`)."""
+    wanted = f"{os.major(number)}:{os.minor(number)}"
+    return next((mount for mount in mounts(proc) if mount.number == wanted), Mount())
+
+
+def _plain(text: str) -> str:
+    """Blanks and the like stand as `\\040` in a line."""
+    return re.sub(r"\\([0-7]{3})", lambda m: chr(int(m[1], 8)), text)

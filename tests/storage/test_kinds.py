@@ -1,0 +1,111 @@
+"""The table of file systems is the only one: a row added to it changes what the rest does."""
+
+from __future__ import annotations
+
+import ast
+import os
+from pathlib import Path
+
+import pytest
+from docs import file_systems
+from tests.contracts.storage_contract import make_writer
+
+import penstock
+from penstock.config.settings import VerifyConfig
+from penstock.filesystem import kinds
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
+from penstock.filesystem.kinds import NEVER, Kind
+from penstock.filesystem.mounts import mount_of
+from penstock.release.evidence import beyond
+from penstock.sources.posix import sparse
+
+SIZE = 2 << 20
+
+
+def labfs(monkeypatch: pytest.MonkeyPatch, folder: Path, **traits: object) -> None:
+    """Add a row to the table, under which the file system of `folder` goes."""
+    here = mount_of(os.path.realpath(folder)).type
+    row = Kind("labfs", types=(here,))._replace(**traits)  # type: ignore[arg-type]
+    monkeypatch.setattr(kinds, "TABLE", (row, *kinds.TABLE))
+    assert facts(folder).kind == "labfs"
+
+
+def test_durability_follows_the_row(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    labfs(monkeypatch, folder, syncfs=NEVER)
+    assert facts(folder).durability == "fsync"
+    labfs(monkeypatch, folder, syncfs=(3, 0))
+    assert facts(folder).durability == "syncfs"
+
+
+@pytest.mark.parametrize("reserves", [True, False])
+def test_blocks_are_reserved_by_the_row(
+    monkeypatch: pytest.MonkeyPatch, folder: Path, reserves: bool
+) -> None:
+    labfs(monkeypatch, folder, preallocate=reserves)
+    with make_writer(folder) as writer:
+        pending = writer.begin("large", SIZE)
+        assert (os.fstat(pending.fd).st_blocks * 512 >= SIZE) is reserves
+        writer.discard(pending)
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_holes_are_believed_by_the_row(monkeypatch: pytest.MonkeyPatch, folder: Path, told: bool) -> None:
+    labfs(monkeypatch, folder, holes_told=told)
+    sparse._holes_told.cache_clear()
+    with (folder / "holed").open("wb") as stream:
+        stream.truncate(SIZE)
+        body = sparse.SparseBody(os.dup(stream.fileno()), "holed", os.fstat(stream.fileno()), 0, SIZE)
+    assert body.certain is told
+    body.close()
+    sparse._holes_told.cache_clear()
+
+
+def test_what_is_read_back_counts_by_the_row(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    verify = VerifyConfig(minimum_grade="cold")
+    (folder / "f").write_bytes(b"x")
+    labfs(monkeypatch, folder)
+    seen = facts(folder)
+    assert not seen.passable
+    assert "on labfs bytes can be in caches" in beyond(verify, kind=seen.kind, alone=False, stated=False)
+    with ColdReader(folder, seen) as reader:
+        assert reader.read("f", 0, 1, lambda _: None).method == "cached"
+    labfs(monkeypatch, folder, one_cache=True)
+    assert not beyond(verify, kind="labfs", alone=False, stated=False)
+
+
+def test_a_row_without_a_folder_is_no_target(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
+    from penstock.errors import PreflightError
+    from penstock.storage.dataset_folders import check_root
+
+    check_root(folder)
+    labfs(monkeypatch, folder, holds_files=False)
+    with pytest.raises(PreflightError, match="labfs"):
+        check_root(folder)
+
+
+def test_no_other_module_names_a_file_system() -> None:
+    """As a text of its own; sentences for people may name one."""
+    names = {name for row in kinds.TABLE if row.holds_files for name in (row.name, *row.types)}
+    package = Path(penstock.__file__).parent
+    for path in sorted(package.rglob("*.py")):
+        if path == Path(kinds.__file__):
+            continue
+        found = {
+            node.value
+            for node in ast.walk(ast.parse(path.read_text()))
+            if isinstance(node, ast.Constant) and isinstance(node.value, str)
+        }
+        assert not found & names, path
+
+
+def test_the_page_is_what_the_generator_prints() -> None:
+    written = file_systems.PAGE.read_text(encoding="utf-8")
+    assert written == file_systems.page(), "docs/file-systems.md is out of date: run `make docs`"
+
+
+def test_names_and_numbers_are_told_apart() -> None:
+    names = [row.name for row in kinds.TABLE]
+    numbers = [row.magic for row in kinds.TABLE if row.magic is not None]
+    assert len(set(names)) == len(names)
+    assert len(set(numbers)) == len(numbers)
