@@ -5,11 +5,12 @@ from __future__ import annotations
 import io
 import json
 import threading
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
-from penstock.core.events import Event
+from penstock.core import events
 from penstock.views.event_totals import STALE_SECONDS, Tally
 from penstock.views.line_view import INTERVAL, WARNINGS, JsonLines, Lines, moving
 from penstock.views.view_choice import KINDS, open_view
@@ -32,8 +33,12 @@ class Broken(io.StringIO):
         raise BrokenPipeError(32, "Broken pipe")
 
 
-def event(kind: str, step: str = "copy", **data: Any) -> Event:
-    return Event(kind, "imagenet", step, data)
+KIND = {one.kind: one for one in events.Event.__subclasses__()}
+
+
+def event(kind: str, step: str = "copy", **data: Any) -> events.Event:
+    given = {"result": data} if kind == "end" else data
+    return KIND[kind]("imagenet", step, **given)
 
 
 def texts(stream: io.StringIO) -> list[str]:
@@ -130,7 +135,7 @@ def test_json_lines_are_ascii_and_bounded() -> None:
     for _ in range(10):
         clock.now += 0.25
         view(event("progress", files=1))
-    view(event("note", text="é\n\udcff", odd=object))
+    view(event("note", text="é\n\udcff"))
     lines = stream.getvalue().splitlines()
     assert stream.getvalue().isascii()
     assert [json.loads(line)["kind"] for line in lines] == [
@@ -150,8 +155,8 @@ def test_no_view_ever_raises(kind: str, stream: io.StringIO, monkeypatch: pytest
         stream = io.StringIO()
         stream.close()
     view = open_view(kind, stream)
-    bad = [event("progress", files="x", bytes=None, states=3), event("element"), event("end", failed=[1])]
-    for item in [*bad, event("start"), event("warning"), event("nonsense"), event("note", text=3)]:
+    bad = [event("end", failed=[1], seconds="x", odd=object), event("end", files=-1, bytes=True)]
+    for item in [*bad, event("start"), event("element", index=1, state="odd"), event("note", text="\udcff")]:
         view(item)
     view.close()
     view.close()
@@ -182,13 +187,13 @@ def test_an_unknown_kind_is_refused() -> None:
 
 def test_no_estimate_is_left_when_nothing_runs_or_moves() -> None:
     tally = Tally()
-    tally.take(Event("start", "d", "copy", {"files": 100, "bytes": 1000}), 0.0)
+    tally.take(events.Started("d", "copy", 100, 1000), 0.0)
     for second in range(11):
-        moved = {"files": second, "bytes": 10 * second, "states": {"running": 1}}
-        task = tally.take(Event("progress", "d", "copy", moved), float(second))
+        moved = events.Progressed("d", "copy", second, 10 * second, states={"running": 1})
+        task = tally.take(moved, float(second))
     assert task.seconds_left(10.0) is not None
     assert task.seconds_left(10.0 + STALE_SECONDS + 1) is None
-    tally.take(Event("progress", "d", "copy", {**moved, "states": {"pending": 1}}), 11.0)
+    tally.take(replace(moved, states={"pending": 1}), 11.0)
     assert task.seconds_left(11.0) is None
     assert moving(task, 11.0).endswith("; 1 element: 1 pending")
     assert "left" not in moving(task, 11.0)

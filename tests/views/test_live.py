@@ -14,18 +14,18 @@ import pytest
 
 SCRIPT = r"""
 import sys, time
-from penstock.core.events import Event
+from penstock.core import events
 from penstock.views.view_choice import open_view
 view = open_view("auto", sys.stdout)
 print(type(view).__name__)
-say = lambda kind, **data: view(Event(kind, "imagenet", "copy", data))
-say("start", files=20002, bytes=3 << 30, elements=4)
+say = lambda kind, **data: view(kind("imagenet", "copy", **data))
+say(events.Started, files=20002, bytes=3 << 30, elements=4)
 for index in range(4):
-    say("progress", files=1000 * index, bytes=150 * index << 20, states={"running": 3, "pending": 1})
+    say(events.Progressed, files=1000 * index, bytes=150 * index << 20, states={"running": 3, "pending": 1})
     time.sleep(0.3)
-say("warning", text="slow \x1b[31mnode [bold]<script>")
+say(events.Warned, text="slow \x1b[31mnode [bold]<script>")
 if len(sys.argv) == 1:
-    say("end", files=20002, bytes=3 << 30, seconds=23.0)
+    say(events.Ended, result={"files": 20002, "bytes": 3 << 30, "seconds": 23.0})
 view.close()
 print("after")
 """

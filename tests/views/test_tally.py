@@ -1,6 +1,6 @@
 from __future__ import annotations
 
-from penstock.core.events import Event
+from penstock.core.events import Progressed, Started
 from penstock.steps.report_step import _earlier
 from penstock.views import summary
 from penstock.views.event_totals import Tally
@@ -9,12 +9,12 @@ from penstock.views.event_totals import Tally
 def test_a_step_that_counts_files_alone_has_its_share() -> None:
     """U9: publish's bar stayed at 0 %."""
     tally = Tally()
-    tally.take(Event("start", "d", "publish", {"files": 4, "bytes": 1 << 30}), 0.0)
-    task = tally.take(Event("progress", "d", "publish", {"files": 3}), 1.0)
+    tally.take(Started("d", "publish", 4, 1 << 30), 0.0)
+    task = tally.take(Progressed("d", "publish", 3), 1.0)
     assert task.share() == 0.75
     assert task.amount() == "3 of 4 files"
-    tally.take(Event("start", "d", "copy", {"files": 4, "bytes": 1 << 30}), 0.0)
-    copied = tally.take(Event("progress", "d", "copy", {"files": 1}), 1.0)
+    tally.take(Started("d", "copy", 4, 1 << 30), 0.0)
+    copied = tally.take(Progressed("d", "copy", 1), 1.0)
     assert copied.share() == 0.0
 
 

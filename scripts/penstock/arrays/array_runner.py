@@ -19,6 +19,7 @@ from penstock.arrays import local_elements
 from penstock.arrays.array_watch import Live, Watch, ask, patiently, tell, tell_amounts, watch_of
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
+from penstock.core import events
 from penstock.errors import LockedError
 from penstock.state.cancel_mark import cancelled
 from penstock.state.submission_log import Submission
@@ -297,5 +298,5 @@ def _leave(watch: Watch) -> None:
                 f"array {live.array} runs on; the same command goes on with it, "
                 f"`{watch.context.program} cancel {watch.dataset}` ends it"
             )
-            watch.context.emit("warning", watch.dataset, watch.step, text=text)
+            watch.context.emit(events.Warned(watch.dataset, watch.step, text))
     tell_amounts(watch)

@@ -8,12 +8,13 @@ from __future__ import annotations
 import time
 from collections import Counter
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.arrays import shard_assignment, wait_report
 from penstock.arrays.element_outcomes import Ends
 from penstock.arrays.wait_report import Element, WaitReport
 from penstock.cluster.port import State, Status
+from penstock.core import events
 from penstock.errors import TransientError
 from penstock.state.cancel_mark import CancelMark
 from penstock.state.element_progress import Progress
@@ -97,7 +98,7 @@ class Watch:
     """When the cluster was first seen not to know an array."""
 
     def note(self, text: str) -> None:
-        self.context.emit("note", self.dataset, self.step, text=text)
+        self.context.emit(events.Noted(self.dataset, self.step, text))
 
     def missing(self) -> list[int]:
         """The indices without a good receipt, of which no element is under way."""
@@ -190,16 +191,16 @@ def tell(watch: Watch) -> None:
 def tell_amounts(watch: Watch) -> tuple[int, int]:
     """Show the files and bytes that are done; returns both."""
     files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices)
-    told = {"files": files, "bytes": size, "failed": failed, "states": wait_report.states(watch.statuses)}
-    watch.context.emit("progress", watch.dataset, watch.step, **told)
+    states = wait_report.states(watch.statuses)
+    watch.context.emit(events.Progressed(watch.dataset, watch.step, files, size, failed, states))
     return files, size
 
 
 def _tell_change(watch: Watch, index: int, status: Status) -> None:
-    data: dict[str, Any] = {"state": status.state.value, "node": status.node, "reason": status.reason}
+    state, reason = status.state.value, status.reason
     if status.state is State.FAILED and watch.ends.planned(index):
-        data |= {"state": "stopped", "reason": "its time ended; it goes on in another array"}
-    watch.context.emit("element", watch.dataset, watch.step, index=index, **data)
+        state, reason = "stopped", "its time ended; it goes on in another array"
+    watch.context.emit(events.ElementChanged(watch.dataset, watch.step, index, state, status.node, reason))
 
 
 def patiently(watch: Watch, ask: Callable[[], T]) -> T:
@@ -214,7 +215,7 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
             if not watch.asked_in_vain:
                 watch.asked_in_vain = True
                 text = f"the cluster does not answer, asking on: {error}"
-                watch.context.emit("warning", watch.dataset, watch.step, text=text)
+                watch.context.emit(events.Warned(watch.dataset, watch.step, text))
             pause = watch.context.cluster.interval(time.monotonic() - begun)
             watch.context.stop.wait(max(pause, error.after or 0.0))
             continue

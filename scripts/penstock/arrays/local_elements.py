@@ -6,6 +6,7 @@ import os
 import time
 from typing import TYPE_CHECKING
 
+from penstock.core import events
 from penstock.locks import heartbeat
 from penstock.locks import holder as holders
 
@@ -49,7 +50,7 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
             told = True
             who = submission.by.describe() if submission.by else "another run"
             text = f"waiting for elements of {who}: they count as ended when nothing moves for {left:.0f} s"
-            context.emit("note", layout.dataset, submission.step, text=text)
+            context.emit(events.Noted(layout.dataset, submission.step, text))
         context.stop.wait(min(left, heartbeat.HEARTBEAT / 2))
         if _progress(run, submission) != first:
             return True

@@ -1,4 +1,4 @@
-"""Events: what the steps tell the views. The steps emit counts; views render them.
+"""Events: what the steps report while they run. The steps emit them; views, logs and tests are sinks.
 
 A sink is any callable of one Event. It must not raise and must return soon.
 """
@@ -6,26 +6,86 @@ A sink is any callable of one Event. It must not raise and must return soon.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, fields
+from typing import ClassVar
 
 
 @dataclass(frozen=True)
 class Event:
-    """`kind` is one of: start, progress, element, note, warning, end.
+    """Of one step of one dataset."""
 
-    - start: `data` may have `files`, `bytes` (totals, when known), `elements`
-    - progress: `files`, `bytes` done so far in this step (monotonic), `failed`;
-      optionally `states` ({state name: count}) of the elements
-    - element: one element changed state: `index`, `state`, `node`, `reason`
-    - note, warning: `text`, one line for people
-    - end: `data` is the step's result, the same as its receipt's counts
-    """
+    kind: ClassVar[str]
+    """The event's name in JSON lines and in the log."""
 
-    kind: str
     dataset: str
     step: str
-    data: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def data(self) -> Mapping[str, object]:
+        """What the event says beside its kind, dataset and step, as JSON; without what it leaves open."""
+        own = {f.name: getattr(self, f.name) for f in fields(self)[2:]}
+        return {name: value for name, value in own.items() if value is not None}
+
+
+@dataclass(frozen=True)
+class Started(Event):
+    """The step began: its totals, where they are known."""
+
+    kind = "start"
+    files: int | None = None
+    bytes: int | None = None
+    elements: int | None = None
+
+
+@dataclass(frozen=True)
+class Progressed(Event):
+    """How far the step is, in all."""
+
+    kind = "progress"
+    files: int = 0
+    bytes: int | None = None
+    failed: int | None = None
+    states: Mapping[str, int] | None = None
+    """How many elements are in each state, by the state's name."""
+
+
+@dataclass(frozen=True)
+class ElementChanged(Event):
+    """An element of the step's array is in another state, on another node, or for another reason."""
+
+    kind = "element"
+    index: int
+    state: str
+    node: str = ""
+    reason: str = ""
+
+
+@dataclass(frozen=True)
+class Noted(Event):
+    """One line for people."""
+
+    kind = "note"
+    text: str
+
+
+@dataclass(frozen=True)
+class Warned(Event):
+    """One line for people, of something that they should look into."""
+
+    kind = "warning"
+    text: str
+
+
+@dataclass(frozen=True)
+class Ended(Event):
+    """The step ended well, with this result: what its receipt holds."""
+
+    kind = "end"
+    result: Mapping[str, object] = field(default_factory=dict)
+
+    @property
+    def data(self) -> Mapping[str, object]:
+        return self.result
 
 
 Sink = Callable[[Event], None]

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import events
 from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
@@ -246,7 +247,9 @@ class _Gathering:
         now = time.monotonic()
         if now - self._shown >= SHOWN_EVERY:
             self._shown = now
-            self._context.emit("progress", self._dataset.name, "list", files=self._kept, bytes=self._bytes)
+            self._context.emit(
+                events.Progressed(self._dataset.name, "list", files=self._kept, bytes=self._bytes)
+            )
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
         """Put what the checksum files state into the listing at `path`; they may themselves be left
@@ -276,7 +279,8 @@ class _Gathering:
             writer.close()
         lines = sum(map(len, stated.values()))
         text = f"checksum files state {lines:,} checksums, {matched:,} of them of {files:,} files listed"
-        self._context.emit("note" if matched else "warning", self._dataset.name, "list", text=text)
+        kind = events.Noted if matched else events.Warned
+        self._context.emit(kind(self._dataset.name, "list", text))
         return digest, files, size
 
     def judge(self, placed: Sequence[Placed]) -> None:

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
 from penstock.config.settings import dataset_config
+from penstock.core import events
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.filesystem.errno_map import storage_error
@@ -86,7 +87,7 @@ def find(context: Context, layout: DatasetLayout, info: RunInfo) -> list[Staging
                 )
                 if alive := _alive(context, layout, folder):
                     text = f"the staging of run {key} is not taken over: {alive}"
-                    context.emit("note", info.dataset, "plan", text=text)
+                    context.emit(events.Noted(info.dataset, "plan", text))
                     continue
                 found.append(Staging(key, name, data, inode, folder, theirs, plan, sources, certain))
     return found[::-1]
@@ -168,16 +169,16 @@ def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | 
     for name in abandoned(layout, info.release):
         if name not in known:
             text = f"staging {layout.releases / name} is of no run that is known: remove it by hand"
-            context.emit("warning", info.dataset, "publish", text=text)
+            context.emit(events.Warned(info.dataset, "publish", text))
             continue
         key, folder, theirs = known[name]
         if before is not None and run_claims.last(layout, theirs.run) >= before:
             text = f"the staging of run {key} stays: it may be newer than release {info.release}"
-            context.emit("note", info.dataset, "publish", text=text)
+            context.emit(events.Noted(info.dataset, "publish", text))
             continue
         if alive := _alive(context, layout, folder, patient=False):
             text = f"the staging of run {key} stays: {alive}"
-            context.emit("warning", info.dataset, "publish", text=text)
+            context.emit(events.Warned(info.dataset, "publish", text))
             continue
         try:
             context.assert_held()
@@ -186,10 +187,10 @@ def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | 
             tree_removal.remove_tree(folder.folder)
         except PenstockError as error:
             # The release stands: nothing of this is its failure.
-            context.emit("warning", info.dataset, "publish", text=f"the staging of run {key} stays: {error}")
+            context.emit(events.Warned(info.dataset, "publish", f"the staging of run {key} stays: {error}"))
             continue
         text = f"the staging of run {key}, which did not end, was removed"
-        context.emit("note", info.dataset, "publish", text=text)
+        context.emit(events.Noted(info.dataset, "publish", text))
 
 
 def described(layout: DatasetLayout, info: RunInfo) -> list[dict[str, Any]]:

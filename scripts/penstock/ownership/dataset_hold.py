@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.core import events
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.ownership import liveness
 from penstock.state import cancel_mark, run_claims
@@ -44,7 +45,7 @@ class Hold:
                     f"run {run} takes over from run {above.run}, claimed {above.made()}, which did not end: "
                     "nothing of it is known to live"
                 )
-                context.emit("warning", self._layout.dataset, "list", text=text)
+                context.emit(events.Warned(self._layout.dataset, "list", text))
         standing = run_claims.highest(self._layout)
         if standing is not None and standing.run != run and standing != above:
             raise run_claims.overtaken(self._layout, run, standing)
@@ -112,5 +113,5 @@ def lock_of(
         command=command,
         holder_ended=lambda job, cluster: liveness.scheduler(context, job, cluster),
         pause=context.stop.wait,
-        tell=lambda text: context.emit("warning", layout.dataset, command, text=text),
+        tell=lambda text: context.emit(events.Warned(layout.dataset, command, text)),
     )

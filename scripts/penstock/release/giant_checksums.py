@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config.settings import dataset_config, verify_config
+from penstock.core import events
 from penstock.engine.checksums import admitted
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import ExpiredCredentialsError, ObjectError, SourceChangedError, TransientError
@@ -58,11 +59,11 @@ class GiantClaims:
                     source.renew(registry.credentials(self._config.sources[entry.source]))
                 if attempt == TRIES:
                     text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
-                    self._context.emit("warning", self._dataset, "publish", text=text)
+                    self._context.emit(events.Warned(self._dataset, "publish", text))
                 else:
                     self._context.stop.wait(pause_after(error, attempt))
             except (SourceChangedError, ObjectError) as error:
                 text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
-                self._context.emit("warning", self._dataset, "publish", text=text)
+                self._context.emit(events.Warned(self._dataset, "publish", text))
                 break
         return None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.config.settings import dataset_config, verify_config
+from penstock.core import events
 from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
     Seal,
@@ -105,7 +106,7 @@ def _seal(
             parquet.add(files)
             if tree.count - shown >= SHOWN_EVERY:
                 shown = tree.count
-                context.emit("progress", dataset, "publish", files=tree.count)
+                context.emit(events.Progressed(dataset, "publish", files=tree.count))
         if deviations:
             return deviations
         context.assert_held()

@@ -105,5 +105,5 @@ class Context:
         if self.hold is not None:
             self.hold.assert_held()
 
-    def emit(self, kind: str, dataset: str, step: str, /, **data: object) -> None:
-        self.sink(Event(kind, dataset, step, data))
+    def emit(self, event: Event) -> None:
+        self.sink(event)

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, Self
 from penstock.arrays.array_runner import run_array
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look
+from penstock.core import events
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.verdict import LastAudit
 from penstock.core.findings import OF_A_FILE, Finding, to_json
@@ -89,10 +90,10 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
             audit = audit_store.begin(layout, release, digest, choice, request.limit)
         else:
             audit = replace(audit, limit=request.limit)
-            context.emit("note", dataset, STEP, text=f"going on with audit {audit.id}")
+            context.emit(events.Noted(dataset, STEP, f"going on with audit {audit.id}"))
         result = _audit(context, layout, audit, seal, digest, began)
         audit_store.tidy(layout)
-    context.emit("end", dataset, STEP, **{k: v for k, v in result.items() if k != "findings"})
+    context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
     return result
 
 
@@ -113,7 +114,7 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
             hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
         ) from None
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
-    context.emit("note", layout.dataset, STEP, text=text)
+    context.emit(events.Noted(layout.dataset, STEP, text))
     return own
 
 
@@ -155,7 +156,9 @@ def _audit(
         gone = Finding("missing", ".", "the release's data folder is not there")
         return _close(layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
     plan = audit_plan.plan(context, layout, audit, seal)
-    context.emit("start", dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
+    context.emit(
+        events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
+    )
     indices = receipts.indices(plan)
     shards = receipts.by_index(plan)
     methods: Counter[str] = Counter()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.config.settings import dataset_config
+from penstock.core import events
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership.dataset_hold import holding
@@ -54,7 +55,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     if _follows(info) and (joined := amended_listing.complete_joins(folder, plan, host_name())):
         _tell_joined(context, dataset, joined)
     done_before = [index for index in shards if ok(index)]
-    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards))
+    context.emit(events.Started(dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards)))
     data = layout.staging(info.release) / DATA
     if not data.is_dir():
         raise FailedError(
@@ -76,7 +77,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
     told = [receipts.read(folder.receipt(STEP, index)) or {} for index in shards]
     fresh = [r for i, r in zip(shards, told, strict=True) if i not in set(done_before)]
     for text in (text for r in fresh for text in r.get("warnings", ())):
-        context.emit("warning", dataset, STEP, text=text)
+        context.emit(events.Warned(dataset, STEP, text))
     changed, gone = amended_listing.totals(told)
     if changed or gone:
         amended_listing.check_limits(dataset_config(info.config["dataset"]), info, told)
@@ -85,7 +86,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         text = (
             f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )
-        context.emit("note", dataset, STEP, text=f"{text}, {gone:,} gone")
+        context.emit(events.Noted(dataset, STEP, f"{text}, {gone:,} gone"))
     receipt = {
         **head(info, STEP, started),
         "files": plan.files - gone,
@@ -102,7 +103,7 @@ def copy(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan:
         "hosts": sorted({r.get("host", "") for r in told}),
     }
     receipt = keep(folder, receipt)
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -132,7 +133,7 @@ def _follows(info: RunInfo) -> bool:
 
 def _tell_joined(context: Context, dataset: str, giants: Sequence[str]) -> None:
     text = f"{human.counted(len(giants), 'giant')} changed while their parts were copied: copied whole"
-    context.emit("note", dataset, STEP, text=text)
+    context.emit(events.Noted(dataset, STEP, text))
 
 
 def _giants(folder: RunLayout, shards: Iterable[int]) -> Iterator[str]:

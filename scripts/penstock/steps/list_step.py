@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import to_json
-from penstock.core import run_documents
+from penstock.core import events, run_documents
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
@@ -60,7 +60,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     for source in sources:
         source.check()
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
-    context.emit("start", dataset, STEP)
+    context.emit(events.Started(dataset, STEP))
     try:
         dataset_folders.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
@@ -69,7 +69,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     except BaseException:
         _undo(made)
         raise
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -98,7 +98,7 @@ def _list(
             hold.assert_held()
             run_store.replace(layout, old)
             text = f"release {stands} stays as it is; the same content is staged as a new one"
-            context.emit("note", layout.dataset, STEP, text=text)
+            context.emit(events.Noted(layout.dataset, STEP, text))
         origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
         info = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
@@ -118,12 +118,12 @@ def _list(
     published = run_store.published(layout, info, folder)
     _refuse_short(context, layout, info)
     if not published and (why := drop_stale(context, layout, info, folder)):
-        context.emit("note", info.dataset, STEP, text=f"{why}: it is made anew")
+        context.emit(events.Noted(info.dataset, STEP, f"{why}: it is made anew"))
     if published:
         # What publish was to remove and did not; a run that began since may be gone on with.
         abandoned_stagings.clean(context, layout, info, before=history.claim_of(layout, info.run))
     if published and (kept := current_pointer.kept(layout, info)):
-        context.emit("note", info.dataset, STEP, text=kept)
+        context.emit(events.Noted(info.dataset, STEP, kept))
     # A release that followed its source holds other files than its run listed.
     held = seals.of_run(layout, info) if published else None
     return {
@@ -184,11 +184,11 @@ def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
     if count := ignored.get("unclear links"):
         links = human.counted(count, "link")
         text = f"{links} of the server's pages tell no name (as `a:b` or `a%2Fb`): left out"
-        context.emit("warning", dataset, STEP, text=text)
+        context.emit(events.Warned(dataset, STEP, text))
     if count := ignored.get("empty folders"):
         folders = human.counted(count, "empty folder")
         text = f"{folders} of the source left out: a release is its files"
-        context.emit("note", dataset, STEP, text=text)
+        context.emit(events.Noted(dataset, STEP, text))
 
 
 def identity(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays.array_runner import still_alive
 from penstock.config.settings import dataset_config
+from penstock.core import events
 from penstock.core.layout import DATA
 from penstock.errors import FailedError
 from penstock.ownership.dataset_hold import holding
@@ -46,7 +47,7 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
     if done is not None:
         return done
     started = time.time()
-    context.emit("start", dataset, STEP, files=plan.files)
+    context.emit(events.Started(dataset, STEP, files=plan.files))
     alive = still_alive(context, dataset, folder, "copy")
     if alive:
         raise FailedError(
@@ -68,7 +69,7 @@ def close(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
         "copies": receipts.copies(folder, shards),
     }
     receipts.write(folder.receipt(STEP), receipt)
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 

@@ -15,7 +15,7 @@ from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import dataset_config, plan_config, verify_config
-from penstock.core import run_documents
+from penstock.core import events, run_documents
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Reuse
 from penstock.errors import PenstockError
@@ -56,7 +56,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     """
     layout = context.layout(dataset)
     info, folder = run_store.open_run(layout, context.run)
-    context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
+    context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
     if seals.of_run(layout, info) is not None:
         receipt = _receipt(info, _published_plan(info, folder), published=True)
     else:
@@ -64,12 +64,12 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
             refusals.check(context, info, folder)
             why = drop_stale(context, layout, info, folder)
             if why:
-                context.emit("note", dataset, STEP, text=f"{why}: it is made anew")
+                context.emit(events.Noted(dataset, STEP, f"{why}: it is made anew"))
             if not folder.plan.exists():
                 _plan(context, layout, info, folder)
             # Whoever overtakes this run once the lock is free removes its plan.
             receipt = _receipt(info, run_store.read_plan(folder), published=False)
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -131,7 +131,7 @@ class _Planner:
             size += sum(sizes)
             if time.monotonic() - shown >= SHOWN_EVERY:
                 shown = time.monotonic()
-                self.context.emit("progress", self.info.dataset, STEP, files=files, bytes=size)
+                self.context.emit(events.Progressed(self.info.dataset, STEP, files=files, bytes=size))
 
     def rows(self, batch: pa.RecordBatch, sizes: list[int]) -> Iterator[pa.RecordBatch]:
         """The rows of these files: runs of whole files as they are, between them each giant's parts."""
@@ -232,7 +232,7 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         max_array=context.cluster.max_array(),
     )
     if links := _links_sentence(info):
-        context.emit("note", info.dataset, STEP, text=links)
+        context.emit(events.Noted(info.dataset, STEP, links))
     _clear_leftovers(context, layout, info)
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:

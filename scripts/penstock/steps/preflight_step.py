@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.settings import to_json
+from penstock.core import events
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.filesystem.capabilities import facts
@@ -55,7 +56,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
     as one PreflightError that names them all, with the exit status of all where they agree.
     """
-    context.emit("start", dataset, STEP)
+    context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     checked: list[str] = []
     warnings: list[str] = []
@@ -74,9 +75,9 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         _cluster(context, dataset, checked, warnings)
     looks.judge()
     for text in warnings:
-        context.emit("warning", dataset, STEP, text=text)
+        context.emit(events.Warned(dataset, STEP, text))
     receipt: dict[str, Any] = {"dataset": config.name, "checked": checked, "warnings": warnings}
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -121,7 +122,7 @@ def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[
         with contextlib.suppress(TransientError):
             met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
     if met:
-        context.emit("note", dataset, STEP, text=f"array {', '.join(met)} lives: no probe is sent to a node")
+        context.emit(events.Noted(dataset, STEP, f"array {', '.join(met)} lives: no probe is sent to a node"))
     warnings.extend(context.cluster.check(steps, _visit(context, config, layout), met=bool(met)))
     checked.append(
         f"cluster: {context.cluster.kind}, {human.counted(context.cluster.slots('copy'), 'element')} at once"

@@ -14,6 +14,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 from penstock.config.settings import verify_config
+from penstock.core import events
 from penstock.core.documents.history_line import Publication
 from penstock.core.layout import DATA
 from penstock.engine.records import journal
@@ -62,7 +63,7 @@ def _publish(
     folder: RunLayout,
 ) -> dict[str, Any]:
     started = time.time()
-    context.emit("start", dataset, STEP, files=info.files, bytes=info.bytes)
+    context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
     fresh = seals.of_run(layout, info) is None
     if fresh:
         _seal(context, dataset, info, folder, run_store.read_plan(folder))
@@ -97,9 +98,9 @@ def _publish(
         history.append(layout, line)
         if not fresh:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
-            context.emit("note", dataset, STEP, text=text)
+            context.emit(events.Noted(dataset, STEP, text))
     elif kept := current_pointer.kept(layout, info):
-        context.emit("note", dataset, STEP, text=kept)
+        context.emit(events.Noted(dataset, STEP, kept))
     receipt = {
         **head(info, STEP, started),
         **_facts(stored),
@@ -109,7 +110,7 @@ def _publish(
     receipts.write(folder.receipt(STEP), receipt)
     abandoned_stagings.clean(context, layout, info)
     receipt = _receipt(layout, info, receipt)
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -130,7 +131,7 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
             if attempt == ROUNDS:
                 raise
             text = f"{error.what}, it is verified again: {error.where}"
-            context.emit("warning", dataset, STEP, text=text)
+            context.emit(events.Warned(dataset, STEP, text))
             continue
         if not deviations:
             return
@@ -152,7 +153,7 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
             break
         seen = "; ".join(deviations.lines())
         text = f"staging is not as verify should see it, its shards are verified again: {seen}"
-        context.emit("warning", dataset, STEP, text=text)
+        context.emit(events.Warned(dataset, STEP, text))
     if set(deviations.counts) == {"weak"}:
         raise FindingsError(
             f"{deviations.counts['weak']} files are proven too weakly to be published",

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
 from penstock.config.serialization import freeze, thaw
+from penstock.core import events
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
@@ -52,7 +53,7 @@ def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
     if still_alive(context, dataset, place, step) and _read(frozen) != config:
         # An element of another configuration: let it end, then do what is asked for now.
         text = f"waiting for a {step} that began with another configuration"
-        context.emit("note", dataset, step, text=text)
+        context.emit(events.Noted(dataset, step, text))
         _do(context, dataset, step, place, frozen)
     if not still_alive(context, dataset, place, step):
         place.receipt(step, INDEX).unlink(missing_ok=True)
@@ -86,7 +87,7 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
             why=f"it did {result.get('run')}, this is {context.run}",
             hint="the same command goes on",
         )
-    context.emit("end", dataset, step, **result)
+    context.emit(events.Ended(dataset, step, result))
     return result
 
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.repair_file import is_right, refetch
 from penstock.audit.repair_source import Fetcher
+from penstock.core import events
 from penstock.core.documents.history_line import Repair
 from penstock.core.findings import FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
@@ -98,7 +99,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     findings = _together(layout, audits)
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
     folders = [f.path for f in findings if f.kind == FOLDER]
-    context.emit("start", dataset, STEP, files=len(wanted))
+    context.emit(events.Started(dataset, STEP, files=len(wanted)))
     data = layout.release(audit.release) / DATA
     published = seal.permissions
     config = context.dataset(dataset)
@@ -127,7 +128,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             with ThreadPoolExecutor(STREAMS) as pool:
                 for number, result in enumerate(pool.map(one, records), 1):
                     done.append(result)
-                    context.emit("progress", dataset, STEP, files=number, bytes=fetcher.fetched)
+                    context.emit(events.Progressed(dataset, STEP, files=number, bytes=fetcher.fetched))
     except PenstockError:
         # What was done until it was stopped was done.
         _note(layout, audit, done, fetcher.fetched)
@@ -264,12 +265,12 @@ def _close(
     }
     for name, count in sorted(same.items()):
         hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
-        context.emit("warning", layout.dataset, STEP, text=f"{views.also_in(name, count)}: {hint}")
+        context.emit(events.Warned(layout.dataset, STEP, f"{views.also_in(name, count)}: {hint}"))
     _note(layout, audit, done, fetched)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
     before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
     verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
-    context.emit("end", layout.dataset, STEP, **result)
+    context.emit(events.Ended(layout.dataset, STEP, result))
     return result
 
 

@@ -10,6 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any, cast
 
 import penstock
+from penstock.core import events
 from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
@@ -40,7 +41,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
 
         result["report"] = str(html.absolute())
         html_report.write(html, result)
-    context.emit("end", dataset, "report", status=result["status"])
+    context.emit(events.Ended(dataset, "report", {"status": result["status"]}))
     return result
 
 

@@ -11,6 +11,7 @@ from collections import Counter
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrays.array_runner import run_array
+from penstock.core import events
 from penstock.errors import PenstockError
 from penstock.ownership.dataset_hold import holding
 from penstock.state import outcomes, receipts, run_store, seals
@@ -53,7 +54,7 @@ def verify(
     shards, ok = receipts.indices(plan), receipts.verify_ok(folder, plan)
     if permissions_step.current(folder, plan) is None:
         _prepare(context, dataset, info, folder, plan)
-    context.emit("start", dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards))
+    context.emit(events.Started(dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(shards)))
     again: Counter[int] = Counter()
     while True:
         for index in shards:
@@ -80,7 +81,7 @@ def verify(
         "hosts": sorted({r.get("host", "") for r in told}),
     }
     receipt = keep(folder, receipt)
-    context.emit("end", dataset, STEP, **receipt)
+    context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
@@ -106,9 +107,9 @@ def _copy_again(
 ) -> None:
     shards = human.counted(len(damaged), "shard")
     text = f"{shards} with files that do not read back as copied: those files are copied again"
-    context.emit("warning", dataset, STEP, text=text)
+    context.emit(events.Warned(dataset, STEP, text))
     if plan.base and (linked := _linked_failures(folder, damaged)):
-        context.emit("warning", dataset, STEP, text=_base_damaged(dataset, plan.base, linked))
+        context.emit(events.Warned(dataset, STEP, _base_damaged(dataset, plan.base, linked)))
     for index in damaged:
         receipts.drop(folder.receipt("copy", index))
         receipts.drop(folder.outcome(STEP, index))

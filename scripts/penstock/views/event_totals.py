@@ -7,8 +7,9 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.core.events import Ended, Progressed, Started
 from penstock.core.step_table import MOVES_BYTES
 from penstock.views import human
 
@@ -42,40 +43,44 @@ class Task:
     moves: bool = False
     """Has begun, not only been spoken of in a note."""
     ended: float | None = None
-    result: dict[str, Any] = field(default_factory=dict)
+    seconds: float | None = None
+    """Of the whole step, as its result says; None while it does not."""
     _moved: float = 0.0
     """When files or bytes last grew."""
     _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
     def take(self, event: Event, now: float) -> None:
-        """Learn from one event. What is missing or no number changes nothing."""
-        data = event.data
-        self.moves |= event.kind in ("start", "progress")
-        if event.kind == "start":
-            self.total_files = whole(data, "files")
-            self.total_bytes = whole(data, "bytes")
-            self.elements = whole(data, "elements")
-        elif event.kind == "progress":
-            before = self.files, self.bytes
-            files = whole(data, "files")
-            # A giant's parts count one by one while they are under way.
-            self.files = max(self.files, min(files, self.total_files) if self.total_files else files)
-            self.bytes = max(self.bytes, whole(data, "bytes"))
-            if (self.files, self.bytes) != before or not self._moved:
-                self._moved = now
-            self.failed = whole(data, "failed", self.failed)
-            states = data.get("states")
-            if isinstance(states, dict):
-                self.states = {str(name): number for name, number in states.items() if number}
-            if not self._samples or now - self._samples[-1][0] >= WINDOW_SECONDS / SAMPLES:
-                self._samples.append((now, self.bytes, self.files))
-        elif event.kind == "end":
-            self.ended = now
-            self.result = dict(data)
-            self.files = whole(data, "files", self.files)
-            self.bytes = whole(data, "bytes", self.bytes)
-            failed = data.get("failed", self.failed)
-            self.failed = len(failed) if isinstance(failed, list) else whole(data, "failed", self.failed)
+        """Learn from one event. What it leaves open changes nothing."""
+        self.moves |= isinstance(event, (Started, Progressed))
+        match event:
+            case Started(files=files, bytes=size, elements=elements):
+                self.total_files, self.total_bytes, self.elements = files or 0, size or 0, elements or 0
+            case Progressed():
+                self._progress(event, now)
+            case Ended(result=result):
+                self.ended = now
+                self.files = whole(result, "files", self.files)
+                self.bytes = whole(result, "bytes", self.bytes)
+                failed = result.get("failed")
+                self.failed = (
+                    len(failed) if isinstance(failed, list) else whole(result, "failed", self.failed)
+                )
+                seconds = result.get("seconds")
+                self.seconds = seconds if isinstance(seconds, (int, float)) else None
+
+    def _progress(self, event: Progressed, now: float) -> None:
+        before = self.files, self.bytes
+        # A giant's parts count one by one while they are under way.
+        files = min(event.files, self.total_files) if self.total_files else event.files
+        self.files, self.bytes = max(self.files, files), max(self.bytes, event.bytes or 0)
+        if (self.files, self.bytes) != before or not self._moved:
+            self._moved = now
+        if event.failed is not None:
+            self.failed = event.failed
+        if event.states is not None:
+            self.states = {name: number for name, number in event.states.items() if number}
+        if not self._samples or now - self._samples[-1][0] >= WINDOW_SECONDS / SAMPLES:
+            self._samples.append((now, self.bytes, self.files))
 
     def rates(self, now: float) -> tuple[float, float]:
         """(bytes, files) a second of late; what a resumed step found done is not counted. No bytes
@@ -146,7 +151,7 @@ class Tally:
     def take(self, event: Event, now: float) -> Task:
         key = (event.dataset, event.step)
         task = self.tasks.get(key)
-        if task is None or (event.kind == "start" and task.ended is not None):
+        if task is None or (isinstance(event, Started) and task.ended is not None):
             task = self.tasks[key] = Task(event.dataset, event.step, now)
         task.take(event, now)
         return task
@@ -156,9 +161,9 @@ class Tally:
         return [task for task in self.tasks.values() if task.moves and task.ended is None]
 
 
-def whole(data: Mapping[str, Any], name: str, default: int = 0) -> int:
-    """A count out of an event, or `default` for what is none."""
-    value = data.get(name)
+def whole(result: Mapping[str, object], name: str, default: int = 0) -> int:
+    """A count out of a step's result, or `default` for what is none."""
+    value = result.get(name)
     if isinstance(value, (int, float)) and not isinstance(value, bool) and value >= 0:
         return int(value)
     return default

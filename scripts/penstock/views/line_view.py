@@ -10,14 +10,15 @@ from __future__ import annotations
 import json
 import threading
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, TextIO
 
+from penstock.core.events import ElementChanged, Ended, Noted, Progressed, Started, Warned
 from penstock.core.step_table import MOVES_BYTES
 from penstock.views import human
 from penstock.views.event_totals import Tally, Task
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
     from penstock.core.events import Event
 
@@ -50,10 +51,10 @@ class Warnings:
         self._seen: dict[tuple[str, str], set[str]] = {}
         self._more: dict[tuple[str, str], int] = {}
 
-    def show(self, event: Event) -> bool:
+    def show(self, event: Warned) -> bool:
         step = (event.dataset, event.step)
         seen = self._seen.setdefault(step, set())
-        text = str(event.data.get("text", ""))
+        text = event.text
         if text in seen:
             return False
         if len(seen) >= WARNINGS:
@@ -96,28 +97,25 @@ class Lines:
 
     def _texts(self, event: Event, task: Task, now: float) -> list[str]:
         key = (event.dataset, event.step)
-        if event.kind == "start":
+        if isinstance(event, Started):
             self._shown[key] = (now, "")
             return [started(task)]
-        if event.kind == "progress":
+        if isinstance(event, Progressed):
             last, before = self._shown.setdefault(key, (now, ""))
             text = task.amount() + task.elements_text()
             if now - last < INTERVAL or text == before:
                 return []
             self._shown[key] = (now, text)
             return [moving(task, now)]
-        if event.kind == "element":
-            text = element(event.data)
-            return [text] if text else []
-        if event.kind == "end":
+        if isinstance(event, Ended):
             more = self._warnings.more(event)
             return [*([f"{more} more warnings were not shown"] if more else []), finished(task)]
-        if event.kind == "warning" and not self._warnings.show(event):
-            return []
-        if event.kind in ("note", "warning"):
-            prefix = "warning: " if event.kind == "warning" else ""
-            return [prefix + human.printable(str(event.data.get("text", "")))]
-        return []
+        if isinstance(event, Warned):
+            return [f"warning: {human.printable(event.text)}"] if self._warnings.show(event) else []
+        if isinstance(event, Noted):
+            return [human.printable(event.text)]
+        text = element(event) if isinstance(event, ElementChanged) else ""
+        return [text] if text else []
 
 
 class JsonLines:
@@ -131,12 +129,12 @@ class JsonLines:
     def __call__(self, event: Event) -> None:
         with self._lock:
             key, now = (event.dataset, event.step), self._clock()
-            if event.kind == "progress":
+            if isinstance(event, Progressed):
                 if now - self._shown.get(key, -JSON_INTERVAL) < JSON_INTERVAL:
                     return
                 self._shown[key] = now
-            line: dict[str, Any] = {"at": round(time.time(), 3), "kind": event.kind}
-            line |= {"dataset": event.dataset, "step": event.step, "data": dict(event.data)}
+            at, data = round(time.time(), 3), dict(event.data)
+            line = {"at": at, "kind": event.kind, "dataset": event.dataset, "step": event.step, "data": data}
             self._writer.write(json.dumps(line, default=str))
 
     def close(self) -> None:
@@ -176,8 +174,7 @@ def moving(task: Task, now: float) -> str:
 
 def finished(task: Task) -> str:
     """`done: 20,002 files, 3.42 GiB in 23 s (153 MiB/s)`."""
-    seconds = task.result.get("seconds")
-    taken = seconds if isinstance(seconds, (int, float)) else (task.ended or task.begun) - task.begun
+    taken = task.seconds if task.seconds is not None else (task.ended or task.begun) - task.begun
     parts = []
     if task.files:
         parts.append(human.counted(task.files, "file"))
@@ -195,13 +192,11 @@ def left_off(task: Task) -> str:
     return f"left off at {task.amount()}" if task.files or task.bytes else ""
 
 
-def element(data: Mapping[str, Any]) -> str:
+def element(event: ElementChanged) -> str:
     """One line for an element that ended badly; "" for all the others."""
-    state = str(data.get("state", ""))
-    if state not in BAD_STATES:
+    if event.state not in BAD_STATES:
         return ""
-    node, reason = str(data.get("node") or ""), str(data.get("reason") or "")
-    text = f"element {data.get('index', '?')} {state}"
-    text += f" on {node}" if node else ""
-    text += f": {reason}" if reason else ""
+    text = f"element {event.index} {event.state}"
+    text += f" on {event.node}" if event.node else ""
+    text += f": {event.reason}" if event.reason else ""
     return human.printable(text)

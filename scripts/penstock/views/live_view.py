@@ -16,6 +16,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from penstock.core.events import ElementChanged, Ended, Noted, Warned
 from penstock.views import human, line_view
 from penstock.views.event_totals import Tally, Task
 
@@ -67,7 +68,7 @@ class Live:
                     self._live.start()
                     self._thread = threading.Thread(target=self._refresh, name="display", daemon=True)
                     self._thread.start()
-                if event.kind == "end":
+                if isinstance(event, Ended):
                     self._live.refresh()  # else its bar would be drawn once more below its result
                 for line in self._above(event, task):
                     self._console.print(line)
@@ -101,17 +102,17 @@ class Live:
                     self._dead = True
 
     def _above(self, event: Event, task: Task) -> list[Text]:
-        if event.kind == "end":
+        if isinstance(event, Ended):
             more = self._warnings.more(event)
             style = "bold red" if task.failed else "green"
             texts = [(line_view.finished(task), style)]
             if more:
                 texts.insert(0, (f"{more} more warnings were not shown", "yellow"))
-        elif event.kind == "warning" and self._warnings.show(event):
-            texts = [(f"warning: {human.printable(str(event.data.get('text', '')))}", "yellow")]
-        elif event.kind == "note":
-            texts = [(human.printable(str(event.data.get("text", ""))), "")]
-        elif event.kind == "element" and (text := line_view.element(event.data)):
+        elif isinstance(event, Warned) and self._warnings.show(event):
+            texts = [(f"warning: {human.printable(event.text)}", "yellow")]
+        elif isinstance(event, Noted):
+            texts = [(human.printable(event.text), "")]
+        elif isinstance(event, ElementChanged) and (text := line_view.element(event)):
             texts = [(text, "red")]
         else:
             texts = []
