@@ -1,6 +1,6 @@
-"""What every place to store in must do: run over each file system that the machine can give.
+"""What `storage.port` promises: run over each implementation, on each file system that the machine can give.
 
-Checked behind the writer's back, by `os` alone.
+Checked behind the storage's back, by `os` alone.
 """
 
 from __future__ import annotations
@@ -19,18 +19,19 @@ from penstock.errors import FailedError, IntegrityError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.path_walk import walk
-from penstock.storage import dataset_folders, reveal, tree_removal
-from penstock.storage import modes as permissions
-from penstock.storage.staging_writer import Barrier, Writer
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.storage.port import Writer
 
 NAMES = (
     "a", "a b/c", "a!b", "a-b/x", "a.b", "dir/deep/er/file", "-dash", "$(touch PWNED)", "quote'\"",
     "new\nline", "tab\t", "%41", "x" * 255, os.fsdecode(b"\xff\xfe/\xe9"), "ünï", "\x1b[31m", "`id`", "*?[",
 )  # fmt: skip
 TIME = 1_234_567_890_123_456_789
+STORAGE = open_storage()
 
 
 def make_writer(data: Path, **over: object) -> Writer:
@@ -38,7 +39,7 @@ def make_writer(data: Path, **over: object) -> Writer:
         "file_mode": 0o440, "dir_mode": 0o2550, "gid": None, "durability": "syncfs", "attempt": "1",
         "keep_mtime": True,
     }  # fmt: skip
-    return Writer(data, **{**options, **over})  # type: ignore[arg-type]
+    return STORAGE.writer(data, **{**options, **over})  # type: ignore[arg-type]
 
 
 def put(writer: Writer, path: str, content: bytes, mtime_ns: int = TIME) -> None:
@@ -52,7 +53,7 @@ class StorageContract:
 
     @pytest.mark.parametrize("durability", ["fsync", "syncfs"])
     def test_stored_as_given(self, place: Path, durability: str) -> None:
-        with Barrier(place) as barrier, make_writer(place, durability=durability) as writer:
+        with STORAGE.barrier(place) as barrier, make_writer(place, durability=durability) as writer:
             for number, name in enumerate(NAMES):
                 put(writer, name, name.encode("utf-8", "surrogateescape") * (number * 3000), TIME + number)
             writer.settle()
@@ -93,7 +94,7 @@ class StorageContract:
     def test_holes_stay_holes(self, place: Path) -> None:
         """Also at the end, and in a file large enough to have its blocks reserved."""
         data, gap = os.urandom(1 << 16), 3 << 20
-        with Barrier(place) as barrier, make_writer(place) as writer:
+        with STORAGE.barrier(place) as barrier, make_writer(place) as writer:
             pending = writer.begin("d/f", len(data) + 2 * gap, holes=True)
             pending.skip(gap)
             pending.write_all(memoryview(data))
@@ -125,7 +126,7 @@ class StorageContract:
     @pytest.mark.parametrize("size", [0, 1, 4095, 4096, 4097, 70_001, (1 << 20) + 5])
     def test_read_back_truthfully(self, place: Path, size: int) -> None:
         content = os.urandom(size)
-        with Barrier(place) as barrier, make_writer(place) as writer:
+        with STORAGE.barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "d/f", content)
             barrier.wait()
         known = facts(place)
@@ -145,11 +146,11 @@ class StorageContract:
 
     def test_whole_way_to_a_reader(self, place: Path) -> None:
         layout = DatasetLayout(place, "set")
-        dataset_folders.prepare(layout)
-        assert dataset_folders.releases(layout) == []
-        assert dataset_folders.current(layout) is None
+        STORAGE.prepare(layout)
+        assert STORAGE.releases(layout) == []
+        assert STORAGE.current(layout) is None
         for release in ("r1", "r2"):
-            data = dataset_folders.open_staging(layout, release, 0o2550, os.getegid())
+            data = STORAGE.open_staging(layout, release, 0o2550, os.getegid())
             with make_writer(data, gid=os.getegid()) as writer:
                 put(writer, "a/b", release.encode())
                 writer.discard(writer.begin("c", 1))
@@ -158,17 +159,17 @@ class StorageContract:
                 writer.finish_part(part, TIME)
                 left = writer.begin("a/left", 1)
                 os.close(left.fd)
-            assert tree_removal.sweep_temporaries(data) == 1
-            counts = permissions.mend(layout.staging(release), PermissionsConfig(), os.getegid())
+            assert STORAGE.sweep_temporaries(data) == 1
+            counts = STORAGE.set_permissions(layout.staging(release), PermissionsConfig(), os.getegid())
             assert counts["changed_files"] == 1
             assert counts["changed_folders"] == 2
-            again = permissions.mend(layout.staging(release), PermissionsConfig(), os.getegid())
+            again = STORAGE.set_permissions(layout.staging(release), PermissionsConfig(), os.getegid())
             assert (again["changed_files"], again["changed_folders"]) == (0, 0)
             for name in (SEAL, MANIFEST):
                 (layout.staging(release) / name).write_text("{}")
             assert stat.S_IMODE(layout.staging(release).stat().st_mode) == 0o700
-            reveal.reveal(layout, release, nobody)
-            reveal.point(layout, release, nobody)
+            STORAGE.reveal(layout, release, nobody)
+            STORAGE.point(layout, release, nobody)
             assert os.readlink(layout.current) == f"releases/{release}"
             assert (layout.current / "data/a/b").read_text() == release
             modes = {
@@ -179,9 +180,9 @@ class StorageContract:
                 "data": 0o2550, "data/a": 0o2550, "data/a/b": 0o440, "data/g": 0o440,
                 MANIFEST: 0o440, SEAL: 0o440,
             }  # fmt: skip
-        assert dataset_folders.releases(layout) == ["r1", "r2"]
-        tree_removal.remove_tree(layout.release("r1"))
-        assert dataset_folders.releases(layout) == ["r2"]
+        assert STORAGE.releases(layout) == ["r1", "r2"]
+        STORAGE.remove_tree(layout.release("r1"))
+        assert STORAGE.releases(layout) == ["r2"]
 
     def test_an_unchanged_file_is_linked(self, place: Path) -> None:
         base, data = place / "base", place / "data"
@@ -233,3 +234,69 @@ class StorageContract:
             os.rename(place / "s", place / "released")
             with pytest.raises(FailedError, match="overtaken"):
                 writer.begin_part("g", 8, 4, 4)
+
+    def test_a_dataset_is_prepared_once_and_again(self, place: Path) -> None:
+        layout = DatasetLayout(place / "root", "set")
+        STORAGE.check_root(layout.root)
+        assert not layout.root.exists()
+        for _ in range(2):
+            STORAGE.prepare(layout)
+            STORAGE.check_owner(layout)
+            assert STORAGE.owns(layout)
+            assert stat.S_IMODE(layout.releases.stat().st_mode) == 0o755
+            assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700
+        assert (STORAGE.releases(layout), STORAGE.current(layout), STORAGE.leads(layout)) == ([], None, False)
+        assert STORAGE.links_between_folders(layout)
+        assert sorted(os.listdir(layout.folder)) == [".penstock", "releases"]
+
+    def test_a_closed_staging_is_opened_again(self, place: Path) -> None:
+        layout = DatasetLayout(place, "set")
+        STORAGE.prepare(layout)
+        policy = PermissionsConfig()
+        data = STORAGE.open_staging(layout, "r", STORAGE.dir_mode(policy), STORAGE.group_id(policy))
+        with make_writer(data) as writer:
+            put(writer, "a/b", b"x")
+        STORAGE.set_permissions(layout.staging("r"), policy, None)
+        assert stat.S_IMODE((data / "a").stat().st_mode) & 0o200 == 0
+        assert stat.S_IMODE((data / "a/b").stat().st_mode) == STORAGE.file_mode(policy)
+        STORAGE.open_folders(data)
+        STORAGE.unseal(data, ["a/b", "a/none"])
+        assert stat.S_IMODE((data / "a").stat().st_mode) & 0o700 == 0o700
+        assert stat.S_IMODE((data / "a/b").stat().st_mode) & 0o200
+        layout.staging("r").chmod(0o755)
+        STORAGE.close_staging(layout, "r")
+        assert stat.S_IMODE(layout.staging("r").stat().st_mode) == 0o700
+
+    def test_a_damaged_file_is_replaced_whole(self, place: Path) -> None:
+        data = place / "data"
+        data.mkdir()
+        with make_writer(data) as writer:
+            put(writer, "a/b", b"bad!")
+        os.chmod(data / "a", 0o550)
+        with STORAGE.mender(data, file_mode=0o440, dir_mode=0o550, gid=None) as mender:
+            with mender.old("a/b") as old:
+                assert old is not None
+                assert os.pread(old, 9, 0) == b"bad!"
+            with pytest.raises(ZeroDivisionError):
+                mender.replace("a/b", TIME, lambda fd, _: os.write(fd, b"x" * (1 // 0)) and None)
+            assert (data / "a/b").read_bytes() == b"bad!"
+            mender.replace("a/b", TIME, lambda fd, _: os.write(fd, b"good") and None)
+        seen = (data / "a/b").stat()
+        assert ((data / "a/b").read_bytes(), seen.st_mtime_ns) == (b"good", TIME)
+        assert stat.S_IMODE((data / "a").stat().st_mode) == 0o550
+        assert os.listdir(data / "a") == ["b"]
+
+    def test_small_files_are_whole(self, place: Path) -> None:
+        folder = place / "deep/er"
+        STORAGE.make_dirs(folder)
+        STORAGE.write_json(folder / "f", {"a": 1})
+        STORAGE.write_json(folder / "f", {"a": 2}, mode=0o640)
+        assert STORAGE.read_json(folder / "f") == {"a": 2}
+        assert stat.S_IMODE((folder / "f").stat().st_mode) == 0o640
+        STORAGE.append_line(folder / "lines", {"n": 1})
+        with (folder / "lines").open("a") as torn:
+            torn.write('{"n"')
+        STORAGE.append_line(folder / "lines", {"n": 2})
+        assert (folder / "lines").read_text() == '{"n": 1}\n{"n"\n{"n": 2}\n'
+        STORAGE.rename(folder / "f", folder / "g")
+        assert sorted(os.listdir(folder)) == ["g", "lines"]

@@ -26,7 +26,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.runtime.wire import EXPIRED, PRESSURE
-from penstock.storage.staging_writer import Writer
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -108,7 +108,7 @@ class Bench:
         self.closers: list[Callable[[], None]] = []
 
     def copier(self, script: Script, **changes: Any) -> Copier:
-        writer = Writer(
+        writer = StagingWriter(
             self.folder,
             file_mode=0o440,
             dir_mode=0o2550,

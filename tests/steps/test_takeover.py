@@ -19,8 +19,8 @@ from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
 from penstock.state import run_store
 from penstock.steps import report_step
-from penstock.storage.links import Abandoned
-from penstock.storage.staging_writer import Writer
+from penstock.storage.port import Abandoned
+from penstock.storage.staging_writer import StagingWriter
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -147,8 +147,8 @@ def test_where_links_are_refused_the_room_for_copies_is_asked_for(
     assert sorted(os.listdir(context.layout("data").folder)) == [".penstock", "current", "releases"]
 
 
-def late_writer(data: Path) -> Writer:
-    return Writer(
+def late_writer(data: Path) -> StagingWriter:
+    return StagingWriter(
         data,
         file_mode=0o440,
         dir_mode=0o550,

@@ -19,7 +19,7 @@ from penstock.storage import tree_removal
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.storage.staging_writer import Writer
+    from penstock.storage.port import Writer
 
 
 class TestHere(StorageContract):
@@ -62,9 +62,9 @@ class TestMounted(StorageContract):
 
     def test_cold_means_cold(self, place: Path) -> None:
         from penstock.filesystem.cold_read import ColdReader
-        from penstock.storage.staging_writer import Barrier
+        from penstock.storage.registry import open_storage
 
-        with Barrier(place) as barrier, make_writer(place) as writer:
+        with open_storage().barrier(place) as barrier, make_writer(place) as writer:
             put(writer, "f", bytes(100_000))
             barrier.wait()
         with ColdReader(place, facts(place)) as reader:

@@ -238,9 +238,10 @@ _SCRIPT = """
 import sys
 from pathlib import Path
 from penstock.errors import PenstockError
-from penstock.storage.staging_writer import Barrier, Writer
+from penstock.storage.barrier import Barrier
+from penstock.storage.staging_writer import StagingWriter
 data = Path(sys.argv[1])
-with Barrier(data) as barrier, Writer(data, file_mode=0o440, dir_mode=0o2550, gid=None,
+with Barrier(data) as barrier, StagingWriter(data, file_mode=0o440, dir_mode=0o2550, gid=None,
         durability=sys.argv[2], attempt="1", keep_mtime=True) as writer:
     for step in (1, 2):
         try:

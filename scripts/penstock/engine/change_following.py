@@ -28,7 +28,7 @@ from penstock.errors import (
     SourceChangedError,
 )
 from penstock.sources.backoff import pause_after
-from penstock.storage.staging_writer import Writer
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -204,7 +204,7 @@ class Following:
     def _remove(self, paths: Sequence[str]) -> None:
         """Durable with the journal's lines."""
         if paths:
-            with Writer(self._task.data, **self._writer) as writer:
+            with StagingWriter(self._task.data, **self._writer) as writer:
                 for path in paths:
                     writer.remove(path)
                 writer.settle()

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import DatasetConfig, EngineConfig, VerifyConfig
     from penstock.core.run_documents import ShardInfo
-    from penstock.storage.links import Abandoned
+    from penstock.storage.port import Abandoned
 
     Report = Callable[[int, int, int], None]
     """Called with the totals so far: files, bytes, failed rows. What an earlier attempt had

@@ -33,7 +33,7 @@ from penstock.state import receipts, run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable, tree_removal
-from penstock.storage.links import Abandoned
+from penstock.storage.port import Abandoned
 from penstock.views import human
 
 if TYPE_CHECKING:

@@ -2,7 +2,7 @@
 
 The proof of the wire is taken over with a row; verify reads every such row back in this run, whatever its
 policy, and what does not read back as it was recorded is copied. Whole files are linked or moved by the
-elements (`storage.links.take_over`). A giant's file is moved by the step itself, before any element begins:
+elements (`port.Writer.take_over`). A giant's file is moved by the step itself, before any element begins:
 elements on several nodes write its other parts in place.
 """
 
@@ -24,7 +24,7 @@ from penstock.ownership import abandoned_stagings
 from penstock.runtime.job_environment import host_name
 from penstock.sources.origin import same_bytes
 from penstock.storage.modes import group_id, unseal
-from penstock.storage.staging_writer import Writer
+from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -142,7 +142,7 @@ def move_giants(layout: DatasetLayout, info: RunInfo, plan: PlanInfo) -> None:
     dataset = dataset_config(info.config["dataset"])
     data = layout.staging(info.release) / DATA
     policy = dataset.permissions
-    with Writer(
+    with StagingWriter(
         data,
         file_mode=policy.file_mode,
         dir_mode=policy.dir_mode,

@@ -7,15 +7,17 @@ import contextlib
 import errno
 import os
 import stat
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.filesystem.errno_map import storage_error
-from penstock.filesystem.safe_open import Folders, folders_kept
-from penstock.storage.staging_folder import FOLDER, Place, split
+from penstock.storage.staging_folder import split
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
+
+    from penstock.storage.port import Abandoned
+    from penstock.storage.staging_folder import StagingFolder
 
 _UNLINKABLE = frozenset(
     {errno.EXDEV, errno.EPERM, errno.EACCES, errno.EMLINK, errno.EOPNOTSUPP, errno.ENOENT, errno.ENOTDIR}
@@ -33,17 +35,11 @@ def keeps(seen_ns: int, wanted_ns: int) -> bool:
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
 
 
-class Abandoned(NamedTuple):
-    """The tree of another run's staging."""
-
-    data: Path
-    inode: int = 0
-    """Of `data` as the plan saw it: a folder of the same name that came later is none of it. Of 0 (a version
-    that did not note it) only links are made, since a name may be a living staging's, or a release's."""
-
-
-class Links(Place):
+class Links:
     """Links files of published releases into staging, and takes files of abandoned stagings over."""
+
+    def __init__(self, staging: StagingFolder) -> None:
+        self._staging = staging
 
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
         """Hard-link an unchanged file of a published release. False: copy it instead.
@@ -52,16 +48,15 @@ class Links(Place):
         linked: what another release shares must never be changed here. (A link moves the inode's ctime in
         both.)
         """
-        self._look()
+        self._staging.look()
         parent, name = split(path)
         try:
-            base = self._base(base_data).get(parent)
+            base = self._staging.base(base_data)[1].get(parent)
             seen = os.stat(name, dir_fd=base, follow_symlinks=False)
             if not self._linkable(seen, size, mtime_ns):
                 return False
-            folder = self._enter(parent, make=True)
-            self._count += 1
-            temporary = f"{self._prefix}{self._count:08x}"
+            folder = self._staging.enter(parent, make=True)
+            temporary = self._staging.temporary()
             os.link(name, temporary, src_dir_fd=base, dst_dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
@@ -73,8 +68,8 @@ class Links(Place):
             same = (made.st_dev, made.st_ino) == (seen.st_dev, seen.st_ino)
             if same:
                 os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-                if self._fsync:
-                    self._touched.add(parent)
+                if self._staging.fsync:
+                    self._staging.touched.add(parent)
             return same
         except OSError as error:
             raise storage_error(error, "cannot link", path) from None
@@ -106,7 +101,7 @@ class Links(Place):
         """Whether a regular file of this size, and of this time if one is given, stands under its name."""
         parent, name = split(path)
         try:
-            seen = os.stat(name, dir_fd=self._enter(parent, make=False), follow_symlinks=False)
+            seen = os.stat(name, dir_fd=self._staging.enter(parent, make=False), follow_symlinks=False)
         except OSError as error:
             if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
                 return False
@@ -114,26 +109,27 @@ class Links(Place):
         return (
             stat.S_ISREG(seen.st_mode)
             and seen.st_size == size
-            and (mtime_ns is None or not self._keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
+            and (mtime_ns is None or not self._staging.keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
         )
 
     def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
         """One rename out of an abandoned staging, in place of whatever has the name here. False where that
         cannot be: by the table of `take_over`; without a time only the size is compared."""
-        self._look()
+        self._staging.look()
         parent, name = split(path)
         try:
-            base = self._base(staging.data).get(parent)
+            root, folders = self._staging.base(staging.data)
+            base = folders.get(parent)
             seen = os.stat(name, dir_fd=base, follow_symlinks=False)
             if not stat.S_ISREG(seen.st_mode) or seen.st_size != size:
                 return False
-            if mtime_ns is not None and self._keep_mtime and not keeps(seen.st_mtime_ns, mtime_ns):
+            if mtime_ns is not None and self._staging.keep_mtime and not keeps(seen.st_mtime_ns, mtime_ns):
                 return False
             if seen.st_nlink != 1 and not self._alike(seen):
                 return False
-            folder = self._enter(parent, make=True)
+            folder = self._staging.enter(parent, make=True)
             # What was renamed since it was planned or opened is a release, or another run's by now.
-            opened = os.fstat(self._bases[staging.data][0])
+            opened = os.fstat(root)
             if opened.st_ino != staging.inode or not os.path.samestat(
                 os.stat(staging.data, follow_symlinks=False), opened
             ):
@@ -148,27 +144,20 @@ class Links(Place):
             if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
                 return False
             raise storage_error(error, "cannot take over", path) from None
-        if self._fsync:
-            self._touched.add(parent)
+        if self._staging.fsync:
+            self._staging.touched.add(parent)
         return True
 
     def _alike(self, seen: os.stat_result) -> bool:
         """Whether it has the mode and the group that files get here."""
-        return stat.S_IMODE(seen.st_mode) == self._file_mode and (
-            self._gid is None or seen.st_gid == self._gid
+        return stat.S_IMODE(seen.st_mode) == self._staging.file_mode and (
+            self._staging.gid is None or seen.st_gid == self._staging.gid
         )
 
     def _linkable(self, seen: os.stat_result, size: int, mtime_ns: int) -> bool:
         return (
             stat.S_ISREG(seen.st_mode)
             and seen.st_size == size
-            and (not self._keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
+            and (not self._staging.keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
             and self._alike(seen)
         )
-
-    def _base(self, base_data: Path) -> Folders:
-        known = self._bases.get(base_data)
-        if known is None:
-            fd = os.open(base_data, FOLDER)
-            known = self._bases[base_data] = (fd, Folders(fd, min(64, folders_kept())))
-        return known[1]

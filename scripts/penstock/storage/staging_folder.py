@@ -1,7 +1,8 @@
-"""The staging folder as one attempt sees it: its folders, its modes, and whether it is still ours.
+"""The staging folder as one attempt sees it: its folders, its modes, and whether it is still this attempt's.
 
-Guarantees. No path leaves `data`, no link is followed. An attempt that was given up and writes on
-stops as soon as it looks (`alive`).
+Guarantees. No path leaves `data`, no link is followed. An attempt that was given up and writes on stops at
+its next check (`alive`, `look`). The ways of writing (`staging_writer`, `part_files`, `links`) hold one
+`StagingFolder` and share what it keeps: open descriptors, names that are not durable yet.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import os
 import secrets
 import stat
 import time
-from typing import TYPE_CHECKING, Self
+from typing import TYPE_CHECKING
 
 from penstock.errors import FailedError
 from penstock.filesystem import libc
@@ -34,8 +35,12 @@ CERTAIN = 1 << 16
 """Folders that an attempt remembers to have made durable: some MiB. Forgotten ones are synced once more."""
 
 
-class Place:
-    """What all ways of writing below `data` share; for one thread. `attempt` names it in messages."""
+class StagingFolder:
+    """What all ways of writing below `data` share; for one thread. `attempt` names it in messages.
+
+    `durability` is `fsync` or `syncfs`, `keep_mtime` whether files get the source's time; modes and group
+    (None: as the folder gives it) are those that files get.
+    """
 
     def __init__(
         self,
@@ -50,15 +55,15 @@ class Place:
     ) -> None:
         if durability not in ("fsync", "syncfs"):
             raise ValueError(f"durability {durability!r}")
-        self._data = data
-        self._file_mode = file_mode & 0o775
+        self.data = data
+        self.file_mode = file_mode & 0o775
         # While the tree grows, the owner may write in every folder, and the group comes from the setgid
         # bit; the permissions step gives folders their final mode.
-        self._dir_mode = (dir_mode & 0o2775) | (0o700 if gid is None else 0o2700)
-        self._gid = gid
-        self._fsync = durability == "fsync"
+        self.dir_mode = (dir_mode & 0o2775) | (0o700 if gid is None else 0o2700)
+        self.gid = gid
+        self.fsync = durability == "fsync"
         self._attempt = attempt
-        self._keep_mtime = keep_mtime
+        self.keep_mtime = keep_mtime
         try:
             self._root = os.open(data, FOLDER)
         except OSError as error:
@@ -66,19 +71,20 @@ class Place:
         self._identity = _identity(self._root, data)
         self._folders = Folders(self._root, folders_kept())
         self._bases: dict[Path, tuple[int, Folders]] = {}
-        """Published releases that were linked from."""
-        self._parent: str | None = None
-        self._parent_fd = -1
-        self._chown = False
-        self._touched: set[str] = set()
+        self.parent: str | None = None
+        """The folder that was entered last, and its descriptor."""
+        self.parent_fd = -1
+        self.chown = False
+        """Files that are made there do not get the group by themselves."""
+        self.touched: set[str] = set()
         """Folders whose names `settle` makes durable."""
         self._certain: set[str] = set()
         """Folders whose own names, and those of all above them, a `settle` of this attempt makes durable."""
-        self._preallocate = facts(data).traits.preallocate
+        self.preallocate = facts(data).traits.preallocate
         self._looked = time.monotonic()
         self._prefix = ""
         self._count = 0
-        self._new_prefix()
+        self.new_prefix()
 
     def discard(self, pending: Pending) -> None:
         """Forget a file that is not finished; of a giant's part only the descriptor. Never raises OSError."""
@@ -88,7 +94,7 @@ class Place:
                 os.close(fd)
         if not pending.part:
             with contextlib.suppress(OSError):
-                os.unlink(pending.temporary, dir_fd=self._enter(pending.parent, make=False))
+                os.unlink(pending.temporary, dir_fd=self.enter(pending.parent, make=False))
 
     def alive(self, pending: Pending) -> None:
         """Raises FailedError when this attempt was fenced: its file is gone, a giant's file lost its
@@ -99,20 +105,20 @@ class Place:
         except OSError as error:
             raise storage_error(error, "cannot look at", pending.path) from None
         if seen.st_nlink == 0:
-            raise self._fenced(pending.path, "its file was removed")
+            raise self.fenced(pending.path, "its file was removed")
         if pending.part and not seen.st_mode & stat.S_IWUSR:
-            raise self._fenced(pending.path, "its file was sealed by the permissions step")
-        if time.monotonic() - self._looked > LOOK_EVERY:
-            self._look()
+            raise self.fenced(pending.path, "its file was sealed by the permissions step")
+        if self.is_due:
+            self.look()
 
     def settle(self) -> None:
         """Under `fsync`: make the names durable that were given since the last call (BeeGFS and NFS have
         them already). To be called before a journal says that files are done. Under `syncfs`: nothing,
         the barrier does it. Raises by `errno_map.storage_error`."""
-        touched, self._touched = self._touched, set()
+        touched, self.touched = self.touched, set()
         for parent in sorted(touched, reverse=True):
             try:
-                os.fsync(self._enter(parent, make=False))
+                os.fsync(self.enter(parent, make=False))
             except OSError as error:
                 self._certain.clear()
                 raise storage_error(error, "cannot make the names durable of folder", parent or ".") from None
@@ -124,34 +130,33 @@ class Place:
             folders.close()
             os.close(fd)
         self._bases.clear()
-        self._parent, self._parent_fd = None, -1
+        self.parent, self.parent_fd = None, -1
         if self._root >= 0:
             fd, self._root = self._root, -1
             os.close(fd)
 
-    def __enter__(self) -> Self:
-        return self
+    def at(self, parent: str, *, make: bool) -> int:
+        """`enter`, where that is not the folder that was entered last."""
+        return self.parent_fd if parent == self.parent else self.enter(parent, make=make)
 
-    def __exit__(self, *_: object) -> None:
-        self.close()
-
-    def _enter(self, parent: str, *, make: bool) -> int:
-        if make and self._fsync:
+    def enter(self, parent: str, *, make: bool) -> int:
+        """The descriptor of a folder below `data`, good until the next call. Raises OSError."""
+        if make and self.fsync:
             fd = self._make_noting(parent)
         else:
-            fd = self._folders.make(parent, self._dir_mode, self._gid) if make else self._folders.get(parent)
-        if self._gid is not None:
+            fd = self._folders.make(parent, self.dir_mode, self.gid) if make else self._folders.get(parent)
+        if self.gid is not None:
             seen = os.fstat(fd)
-            self._chown = seen.st_gid != self._gid or not seen.st_mode & stat.S_ISGID
-        self._parent, self._parent_fd = parent, fd
+            self.chown = seen.st_gid != self.gid or not seen.st_mode & stat.S_ISGID
+        self.parent, self.parent_fd = parent, fd
         return fd
 
-    def _relieved(self, error: OSError) -> bool:
+    def relieved(self, error: OSError) -> bool:
         """Whether a call may be tried again, since the process has too many files open and the folders that
         are kept here were closed."""
-        if error.errno not in EXHAUSTED or self._parent is None:
+        if error.errno not in EXHAUSTED or self.parent is None:
             return False
-        self._parent, self._parent_fd = None, -1
+        self.parent, self.parent_fd = None, -1
         self._folders.close()
         for _, folders in self._bases.values():
             folders.close()
@@ -160,7 +165,7 @@ class Place:
     def _make_noting(self, parent: str) -> int:
         """Make a folder where it is missing. Its own name and those above it need `settle` too, also where
         another stream or a dead attempt made it: nobody knows whether that one came to make it durable."""
-        fd = self._folders.make(parent, self._dir_mode, self._gid)
+        fd = self._folders.make(parent, self.dir_mode, self.gid)
         if parent not in self._certain:
             if len(self._certain) >= CERTAIN:
                 self._certain.clear()
@@ -168,40 +173,63 @@ class Place:
             while above and above not in self._certain:
                 self._certain.add(above)
                 above = above.rpartition("/")[0]
-                self._touched.add(above)
+                self.touched.add(above)
         return fd
 
-    def _dress(self, fd: int, size: int) -> None:
-        if self._chown and self._gid is not None:
+    def dress(self, fd: int, size: int) -> None:
+        """Give a new file its group, and reserve `size` bytes, both where that is needed. Raises OSError."""
+        if self.chown and self.gid is not None:
             seen = os.fstat(fd)
-            if seen.st_gid != self._gid:
-                os.fchown(fd, -1, self._gid)
+            if seen.st_gid != self.gid:
+                os.fchown(fd, -1, self.gid)
                 os.fchmod(fd, stat.S_IMODE(seen.st_mode))
-        if size >= PREALLOCATE and self._preallocate:
+        if size >= PREALLOCATE and self.preallocate:
             try:
                 libc.fallocate(fd, size)
             except OSError as error:
                 if error.errno not in (errno.EOPNOTSUPP, errno.ENOSYS, errno.EINTR):
                     raise
-                self._preallocate = False
+                self.preallocate = False
 
-    def _look(self) -> None:
-        """Staging is renamed when it is published: then nothing may be written there any more."""
+    @property
+    def is_due(self) -> bool:
+        """Whether the last `look` is long ago."""
+        return time.monotonic() - self._looked > LOOK_EVERY
+
+    def look(self) -> None:
+        """Raises FailedError where the folder is gone or another one: staging is renamed when it is
+        published, and nothing may be written there any more."""
         try:
-            seen = os.stat(self._data)
+            seen = os.stat(self.data)
         except FileNotFoundError:
-            raise self._fenced(str(self._data), "the staging folder is gone") from None
+            raise self.fenced(str(self.data), "the staging folder is gone") from None
         except OSError as error:
-            raise storage_error(error, "cannot look at the staging folder", str(self._data)) from None
+            raise storage_error(error, "cannot look at the staging folder", str(self.data)) from None
         if self._identity not in (None, (seen.st_dev, seen.st_ino)):
-            raise self._fenced(str(self._data), "the staging folder is another one")
+            raise self.fenced(str(self.data), "the staging folder is another one")
         self._looked = time.monotonic()
 
-    def _fenced(self, path: str, why: str) -> FailedError:
+    def fenced(self, path: str, why: str) -> FailedError:
+        """The error of an attempt that was overtaken."""
         return FailedError(f"attempt {self._attempt} was overtaken and stops", where=printable(path), why=why)
 
-    def _new_prefix(self) -> None:
+    def temporary(self) -> str:
+        """A name that no file of this attempt has had."""
+        self._count += 1
+        return f"{self._prefix}{self._count:08x}"
+
+    def new_prefix(self) -> None:
+        """After a temporary name that was taken: by another attempt that drew the same."""
         self._prefix, self._count = f".p.{secrets.token_hex(4)}", 0
+
+    def base(self, data: Path) -> tuple[int, Folders]:
+        """Another tree that files are linked or moved from: its descriptor, and its folders. Both are open
+        until `close`. Raises OSError."""
+        known = self._bases.get(data)
+        if known is None:
+            fd = os.open(data, FOLDER)
+            known = self._bases[data] = (fd, Folders(fd, min(64, folders_kept())))
+        return known
 
 
 def _identity(fd: int, path: Path) -> tuple[int, int] | None:

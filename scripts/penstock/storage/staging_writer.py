@@ -10,17 +10,20 @@ from __future__ import annotations
 
 import os
 import re
-import time
+from typing import TYPE_CHECKING, Self
 
 from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.safe_open import EXHAUSTED, raise_limit
-from penstock.storage.barrier import Barrier
 from penstock.storage.links import Links
+from penstock.storage.part_files import Parts
 from penstock.storage.pending_file import Pending
-from penstock.storage.shared_files import Parts
-from penstock.storage.staging_folder import LOOK_EVERY, PREALLOCATE, split
+from penstock.storage.staging_folder import PREALLOCATE, StagingFolder, split
 
-__all__ = ["PREALLOCATE", "TEMPORARY", "Barrier", "Pending", "Writer", "prepare_process"]
+if TYPE_CHECKING:
+    from pathlib import Path
+    from typing import Unpack
+
+    from penstock.storage.port import WriterOptions
 
 TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
 """What the last component of a temporary name looks like; no dataset may use such a name."""
@@ -38,35 +41,55 @@ class _ShortError(Exception):
     """A write took only some of the bytes."""
 
 
-class Writer(Parts, Links):
-    """Writes files below `data`; for one thread. `attempt` names this attempt in messages."""
+class StagingWriter:
+    """`port.Writer` on a POSIX tree: whole files here, parts of files by `Parts`, links by `Links`, all over
+    one `StagingFolder`."""
+
+    def __init__(self, data: Path, **options: Unpack[WriterOptions]) -> None:
+        staging = self._staging = StagingFolder(data, **options)
+        self.discard, self.alive, self.settle = staging.discard, staging.alive, staging.settle
+        parts, links = Parts(staging), Links(staging)
+        self.begin_part, self.finish_part = parts.begin_part, parts.finish_part
+        self.begin_shared, self.begin_range = parts.begin_shared, parts.begin_range
+        self.finish_shared, self.drop_shared = parts.finish_shared, parts.drop_shared
+        self.link, self.take_over = links.link, links.take_over
+        self.move, self.holds = links.move, links.holds
+
+    def close(self) -> None:
+        """Close the descriptors; what was begun must be finished or discarded before."""
+        self._staging.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
         """A new temporary file in the folder of `path`, with its final mode and group. Where it will
         have holes, no blocks are reserved."""
-        if time.monotonic() - self._looked > LOOK_EVERY:
-            self._look()
+        if self._staging.is_due:
+            self._staging.look()
         parent, name = split(path)
         try:
-            folder = self._parent_fd if parent == self._parent else self._enter(parent, make=True)
-            self._count += 1
-            temporary = f"{self._prefix}{self._count:08x}"
+            folder = self._staging.at(parent, make=True)
+            temporary = self._staging.temporary()
             try:
-                fd = os.open(temporary, _NEW, self._file_mode, dir_fd=folder)
+                fd = os.open(temporary, _NEW, self._staging.file_mode, dir_fd=folder)
             except FileExistsError:
-                self._new_prefix()
+                self._staging.new_prefix()
                 return self.begin(path, size, holes=holes)
         except OSError as error:
-            if self._relieved(error):
+            if self._staging.relieved(error):
                 return self.begin(path, size, holes=holes)
             raise storage_error(error, "cannot create", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, False, 0)
         reserve = 0 if holes else size
-        if self._chown or (reserve >= PREALLOCATE and self._preallocate):
+        if self._staging.chown or (reserve >= PREALLOCATE and self._staging.preallocate):
             try:
-                self._dress(fd, reserve)
+                self._staging.dress(fd, reserve)
             except BaseException as error:
-                self.discard(pending)
+                self._staging.discard(pending)
                 if isinstance(error, OSError):
                     raise storage_error(error, "cannot create", path) from None
                 raise
@@ -79,19 +102,17 @@ class Writer(Parts, Links):
         try:
             if pending.holes:
                 os.ftruncate(fd, pending.size)
-            if self._keep_mtime:
+            if self._staging.keep_mtime:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
-            if self._fsync:
+            if self._staging.fsync:
                 os.fsync(fd)
-                self._touched.add(pending.parent)
+                self._staging.touched.add(pending.parent)
             pending.fd = -1
             os.close(fd)
-            folder = (
-                self._parent_fd if pending.parent == self._parent else self._enter(pending.parent, make=False)
-            )
+            folder = self._staging.at(pending.parent, make=False)
             os.rename(pending.temporary, pending.name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException as error:
-            self.discard(pending)
+            self._staging.discard(pending)
             if isinstance(error, OSError):
                 raise storage_error(error, "cannot complete", pending.path) from None
             raise
@@ -99,18 +120,17 @@ class Writer(Parts, Links):
     def put(self, path: str, data: memoryview, mtime_ns: int) -> None:
         """`begin`, `write_all` and `finish` of a file whose bytes are all at hand: the hot path of
         small files, without what only a large one needs."""
-        if self._chown or len(data) >= PREALLOCATE or time.monotonic() - self._looked > LOOK_EVERY:
+        staging = self._staging
+        if staging.chown or len(data) >= PREALLOCATE or staging.is_due:
             self._put_slowly(path, data, mtime_ns)
             return
         parent, _, name = path.rpartition("/")
-        if parent != self._parent or not name or path[0] == "/":
+        if parent != staging.parent or not name or path[0] == "/":
             self._put_slowly(path, data, mtime_ns)
             return
-        folder = self._parent_fd
-        self._count += 1
-        temporary = f"{self._prefix}{self._count:08x}"
+        folder, temporary = staging.parent_fd, staging.temporary()
         try:
-            fd = os.open(temporary, _NEW, self._file_mode, dir_fd=folder)
+            fd = os.open(temporary, _NEW, staging.file_mode, dir_fd=folder)
         except OSError as error:
             if not isinstance(error, FileExistsError) and error.errno not in EXHAUSTED:
                 raise storage_error(error, "cannot create", path) from None
@@ -119,16 +139,16 @@ class Writer(Parts, Links):
         try:
             if os.write(fd, data) != len(data):
                 raise _ShortError
-            if self._keep_mtime:
+            if staging.keep_mtime:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
-            if self._fsync:
+            if staging.fsync:
                 os.fsync(fd)
-                self._touched.add(parent)
+                staging.touched.add(parent)
             closing, fd = fd, -1
             os.close(closing)
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except BaseException as error:
-            self.discard(Pending(fd, path, parent, name, temporary, len(data), False, 0))
+            staging.discard(Pending(fd, path, parent, name, temporary, len(data), False, 0))
             if isinstance(error, _ShortError):
                 # A disk that is nearly full: the plain way says how it ends.
                 self._put_slowly(path, data, mtime_ns)
@@ -141,10 +161,10 @@ class Writer(Parts, Links):
         """Nothing has this name on return: its object left the source. Durable as a file is by `finish`."""
         parent, name = split(path)
         try:
-            folder = self._enter(parent, make=False)
+            folder = self._staging.enter(parent, make=False)
             os.unlink(name, dir_fd=folder)
-            if self._fsync:
-                self._touched.add(parent)
+            if self._staging.fsync:
+                self._staging.touched.add(parent)
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
@@ -155,6 +175,6 @@ class Writer(Parts, Links):
         try:
             pending.write_all(data)
         except BaseException:
-            self.discard(pending)
+            self._staging.discard(pending)
             raise
         self.finish(pending, mtime_ns)

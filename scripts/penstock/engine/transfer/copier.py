@@ -31,8 +31,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Entry
     from penstock.engine.open_sources import Sources
     from penstock.sources.port import Body, Reader
-    from penstock.storage.links import Abandoned
-    from penstock.storage.staging_writer import Writer
+    from penstock.storage.port import Abandoned, Writer
 
 _hash = xxhash.xxh3_128_hexdigest
 

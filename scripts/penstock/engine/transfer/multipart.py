@@ -34,7 +34,7 @@ from penstock.engine.part import (
     part_bytes,
 )
 from penstock.sources.registry import has_tokens, pinned
-from penstock.storage.shared_files import shared_stands
+from penstock.storage.part_files import shared_stands
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

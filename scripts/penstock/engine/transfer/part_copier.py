@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from penstock.engine.part import Part
     from penstock.engine.transfer.pump import Pump
     from penstock.sources.port import Reader
-    from penstock.storage.staging_writer import Writer
+    from penstock.storage.port import Writer
 
 
 class Copying(Protocol):

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
-    from penstock.storage.staging_writer import Writer, prepare_process
+    from penstock.storage.staging_writer import StagingWriter, prepare_process
 
     prepare_process()
     sources = Sources(given["dataset"], given["credentials"], given["timeout"])
 
     def make(**common: Any) -> Stream:
-        writer = Writer(given["data"], **given["writer"])
+        writer = StagingWriter(given["data"], **given["writer"])
         return Copier(
             sources=sources,
             writer=writer,

@@ -18,17 +18,22 @@ from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import open_dir
 from penstock.storage.pending_file import Pending
-from penstock.storage.staging_folder import FOLDER, Place, split
+from penstock.storage.staging_folder import FOLDER, split
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.storage.staging_folder import StagingFolder
 
 _RANGE = os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC
 _PART = _RANGE | os.O_CREAT
 
 
-class Parts(Place):
+class Parts:
     """Writes parts of giants, and of other large files."""
+
+    def __init__(self, staging: StagingFolder) -> None:
+        self._staging = staging
 
     def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
         """A giant's file under its final name, `size` long, to be written from `offset`.
@@ -39,12 +44,12 @@ class Parts(Place):
         """
         if offset < 0 or length < 0 or offset + length > size:
             raise ValueError(f"part [{offset}, {offset + length}) of {size} bytes")
-        self._look()
+        self._staging.look()
         parent, name = split(path)
         fd = -1
         try:
-            folder = self._enter(parent, make=True)
-            fd = os.open(name, _PART, self._file_mode | 0o600, dir_fd=folder)
+            folder = self._staging.enter(parent, make=True)
+            fd = os.open(name, _PART, self._staging.file_mode | 0o600, dir_fd=folder)
             pending = Pending(fd, path, parent, name, "", size, True, offset)
             seen = os.fstat(fd)
             if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
@@ -52,20 +57,20 @@ class Parts(Place):
                     "a giant's place is taken by something else",
                     where=printable(path),
                     why=f"{seen.st_nlink} links" if stat.S_ISREG(seen.st_mode) else "it is no file",
-                    hint=f"remove {printable(str(self._data / path))}: the same command goes on",
+                    hint=f"remove {printable(str(self._staging.data / path))}: the same command goes on",
                 )
-            self.alive(pending)
+            self._staging.alive(pending)
             if seen.st_size != size:
                 os.ftruncate(fd, size)
-            if self._chown:
-                self._dress(fd, 0)
+            if self._staging.chown:
+                self._staging.dress(fd, 0)
         except BaseException as error:
             if fd >= 0:
                 os.close(fd)
             if isinstance(error, PermissionError):
-                raise self._fenced(path, "the file cannot be written any more") from None
+                raise self._staging.fenced(path, "the file cannot be written any more") from None
             if isinstance(error, OSError):
-                self._relieved(error)
+                self._staging.relieved(error)
                 raise storage_error(error, "cannot create", path) from None
             raise
         return pending
@@ -75,16 +80,16 @@ class Parts(Place):
         write, so that the last of them leaves it, whichever it is."""
         fd = pending.fd
         try:
-            if self._fsync:
+            if self._staging.fsync:
                 os.fsync(fd)
                 if not pending.temporary:
-                    self._touched.add(pending.parent)
-            if mtime_ns is not None and self._keep_mtime:
+                    self._staging.touched.add(pending.parent)
+            if mtime_ns is not None and self._staging.keep_mtime:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
             pending.fd = -1
             os.close(fd)
         except BaseException as error:
-            self.discard(pending)
+            self._staging.discard(pending)
             if isinstance(error, OSError):
                 raise storage_error(error, "cannot complete", pending.path) from None
             raise
@@ -93,20 +98,20 @@ class Parts(Place):
         """Make the temporary file of a large one, in the folder of `path`, `size` long and with blocks
         reserved where the file system can; its owner may write it until the permissions step ran. On an
         error it is gone."""
-        self._look()
+        self._staging.look()
         parent, name = split(path)
         fd = -1
         try:
-            folder = self._enter(parent, make=True)
-            fd = os.open(temporary, _PART, self._file_mode | 0o600, dir_fd=folder)
-            self._touched.add(parent)
-            self._dress(fd, size if self._preallocate else 0)
+            folder = self._staging.enter(parent, make=True)
+            fd = os.open(temporary, _PART, self._staging.file_mode | 0o600, dir_fd=folder)
+            self._staging.touched.add(parent)
+            self._staging.dress(fd, size if self._staging.preallocate else 0)
             os.ftruncate(fd, size)
             os.close(fd)
         except BaseException as error:
-            self.discard(Pending(fd, path, parent, name, temporary, size, False, 0))
+            self._staging.discard(Pending(fd, path, parent, name, temporary, size, False, 0))
             if isinstance(error, OSError):
-                self._relieved(error)
+                self._staging.relieved(error)
                 raise storage_error(error, "cannot create", path) from None
             raise
 
@@ -115,19 +120,19 @@ class Parts(Place):
         another attempt has given it its name. To be ended by `finish_part`, without a time."""
         parent, name = split(path)
         try:
-            fd = os.open(temporary, _RANGE, dir_fd=self._enter(parent, make=False))
+            fd = os.open(temporary, _RANGE, dir_fd=self._staging.enter(parent, make=False))
         except FileNotFoundError:
             return None
         except PermissionError:
-            raise self._fenced(path, "the file cannot be written any more") from None
+            raise self._staging.fenced(path, "the file cannot be written any more") from None
         except OSError as error:
-            self._relieved(error)
+            self._staging.relieved(error)
             raise storage_error(error, "cannot write", path) from None
         pending = Pending(fd, path, parent, name, temporary, size, True, offset)
         try:
-            self.alive(pending)
+            self._staging.alive(pending)
         except BaseException:
-            self.discard(pending)
+            self._staging.discard(pending)
             raise
         return pending
 
@@ -137,24 +142,24 @@ class Parts(Place):
         parent, name = split(path)
         fd = -1
         try:
-            folder = self._enter(parent, make=False)
+            folder = self._staging.enter(parent, make=False)
             try:
                 fd = os.open(temporary, _RANGE, dir_fd=folder)
             except FileNotFoundError:
                 return self._named(folder, parent, name, size)
             if os.fstat(fd).st_size != size:
                 return False
-            if self._keep_mtime:
+            if self._staging.keep_mtime:
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
-            if self._fsync:
+            if self._staging.fsync:
                 os.fsync(fd)
-                self._touched.add(parent)
+                self._staging.touched.add(parent)
             os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
         except FileNotFoundError:
             # Between the two calls.
             return self._named(folder, parent, name, size)
         except PermissionError:
-            raise self._fenced(path, "the file cannot be written any more") from None
+            raise self._staging.fenced(path, "the file cannot be written any more") from None
         except OSError as error:
             raise storage_error(error, "cannot complete", path) from None
         finally:
@@ -165,14 +170,14 @@ class Parts(Place):
     def _named(self, folder: int, parent: str, name: str, size: int) -> bool:
         """Whether another attempt gave the file its name; it may have died before that was durable."""
         stands = _stands(folder, name, size)
-        if stands and self._fsync:
-            self._touched.add(parent)
+        if stands and self._staging.fsync:
+            self._staging.touched.add(parent)
         return stands
 
     def drop_shared(self, path: str, temporary: str) -> None:
         """Remove a temporary file that nothing of this attempt writes any more."""
         parent, name = split(path)
-        self.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
+        self._staging.discard(Pending(-1, path, parent, name, temporary, 0, False, 0))
 
 
 def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:

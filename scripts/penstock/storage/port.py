@@ -1,0 +1,267 @@
+"""The port of storage: a target on which releases of datasets are made. Steps know nothing but this.
+
+`registry.open_storage` opens the one implementation there is, a POSIX tree; what differs between file systems
+is a row of `filesystem.kinds`, not another implementation. The conformance suite is
+tests/contracts/storage_contract.py. All paths are those of the layout (`core.layout`). What makes, closes,
+reveals or removes folders may be called again after a crash, and ends as if it had been called once. Errors
+of the file system are raised by `filesystem.errno_map`, those of small files as OSError.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+    from typing import Unpack
+
+    from penstock.config.settings import PermissionsConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.storage.pending_file import Pending
+
+
+class WriterOptions(TypedDict):
+    """What every file of a release gets, and who writes it."""
+
+    file_mode: int
+    dir_mode: int
+    gid: int | None
+    """None: whatever group the folder gives."""
+    durability: str
+    """`fsync`: each file by itself, before it has its name; `syncfs`: all by `Barrier.wait`."""
+    attempt: str
+    """Names this attempt in messages."""
+    keep_mtime: bool
+    """Files get the source's time."""
+
+
+class Abandoned(NamedTuple):
+    """The tree of another run's staging."""
+
+    data: Path
+    inode: int = 0
+    """Of `data` as the plan saw it: a folder of the same name that came later is none of it. Of 0 (a version
+    that did not note it) only links are made, since a name may be a living staging's, or a release's."""
+
+
+class Barrier(Protocol):
+    """One durability barrier for everything below `data` that is written after this was made."""
+
+    def wait(self) -> None:
+        """Raises FailedError: what was written since is to be written anew, never synced again."""
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Mender(Protocol):
+    """Replaces damaged files of a published release, each whole. For several threads, on different paths."""
+
+    def replace(self, path: str, mtime_ns: int, fill: Callable[[int, str], None]) -> None:
+        """Put a new file at `path`, durable on return. `fill(fd, temporary)` writes it, and raises to leave
+        all as it was."""
+
+    def old(self, path: str) -> AbstractContextManager[int | None]:
+        """The file that is there now, to read its good parts; None when there is none."""
+
+    def set_mode(self, path: str) -> None:
+        """Give a file or folder its published mode, group and owner again ("." is `data` itself)."""
+
+    def sweep(self, path: str) -> bool:
+        """Remove what a killed repair left: only files with a temporary name. False for all else."""
+
+    def make(self, path: str) -> bool:
+        """Make a folder that is not there, and those above it; False where it stands already."""
+
+    def holds(self, path: str) -> bool:
+        """Whether anything is there under this name (`../name`: beside `data`)."""
+
+    def within(self, parent: str) -> AbstractContextManager[int]:
+        """A folder's descriptor; while inside, its owner may write in it."""
+
+    def close(self) -> None:
+        """Every folder that was opened has its published mode again. Raises ObjectError."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
+
+
+class Storage(Protocol):
+    """Where releases are staged, revealed and removed."""
+
+    # A dataset's folders
+
+    def check_root(self, root: Path, /) -> None:
+        """Changes nothing. Raises PreflightError unless `root` can be written or made."""
+
+    def check_owner(self, layout: DatasetLayout, /) -> None:
+        """Changes nothing. Raises PreflightError when the dataset's folders are not plain folders of this
+        account, or others could replace them."""
+
+    def owns(self, layout: DatasetLayout, /) -> bool:
+        """Whether this account is the one that stages the dataset, or nobody has yet."""
+
+    def prepare(self, layout: DatasetLayout, /) -> None:
+        """Make the dataset's folders where they are missing. Raises PreflightError."""
+
+    def links_between_folders(self, layout: DatasetLayout, /) -> bool:
+        """Whether a file may have names in two folders; tried under the lock."""
+
+    # Releases
+
+    def releases(self, layout: DatasetLayout, /) -> list[str]:
+        """The names of the published releases, sorted."""
+
+    def current(self, layout: DatasetLayout, /) -> str | None:
+        """The release that readers get; None before the first."""
+
+    def leads(self, layout: DatasetLayout, /) -> bool:
+        """Whether readers reach a release by `current`."""
+
+    def reveal(self, layout: DatasetLayout, release: str, assert_held: Callable[[], None], /) -> None:
+        """Give a complete staging its release's name, in one step. `assert_held` is called right before, and
+        raises where this run was overtaken."""
+
+    def point(self, layout: DatasetLayout, release: str, assert_held: Callable[[], None], /) -> None:
+        """Make `current` lead to the release, in one step; `assert_held` as above."""
+
+    # The staging of a release
+
+    def open_staging(self, layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, /) -> Path:
+        """The `data` folder of a release's staging, made where it is missing, closed to readers."""
+
+    def close_staging(self, layout: DatasetLayout, release: str, /) -> None:
+        """Give a staging its owner's bits alone again."""
+
+    def open_folders(self, data: Path, /) -> None:
+        """Give the owner the write bit of every folder of a staging's `data` again."""
+
+    def unseal(self, data: Path, paths: Iterable[str], /) -> None:
+        """Give these files of a staging their owner's write bit again."""
+
+    def sweep_temporaries(self, data: Path, /) -> int:
+        """Remove the temporary files that dead attempts left; returns how many."""
+
+    def writer(self, data: Path, /, **options: Unpack[WriterOptions]) -> Writer:
+        """Writes files into a staging's `data`. For one thread."""
+
+    def barrier(self, data: Path, /) -> Barrier:
+        """To be made before what it is to cover is written."""
+
+    # Modes and groups
+
+    def file_mode(self, policy: PermissionsConfig, /) -> int:
+        """The mode that files get."""
+
+    def dir_mode(self, policy: PermissionsConfig, /) -> int:
+        """The mode that folders get."""
+
+    def group_id(self, policy: PermissionsConfig, /) -> int | None:
+        """The configured group's number; None when none is configured. Raises PreflightError."""
+
+    def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> dict[str, Any]:
+        """Give everything in a staging's `data` its final mode and group, and check it. Returns counts."""
+
+    # A release's damaged files, and whole trees
+
+    def mender(
+        self, data: Path, /, *, file_mode: int, dir_mode: int, gid: int | None, uid: int | None = None
+    ) -> Mender:
+        """Replaces files below `data`, with the mode, group and owner that were published."""
+
+    def remove_tree(self, path: Path, /) -> None:
+        """Remove a folder and all below it, never through a link. Durable on return."""
+
+    # Small files of a run: durable on return, whole or not at all
+
+    def make_dirs(self, path: Path, mode: int = 0o700) -> None:
+        """Make a folder and its missing parents with `mode`."""
+
+    def write_json(self, path: Path, value: Any, *, mode: int = 0o600) -> None:
+        """Replace a file whole."""
+
+    def read_json(self, path: Path, /) -> Any:
+        """The content of a file that `write_json` wrote. Raises FileNotFoundError, ValueError."""
+
+    def append_line(self, path: Path, value: Any, *, mode: int = 0o600) -> None:
+        """Append one JSON line; one writer at a time."""
+
+    def rename(self, old: Path, new: Path) -> None:
+        """Rename within one folder."""
+
+
+class Writer(Protocol):
+    """Writes into a staging's `data`; for one thread.
+
+    A file has its final name only with all its bytes, its final mode, group and time; under
+    `durability="fsync"` its bytes are durable before that name exists, under `"syncfs"` once `Barrier.wait`
+    has returned. An attempt that was given up and writes on can only replace bytes by the same bytes, and
+    stops at its next check. No path leaves `data`, no link is followed.
+    """
+
+    # Whole files
+
+    def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
+        """A new file under a temporary name. Where it will have holes, no blocks are reserved."""
+
+    def finish(self, pending: Pending, mtime_ns: int) -> None:
+        """Time, durability, final name. On an error the final name is as before."""
+
+    def put(self, path: str, data: memoryview, mtime_ns: int) -> None:
+        """`begin`, `write_all` and `finish` of a file whose bytes are all at hand."""
+
+    def discard(self, pending: Pending) -> None:
+        """Forget what is not finished; of a giant's part only the descriptor."""
+
+    def remove(self, path: str) -> None:
+        """Nothing has this name on return: its object left the source."""
+
+    # Parts of files, by several attempts and nodes
+
+    def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
+        """A giant's file under its final name, `size` long, to be written from `offset`."""
+
+    def finish_part(self, pending: Pending, mtime_ns: int | None = None) -> None:
+        """Durability, then the time."""
+
+    def begin_shared(self, path: str, temporary: str, size: int) -> None:
+        """Make the temporary file of a large one, whose parts are written by `begin_range`."""
+
+    def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
+        """A part of it; None where another attempt has given the file its name."""
+
+    def finish_shared(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
+        """Time, durability and final name of a temporary file that has all its bytes. False where neither it
+        nor a file of this size under the final name is there."""
+
+    def drop_shared(self, path: str, temporary: str) -> None:
+        """Remove a temporary file that nothing of this attempt writes any more."""
+
+    # Files that lie on the target already
+
+    def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
+        """Link an unchanged file of a published release. False: copy it instead."""
+
+    def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
+        """Have a file that one of these abandoned stagings holds. False: copy it instead."""
+
+    def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
+        """One rename out of an abandoned staging. False where that cannot be."""
+
+    def holds(self, path: str, size: int, mtime_ns: int | None) -> bool:
+        """Whether a file of this size, and of this time if one is given, has this name."""
+
+    # The attempt
+
+    def alive(self, pending: Pending) -> None:
+        """Raises FailedError when this attempt was overtaken; to be called now and then."""
+
+    def settle(self) -> None:
+        """Make the names durable that were given since the last call, before a journal says so."""
+
+    def close(self) -> None: ...
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
