@@ -13,7 +13,8 @@ from tests.sources.test_http1 import Canned
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, TransientError
-from penstock.sources.s3.client import Bucket
+from penstock.sources.objects.pages import Requests
+from penstock.sources.s3.client import Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.listing import Pages, Times, listed
 from penstock.sources.s3.listing_ranges import PAGE
@@ -171,7 +172,8 @@ def test_a_listing_that_is_cut_off_unsaid_is_refused(pages: list[str], refused: 
     with Canned(*[[answer] for answer in answers]) as server:
         place = Bucket("b", "p/", f"http://127.0.0.1:{server.port}", "r", path_style=True, options={})
         secrets = S3Credentials(None, "r", place.endpoint)
-        found = listed(place, iter(Pages(place, lambda: secrets, lambda: None)))
+        requests = Requests(lambda: S3Client(place, secrets), lambda: secrets, lambda: None)
+        found = listed(place, iter(Pages(place, requests)))
         if refused:
             with pytest.raises(FailedError, match=r"cuts its listing off after 1000|cut off: no token"):
                 list(found)

@@ -214,6 +214,6 @@ def test_over_http_it_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
         assert found == [key[2:] for key in sorted(keys, key=fsencode)]
         many = len(server.asked)
         monkeypatch.setattr(listing_ranges, "STREAMS", 1)
-        pages = Pages(source.bucket, source.credentials, lambda: None)
+        pages = Pages(source.bucket, source.requests())
         assert [item.key for batch in listed(source.bucket, iter(pages)) for item in batch] == found
         assert len(server.asked) - many == -(-len(keys) // 7)

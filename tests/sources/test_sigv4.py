@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer, query_string, quote_path
+from penstock.sources.http.quoting import query_string, quoted
+from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer
 
 SUITE = Keys("AKIDEXAMPLE", "wJalrXUtnFEMI/K7MDENG+bPxRfiCYEXAMPLEKEY")
 SUITE_TIME = calendar.timegm((2015, 8, 30, 12, 36, 0))
@@ -39,7 +40,7 @@ S3_TIME = calendar.timegm((2013, 5, 24, 0, 0, 0))
 def test_the_suites_vectors(path: str, query: list[tuple[str, str]], signature: str) -> None:
     signer = Signer(SUITE, "us-east-1", "service")
     headers = [("host", "example.amazonaws.com"), ("x-amz-date", signer.stamp(SUITE_TIME))]
-    found = signer.authorization("GET", quote_path(path.encode()), query_string(query), headers)
+    found = signer.authorization("GET", quoted(path), query_string(query), headers)
     assert found == (
         "AWS4-HMAC-SHA256 Credential=AKIDEXAMPLE/20150830/us-east-1/service/aws4_request, "
         f"SignedHeaders=host;x-amz-date, Signature={signature}"
@@ -91,7 +92,7 @@ def test_agrees_with_botocore(key: str, prefix: str, session: str) -> None:
     from botocore.credentials import Credentials
 
     path, query = (
-        quote_path(("/bucket/" + key).encode()),
+        quoted("/bucket/" + key),
         query_string([("prefix", prefix), ("list-type", "2")]),
     )
     url = f"https://s3.example.com{path}?{query}"

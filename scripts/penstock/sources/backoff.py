@@ -1,28 +1,31 @@
-"""How long to wait before something that may pass is asked for again."""
+"""The one policy of retries: how often, after which pauses, and which answers mean too much load.
+
+Every request that may be made again is wrapped by `retrying`.
+"""
 
 from __future__ import annotations
 
 import random
 import time
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import OverloadedError, TransientError
+from penstock.errors import ExpiredCredentialsError, OverloadedError, PenstockError, TransientError
 from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
-    from penstock.errors import PenstockError
+T = TypeVar("T")
 
 TRIES = 7
 """How often a listing asks for one page, or one file: over some six seconds."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
 LONGEST_ASKED = 120.0
+"""Seconds that one `Retry-After` may keep anybody waiting, wherever something is asked for again."""
 OVERLOADED = frozenset({429, 503})
 OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
 """S3's and Azure's, whatever status they come with."""
-"""Seconds that one `Retry-After` may keep anybody waiting, wherever something is asked for again."""
 
 
 def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
@@ -63,3 +66,39 @@ def pause_after(error: PenstockError, tried: int) -> float:
     asked = error.after if isinstance(error, TransientError) else None
     # Spreading retries needs no secret randomness.
     return pause(tried, asked, random.random())  # noqa: S311
+
+
+def retrying(
+    ask: Callable[[], T],
+    attempts: int,
+    wait: Callable[[float], object],
+    *,
+    renew: Callable[[], None] | None = None,
+    failed: Callable[[PenstockError], None] | None = None,
+    may: Callable[[PenstockError, int], bool] | None = None,
+) -> T:
+    """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
+
+    `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
+    new credentials when the old ones ran out; the first time the next try follows at once. `failed` is told
+    of each error that is followed by a try. `may` says of an error and the tries so far whether a further
+    one makes sense, in place of `error.retry`. Raises the last error.
+    """
+    tried, renewed = 0, False
+    while True:
+        tried += 1
+        try:
+            return ask()
+        except PenstockError as error:
+            again = error.retry if may is None else may(error, tried)
+            if tried >= attempts or not again:
+                raise
+            if failed is not None:
+                failed(error)
+            if renew is not None and isinstance(error, ExpiredCredentialsError):
+                renew()
+                if not renewed:
+                    renewed = True
+                    continue
+            if wait(pause_after(error, tried)):
+                raise

@@ -17,7 +17,7 @@ from penstock.errors import PenstockError
 from penstock.sources.decimals import decimal
 from penstock.sources.http.addresses import addresses
 from penstock.sources.http.connect import STATUS, broken, connect, why
-from penstock.sources.http.response_template import FIELD, LENGTH, fields, learn
+from penstock.sources.http.response_template import FIELD, LENGTH, HeaderNames, fields, learn
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -50,8 +50,11 @@ class Connection:
     by `abandon`. A small body may come with its head: `take`.
     """
 
-    def __init__(self, endpoint: Endpoint, places: Addresses | None = None) -> None:
-        self.endpoint = endpoint
+    def __init__(
+        self, endpoint: Endpoint, places: Addresses | None = None, *, names: HeaderNames | None = None
+    ) -> None:
+        """`names`: the fields that are read of answers received into `room`; others may be missing there."""
+        self.endpoint, self._names = endpoint, names or HeaderNames()
         self._places = places or addresses(*endpoint.address)
         self.status = 0
         self.headers: dict[bytes, bytes] = {}
@@ -143,7 +146,7 @@ class Connection:
         self._socket.expect(max(0, self._left))
         if room is not None and self.status == 200 and self._keep and self.length >= 0 and self._shapes:
             self._shapes -= 1
-            self._shape = learn(bytes(self._view[:stop]))
+            self._shape = learn(bytes(self._view[:stop]), self._names)
         return self.status
 
     def _fits(self, shape: Shape, room: memoryview) -> bool:

@@ -10,28 +10,36 @@ one letter, is taken apart as ever: a shape never decides what an answer means.
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 FIELD = rb"([!-9;-~]+):[ \t]*([^\r\n]*)"
 """One field of a head: its name and its value."""
 _LINE = re.compile(FIELD)
 LENGTH = b"content-length"
 _ETAG = b"etag"
-_TAKEN = frozenset({_ETAG, b"content-range"})
-_TAKEN_PREFIXES = (b"x-amz-checksum-", b"content-md5")
-_READ = frozenset(
-    {
-        b"connection",
-        b"transfer-encoding",
-        b"content-encoding",
-        b"x-amz-checksum-type",
-        b"x-amz-mp-parts-count",
-    }
-)
-_READ_PREFIXES = (b"x-amz-server-side-encryption",)
+
+
+class HeaderNames(NamedTuple):
+    """The fields of an answer that are read of one store's objects, beside HTTP's own; in lower case. A name
+    that ends in a dash stands for all names that begin so."""
+
+    values: tuple[bytes, ...] = ()
+    """Differ from object to object: checksums, versions."""
+    fixed: tuple[bytes, ...] = ()
+    """Are mostly alike for all objects: kinds of checksums, encryption."""
+
+
+_FIXED = (b"connection", b"transfer-encoding", b"content-encoding")
+_VALUES = (_ETAG, b"content-range")
+
+
+def _any_of(names: Iterable[bytes]) -> Callable[[bytes], object]:
+    """Whether a name is one of these (`HeaderNames`)."""
+    each = (re.escape(name) + (b".*" if name.endswith(b"-") else b"") for name in names)
+    return re.compile(b"|".join(each)).fullmatch
 
 
 _LISTS = frozenset(
@@ -48,7 +56,12 @@ _LISTS = frozenset(
 _ONCE = frozenset(
     {LENGTH, _ETAG, b"content-range", b"content-encoding", b"content-md5", b"last-modified", b"location"}
 )
-_ONCE_PREFIXES = (b"x-amz-checksum-", b"x-amz-server-side-encryption")
+_ONCE_PREFIXES = (
+    b"x-amz-checksum-",
+    b"x-amz-server-side-encryption",
+    b"x-ms-blob-content-md5",
+    b"x-goog-generation",
+)
 
 
 def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], bytes]:
@@ -68,11 +81,12 @@ def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], by
 class Shape:
     """Of one head, learned from an answer that was taken apart."""
 
-    __slots__ = ("_fixed", "_match", "_names")
+    __slots__ = ("_again", "_fixed", "_match", "_names")
 
     def __init__(self, pattern: bytes, fixed: Mapping[bytes, bytes], names: Sequence[bytes]) -> None:
         self._match = re.compile(pattern).match
         self._fixed, self._names = fixed, names
+        self._again = [name for name in names if name.endswith(_AGAIN)]
 
     def fit(self, received: memoryview) -> tuple[int, dict[bytes, bytes]] | None:
         """Where the body begins, and the fields that are read, when the bytes begin with a whole head of
@@ -82,35 +96,45 @@ class Shape:
             return None
         fields = dict(self._fixed)
         fields.update(zip(self._names, found.groups()))  # noqa: B905 (its length is the pattern's)
+        for name in self._again:
+            first, more = name.rstrip(_AGAIN), fields.pop(name)
+            if more != fields[first]:
+                fields[first] += b", " + more
         return found.end(), fields
 
 
-def learn(head: bytes) -> Shape | None:
-    """The shape of a head without its blank line; None for one that states no length, no etag (then other
-    fields tell what answered), or a thing twice."""
+_VALUE = rb":[ \t]*((?:[!-~]+(?: +[!-~]+)*)?)"
+_AGAIN = b"\0"
+"""At the end of a name: a further field of a list that stands in several ones."""
+
+
+def learn(head: bytes, names: HeaderNames) -> Shape | None:
+    """The shape of a head without its blank line, for a reader of these fields; None for one that states no
+    length, no etag (then other fields tell what answered), or a thing twice."""
+    is_fixed, is_value = _any_of((*_FIXED, *names.fixed)), _any_of((*_VALUES, *names.values))
     status, *lines = head.split(b"\r\n")
     pattern = [re.escape(status)]
     fixed: dict[bytes, bytes] = {}
-    names: list[bytes] = []
+    taken: list[bytes] = []
     for line in lines:
         field = _LINE.fullmatch(line)
         if field is None:
             return None
         label, value = field.groups()
         name = label.lower()
-        if name in fixed or name in names:
+        if name in fixed or (name in taken and (name not in _LISTS or name + _AGAIN in taken)):
             return None
         if name == LENGTH:
-            names.append(name)
+            taken.append(name)
             pattern.append(re.escape(label) + b":[ \t]*([0-9]{1,18})")
-        elif name in _READ or name.startswith(_READ_PREFIXES):
+        elif is_fixed(name):
             fixed[name] = value.rstrip()
             pattern.append(re.escape(line))
-        elif name in _TAKEN or name.startswith(_TAKEN_PREFIXES):
-            names.append(name)
-            pattern.append(re.escape(label) + b":[ \t]*([!-~]*)")
+        elif is_value(name):
+            taken.append(name + _AGAIN if name in taken else name)
+            pattern.append(re.escape(label) + _VALUE)
         else:
             pattern.append(re.escape(label) + b":[^\r\n]*")
-    if LENGTH not in names or _ETAG not in names:
+    if LENGTH not in taken or _ETAG not in taken:
         return None
-    return Shape(b"\r\n".join(pattern) + b"\r\n\r\n", fixed, names)
+    return Shape(b"\r\n".join(pattern) + b"\r\n\r\n", fixed, taken)

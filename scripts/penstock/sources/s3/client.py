@@ -1,10 +1,9 @@
-"""Signed requests to one bucket: addressing, redirects within the store, errors told apart."""
+"""S3's dialect: signed requests to one bucket, redirects within the store, what its codes mean."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 from urllib.parse import urljoin, urlsplit
 
@@ -14,27 +13,38 @@ from penstock.errors import (
     FailedError,
     ObjectError,
     PenstockError,
-    SourceChangedError,
-    TransientError,
 )
-from penstock.sources.backoff import asked_for, retry_after
-from penstock.sources.http.connection import Connection
+from penstock.sources.checksum_headers import s3_claims
 from penstock.sources.http.endpoint import Endpoint, endpoint, split
+from penstock.sources.http.quoting import quoted, quoted_value
+from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.objects.client import ObjectClient
+from penstock.sources.objects.refusals import Meaning, refusal
+from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.page import plain
-from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer, quote_path
+from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
-    from penstock.sources.s3.credentials import S3Credentials
+    from penstock.core.model import Claim, Entry
+    from penstock.sources.objects.client import Request
 
 AWS = (".amazonaws.com", ".amazonaws.com.cn")
-REDIRECTS = 4
-ERROR_LIMIT = 1 << 16
-EXPIRED = frozenset({"ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"})
-WRONG_KEYS = frozenset({"InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"})
-PATIENCE = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
 OTHER_REGION = frozenset({"AuthorizationHeaderMalformed", "IllegalLocationConstraintException"})
+WAITS = frozenset({"SlowDown", "RequestTimeout", "InternalError", "ServiceUnavailable", "Throttling"})
+_EXPIRED = Meaning(ExpiredCredentialsError, "the credentials ran out")
+_WRONG_KEYS = Meaning(FailedError, "the store refuses the credentials")
+CODES = {
+    **dict.fromkeys(("ExpiredToken", "ExpiredTokenException", "TokenRefreshRequired"), _EXPIRED),
+    **dict.fromkeys(
+        ("InvalidAccessKeyId", "SignatureDoesNotMatch", "InvalidToken", "InvalidSecurity"), _WRONG_KEYS
+    ),
+    "RequestTimeTooSkewed": Meaning(FailedError, "this machine's clock is wrong", "set it (NTP)"),
+    "NoSuchBucket": Meaning(FailedError, "there is no such bucket"),
+    "InvalidObjectState": Meaning(ObjectError, "the object is archived", "restore it first"),
+}
+"""What S3's codes mean beyond the status that they come with; `OTHER_REGION` too."""
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
 _TAG = re.compile(rb"<(Code|Message|Region)>([^<]*)</")
 
@@ -70,51 +80,64 @@ def address(bucket: Bucket, region: str) -> tuple[Endpoint, str]:
         raise ConfigError("a secret in a URL", where="endpoint_url", hint="use a profile or credentials_file")
     root = parts.path.rstrip("/")
     if bucket.path_style:
-        return endpoint(
-            base, bucket.options, timeout=bucket.timeout
-        ), f"{root}/{quote_path(bucket.name.encode())}/"
+        return endpoint(base, bucket.options, timeout=bucket.timeout), f"{root}/{quoted(bucket.name)}/"
     virtual = parts._replace(netloc=f"{bucket.name}.{parts.netloc}").geturl()
     return endpoint(virtual, bucket.options, timeout=bucket.timeout), f"{root}/"
 
 
-class S3Client:
-    """For one thread: one kept connection. Follows a bucket to its region or host, and stays."""
+class S3Client(ObjectClient):
+    """The dialect: signed requests. Follows a bucket to its region or host, and stays."""
+
+    NAMES = HeaderNames(
+        values=(b"x-amz-checksum-",),
+        fixed=(
+            b"x-amz-checksum-type",
+            b"x-amz-mp-parts-count",
+            b"x-amz-server-side-encryption",
+            b"x-amz-server-side-encryption-",
+        ),
+    )
 
     def __init__(self, bucket: Bucket, credentials: S3Credentials) -> None:
+        super().__init__(bucket.url)
         self.bucket = bucket
         self.region = bucket.region
         self._credentials = credentials
         self._stamp = self._own = self._canonical = self._authorization = ""
         self._signer = self._sign_with(credentials)
-        self._told: bytes | None = None
-        self._sent = b""
         self._payer = "requester" if bucket.options.get("requester_pays") else ""
-        self._go_to(*address(bucket, self.region))
+        self._prefix = quoted(bucket.prefix)
+        self.go_to(*address(bucket, self.region))
 
     def _sign_with(self, credentials: S3Credentials) -> Signer | None:
         return Signer(credentials.keys, self.region) if credentials.keys else None
 
-    def _go_to(self, server: Endpoint, root: str) -> None:
-        self.connection = Connection(server)
-        self.root = root
+    def go_to(self, server: Endpoint, root: str) -> None:
+        super().go_to(server, root)
         self._host = server.authority
         self._origin = server.origin
         self._own = ""
         self._lines = f" HTTP/1.1\r\nHost: {self._host}\r\nAccept-Encoding: identity\r\n{server.proxy_lines}"
 
-    def renew(self, credentials: S3Credentials) -> None:
-        """Sign with other keys from the next request on."""
+    def renew(self, credentials: object) -> None:
         if credentials is not self._credentials:
+            assert isinstance(credentials, S3Credentials)
             self._credentials = credentials
             self._signer = self._sign_with(credentials)
             self._own = ""
 
-    def close(self) -> None:
-        self._sent = b""
-        self.connection.close()
+    def get(self, entry: Entry) -> Request:
+        token = entry.token
+        lines = f'If-Match: "{token}"\r\n' if token and not token.startswith("W/") else ""
+        query = f"versionId={quoted_value(entry.version)}" if entry.version else ""
+        return self._prefix + quoted(entry.key), query, lines
 
-    def _head(self, method: str, path: str, query: str, lines: str) -> bytes:
-        """The request's head. `lines` are further headers that need no signature."""
+    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
+        return s3_claims(headers, whole=whole)
+
+    def head(self, method: str, path: str, query: str, lines: str) -> bytes:
+        """`lines` are further headers, which need no signature."""
+        path = self.root + path
         signer = self._signer
         stamp = signer.stamp() if signer is not None else ""
         if stamp != self._stamp or not self._own:
@@ -141,46 +164,25 @@ class S3Client:
         self._own = self._lines + "".join([f"{name}: {value}\r\n" for name, value in signed[1:]])
         self._stamp = stamp
 
-    def send(self, method: str, path: str, query: str = "", lines: str = "") -> None:
-        """Ask ahead of time; the next `request` must be for the same, or `close` come before it."""
-        self._sent = self._head(method, self.root + path, query, lines)
-        self.connection.send(self._sent)
-
-    def request(
-        self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
-    ) -> Connection:
-        """Ask for `path` (quoted, below the bucket); the connection holds the answer's head, and in `room`
-        perhaps its body too.
-
-        Any status but a redirect within the store is handed to the caller.
-        """
-        for _ in range(REDIRECTS):
-            connection, self._told = self.connection, None
-            anew = partial(self._head, method, self.root + path, query, lines)
-            head, self._sent = self._sent or anew(), b""
-            status = connection.request(head, bodyless=method == "HEAD", room=room, anew=anew)
-            if status in (200, 206) or not self._moved(connection):
-                return connection
-        connection.abandon()
-        raise FailedError("the store redirects in a circle", where=self.bucket.url)
-
-    def _moved(self, connection: Connection) -> bool:
-        """Follow the bucket to its region, or a redirect to a host of the same store."""
+    def moved(self, path: str) -> str | None:
+        """To the bucket's region, or to a host of the same store."""
+        connection = self.connection
         status = connection.status
         if status not in (301, 302, 307, 308, 400, 403):
-            return False
+            return None
         region = connection.headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
         if not region and status == 400:  # some stores name the region in the error alone
-            code, _, region = _understood(self._tell(connection))
+            code, _, region = _understood(self.body_of_error())
             region = region if code in OTHER_REGION else ""
         if region != self.region and _REGION.fullmatch(region):
             connection.abandon()
             self.region = region
             self._signer = self._sign_with(self._credentials)
-            self._go_to(*address(self.bucket, region))
-            return True
+            self.go_to(*address(self.bucket, region))
+            return path
+            return path
         if status in (400, 403):
-            return False
+            return None
         location = connection.headers.get(b"location", b"").decode("latin-1")
         connection.abandon()
         old = connection.endpoint
@@ -196,36 +198,36 @@ class S3Client:
         if not location or not allowed or not there or not same_store(old.host, host):
             raise FailedError(
                 "the store redirects to somewhere else, which is not followed",
-                where=self.bucket.url,
+                where=self.url,
                 why=f"status {status}, to {f'{host}:{port}' if host else 'no host'}",
                 hint="check endpoint_url and the bucket's name",
             )
         if (host, port, target.scheme == "https") == (old.host, old.port, old.tls):
-            return True  # the same again; the number of tries is limited
+            return path  # the same again; the number of tries is limited
         server = endpoint(
             f"{target.scheme}://{target.netloc.rpartition('@')[2]}",
             self.bucket.options,
             timeout=self.bucket.timeout,
         )
         virtual = host.startswith(self.bucket.name.lower() + ".")
-        self._go_to(server, "/" if virtual else f"/{quote_path(self.bucket.name.encode())}/")
-        return True
+        self.go_to(server, "/" if virtual else f"/{quoted(self.bucket.name)}/")
+        return path
 
-    def failure(self, connection: Connection, key: str = "") -> PenstockError:
-        """The error that an answer other than the wanted one means. Reads the answer's body."""
-        code, message, region = _understood(self._tell(connection))
-        where = f"s3://{self.bucket.name}/{key}" if key else self.bucket.url
-        region = region or connection.headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
-        return failure(connection.status, code, message, connection.headers, where, region)
+    def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
+        code, message, region = _understood(body)
+        region = region or headers.get(b"x-amz-bucket-region", b"").decode("latin-1")
+        return failure(status, code, message, headers, self.where(key), region)
 
-    def _tell(self, connection: Connection) -> bytes:
-        """The body of an answer that is an error, read once."""
-        if self._told is None:
-            try:
-                self._told = connection.read_all(ERROR_LIMIT)
-            except TransientError:
-                self._told = b""
-        return self._told
+
+def failure(
+    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str, region: str = ""
+) -> PenstockError:
+    """`refusals.refusal` with S3's codes."""
+    codes = CODES
+    if code in OTHER_REGION:
+        hint = f"set `region: {region}` in storage_options" if _REGION.fullmatch(region) else "set `region`"
+        codes = {code: Meaning(FailedError, "the bucket is in another region", hint)}
+    return refusal(status, headers, where, code=code, message=message, codes=codes, waits=WAITS)
 
 
 def _understood(body: bytes) -> tuple[str, str, str]:
@@ -242,43 +244,3 @@ def same_store(old: str, new: str) -> bool:
     if new == old or new.endswith("." + old):
         return True
     return any(old.endswith(suffix) and new.endswith(suffix) for suffix in AWS)
-
-
-def failure(
-    status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str, region: str = ""
-) -> PenstockError:
-    """One table of what statuses and codes of S3 mean.
-
-    | status, code | error |
-    |---|---|
-    | 412; 404 NoSuchKey, NoSuchVersion or bare; 416 | SourceChangedError |
-    | 404 NoSuchBucket | FailedError |
-    | ExpiredToken and its like | ExpiredCredentialsError |
-    | wrong keys; a skewed clock; signed for another region | FailedError |
-    | 429, 503, SlowDown and its like, Retry-After | OverloadedError |
-    | 408, other 5xx, RequestTimeout and its like | TransientError |
-    | 403 InvalidObjectState (archived) and all else | ObjectError |
-    """
-    why = " ".join(filter(None, (f"status {status}", code, message[:300])))
-    if code in EXPIRED:
-        return ExpiredCredentialsError("the credentials ran out", where=where, why=why)
-    if code == "RequestTimeTooSkewed":
-        return FailedError("this machine's clock is wrong", where=where, why=why, hint="set it (NTP)")
-    if code in WRONG_KEYS:
-        return FailedError("the store refuses the credentials", where=where, why=why)
-    if code in OTHER_REGION:
-        hint = f"set `region: {region}` in storage_options" if _REGION.fullmatch(region) else "set `region`"
-        return FailedError("the bucket is in another region", where=where, why=why, hint=hint)
-    if code == "NoSuchBucket":
-        return FailedError("there is no such bucket", where=where, why=why)
-    if status in (408, 429) or status >= 500 or code in PATIENCE:
-        return asked_for("the store asks for patience", where, why, status, code, retry_after(headers))
-    if status == 412:
-        return SourceChangedError("the object changed since it was listed", where=where, why=why)
-    if status in (404, 410):
-        return SourceChangedError("the object is gone since it was listed", where=where, why=why)
-    if status == 416:
-        return SourceChangedError("the object is shorter than it was listed", where=where, why=why)
-    if code == "InvalidObjectState":
-        return ObjectError("the object is archived", where=where, why=why, hint="restore it first")
-    return ObjectError("the store refuses the object", where=where, why=why)

@@ -8,25 +8,23 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-import threading
 from functools import partial
 from itertools import repeat
 from operator import lt
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
-from penstock.errors import ExpiredCredentialsError, FailedError, TransientError
-from penstock.sources.backoff import TRIES, pause_after
-from penstock.sources.s3.client import S3Client
+from penstock.errors import ExpiredCredentialsError, FailedError
+from penstock.sources.http.quoting import query_string
 from penstock.sources.s3.listing_ranges import PAGE, Ranges
 from penstock.sources.s3.page import Page, encoded, key_of, objects, plain, understand
-from penstock.sources.s3.sigv4 import query_string
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Iterator, Sequence
 
-    from penstock.sources.s3.client import Bucket
-    from penstock.sources.s3.credentials import S3Credentials
+    from penstock.errors import PenstockError
+    from penstock.sources.objects.pages import Requests
+    from penstock.sources.s3.client import Bucket, S3Client
 
 PAGE_LIMIT = 64 << 20
 _QUOTES = ("&quot;", "&#34;")
@@ -55,31 +53,18 @@ class Times:
 
 
 class Pages:
-    """The pages of a bucket's prefix, fetched ahead of the reader. `fetch` may be called from many
-    threads; each has a connection of its own."""
+    """The pages of a bucket's prefix, fetched ahead of the reader. `fetch` may be called from many threads.
+    `requests` are closed at the end."""
 
-    def __init__(
-        self, bucket: Bucket, credentials: Callable[[], S3Credentials], renew: Callable[[], None]
-    ) -> None:
-        self._bucket, self._credentials, self._renew = bucket, credentials, renew
-        self._here = threading.local()
-        self._clients: list[S3Client] = []
-        self._lock = threading.Lock()
-        self._stop = threading.Event()
+    def __init__(self, bucket: Bucket, requests: Requests[S3Client]) -> None:
+        self._bucket, self._requests = bucket, requests
         self._ranges = Ranges(self.fetch, self._not_cut_off, bucket.prefix, bucket.url)
 
     def __iter__(self) -> Iterator[Page]:
         try:
             yield from self._ranges
         finally:
-            self._stop.set()
-            self.close()
-
-    def _client(self) -> S3Client:
-        client = S3Client(self._bucket, self._credentials())
-        with self._lock:
-            self._clients.append(client)
-        return client
+            self._requests.close()
 
     def _not_cut_off(self, last: str, count: int) -> None:
         """Raises FailedError when a listing of `count` keys on its last page goes on behind `last`: some
@@ -97,54 +82,35 @@ class Pages:
                     "several `sources`",
                 )
 
-    def fetch(self, token: str, after: str = "", *, limit: int = PAGE, tries: int = TRIES) -> Page:
+    def fetch(self, token: str, after: str = "", *, limit: int = PAGE) -> Page:
         """One page; what may pass is tried again, a few times with growing pauses."""
-        renewed = False
-        for attempt in range(tries):
-            credentials = self._credentials()
-            try:
-                return self._ask(token, limit, after, credentials)
-            except ExpiredCredentialsError:
-                if renewed:
-                    raise
-                with self._lock:
-                    if self._credentials() is credentials:  # no other stream was faster
-                        self._renew()
-                renewed = True
-            except TransientError as error:
-                if attempt >= tries - 1:
-                    raise
-                self._ranges.slower()
-                if self._stop.wait(pause_after(error, attempt + 1)):
-                    raise
-        raise TransientError("listing failed again and again", where=self._bucket.url)
+        return self._requests.do(
+            lambda client: fetched(client, self._bucket.prefix, token, limit, after), failed=self._failed
+        )
 
-    def _ask(self, token: str, limit: int, after: str, credentials: S3Credentials) -> Page:
-        pairs = [("list-type", "2"), ("max-keys", str(limit)), ("encoding-type", "url")]
-        if self._bucket.prefix:
-            pairs.append(("prefix", self._bucket.prefix))
-        if token:
-            pairs.append(("continuation-token", token))
-        if after:
-            pairs.append(("start-after", after))
-        return understand(self._get(pairs, credentials), self._bucket.url)
+    def _failed(self, error: PenstockError) -> None:
+        if not isinstance(error, ExpiredCredentialsError):
+            self._ranges.slower()
 
-    def _get(self, pairs: list[tuple[str, str]], credentials: S3Credentials) -> str:
-        """What the bucket itself answers, by this thread's connection."""
-        client: S3Client | None = getattr(self._here, "client", None)
-        if client is None:
-            client = self._here.client = self._client()
-        client.renew(credentials)
-        connection = client.request("GET", "", query_string(pairs))
-        if connection.status != 200:
-            raise client.failure(connection)
-        return os.fsdecode(connection.read_all(PAGE_LIMIT))
 
-    def close(self) -> None:
-        with self._lock:
-            for client in self._clients:
-                client.close()
-            self._clients.clear()
+def fetched(client: S3Client, prefix: str, token: str, limit: int, after: str = "") -> Page:
+    """One page of the keys below a prefix, by one request."""
+    pairs = [("list-type", "2"), ("max-keys", str(limit)), ("encoding-type", "url")]
+    if prefix:
+        pairs.append(("prefix", prefix))
+    if token:
+        pairs.append(("continuation-token", token))
+    if after:
+        pairs.append(("start-after", after))
+    return understand(answer(client, pairs), client.url)
+
+
+def answer(client: S3Client, pairs: Sequence[tuple[str, str]]) -> str:
+    """What the bucket itself answers to a query."""
+    connection = client.request("GET", "", query_string(pairs))
+    if connection.status != 200:
+        raise client.failure()
+    return os.fsdecode(connection.read_all(PAGE_LIMIT))
 
 
 def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
@@ -160,14 +126,6 @@ def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
             last = rows[-1][0]
         if batch:
             yield batch
-
-
-def first(page: Page, where: str) -> Listed | None:
-    """The first object of a page, with its whole key."""
-    for raw, modified, etag, size in objects(page.text, where):
-        key = key_of(raw, encoded(page))
-        return Listed(key, int(size), plain(etag).strip('"'), Times().nanoseconds(modified))
-    return None
 
 
 def _plain_batch(

@@ -41,6 +41,10 @@ class Page(NamedTuple):
     until: bytes | None = None
     """Keys behind this one are another stream's."""
 
+    @property
+    def empty(self) -> bool:
+        return "<Key>" not in self.text
+
 
 def understand(text: str, where: str) -> Page:
     """Whether and how the listing goes on.

@@ -10,13 +10,11 @@ import hmac
 import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
-from urllib.parse import quote_from_bytes
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
 EMPTY_SHA256 = hashlib.sha256(b"").hexdigest()
-UNRESERVED = "-._~"
 _sha256 = hashlib.sha256
 
 
@@ -29,25 +27,6 @@ class Keys:
     session: str = field(default="", repr=False)
     expires: float | None = None
     """Seconds since the epoch, for temporary ones."""
-
-
-def quote_path(path: bytes) -> str:
-    """A path as S3 signs it: every byte but unreserved ones and slashes quoted, once."""
-    return quote_from_bytes(path, safe="/" + UNRESERVED)
-
-
-def quote_value(value: bytes) -> str:
-    return quote_from_bytes(value, safe=UNRESERVED)
-
-
-def query_string(pairs: Sequence[tuple[str, str]]) -> str:
-    """A canonical query: quoted, in order. Values are `str` by os.fsdecode."""
-    quoted = [(quote_value(_bytes(k)), quote_value(_bytes(v))) for k, v in pairs]
-    return "&".join(f"{k}={v}" for k, v in sorted(quoted))
-
-
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "surrogateescape")
 
 
 def _padded(key: bytes, with_: int) -> hashlib._Hash:

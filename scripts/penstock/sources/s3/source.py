@@ -2,30 +2,22 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.errors import (
-    ConfigError,
-    ExpiredCredentialsError,
-    PenstockError,
-    PreflightError,
-    SourceChangedError,
-    TransientError,
-)
-from penstock.sources.checksum_headers import s3_claims
+from penstock.errors import ConfigError
+from penstock.sources.objects.pages import Objects
+from penstock.sources.objects.source import ObjectSource
 from penstock.sources.s3.client import AWS, Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials, resolve
-from penstock.sources.s3.listing import Pages, first, listed
-from penstock.sources.s3.reader import S3Reader, part_bytes, part_sizes, quoted
-from penstock.sources.s3.sigv4 import quote_value
+from penstock.sources.s3.listing import Pages, fetched, listed
+from penstock.sources.s3.reader import S3Reader, part_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Iterator, Sequence
 
     from penstock.config.settings import SourceConfig
-    from penstock.core.model import Claim, Entry, Listed
+    from penstock.core.model import Entry, Listed
 
 
 def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float = 60.0) -> Bucket:
@@ -44,12 +36,10 @@ def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float =
     return Bucket(name, prefix, credentials.endpoint, credentials.region, path_style, dict(options), timeout)
 
 
-class S3Source:
+class S3Source(ObjectSource[S3Client]):
     """`credentials` come from `s3.credentials.resolve`; a worker gets them from its parent."""
 
-    @property
-    def ignored(self) -> Mapping[str, int]:
-        return {}
+    CHECK = "check endpoint_url, region, the bucket's name and the credentials"
 
     def __init__(
         self,
@@ -61,113 +51,56 @@ class S3Source:
     ) -> None:
         """`versions`: objects are listed with the ids of their newest versions, and read by these."""
         self._config, self._versions = config, versions
-        self._credentials = credentials if credentials is not None else resolve(config)
-        self.bucket = bucket_of(config, self._credentials, timeout)
-        self.url = self.bucket.url
+        known = credentials if credentials is not None else resolve(config)
+        self.bucket = bucket_of(config, known, timeout)
+        super().__init__(self.bucket.url, self.bucket.endpoint or "AWS", known)
 
     def credentials(self) -> S3Credentials:
+        assert isinstance(self._credentials, S3Credentials)
         return self._credentials
 
-    def renew(self, credentials: object) -> None:
-        """Sign with these from the next request on, in every reader of this source."""
-        assert isinstance(credentials, S3Credentials)
-        self._credentials = credentials
+    def client(self) -> S3Client:
+        return S3Client(self.bucket, self.credentials())
 
-    def _renew_here(self) -> None:
-        self.renew(resolve(self._config))
+    def resolve(self) -> S3Credentials:
+        return resolve(self._config)
+
+    def page(self, client: S3Client, token: str, limit: int, begins: str = "") -> Objects:
+        page = fetched(client, self.bucket.prefix + begins, token, limit)
+        return Objects(next(listed(self.bucket, iter([page])), ()), page.following)
 
     def check(self) -> None:
         """One page of one key, signed as later requests are."""
-        pages = Pages(self.bucket, self.credentials, self._renew_here)
-        try:
-            page = pages.fetch("", limit=1, tries=2)
-            next(listed(self.bucket, iter([page])), None)
-        except PreflightError:
-            raise
-        except PenstockError as error:
-            raise PreflightError(
-                "the source cannot be listed",
-                where=f"{self.url} at {self.bucket.endpoint or 'AWS'}",
-                why=f"{error.what}: {error.why}" if error.why else error.what,
-                hint=error.hint or "check endpoint_url, region, the bucket's name and the credentials",
-            ) from None
-        finally:
-            pages.close()
+        super().check()
         if self._versions:
             from penstock.sources.s3.versions import check
 
             check(self.bucket, self._enabled())
 
     def _enabled(self) -> bool | None:
-        from penstock.sources.s3.versions import VersionPages
+        from penstock.sources.s3.versions import enabled
 
-        pages = VersionPages(self.bucket, self.credentials, self._renew_here)
+        requests = self.requests()
         try:
-            return pages.enabled()
+            return requests.do(enabled)
         finally:
-            pages.close()
+            requests.close()
 
     def list(self) -> Iterator[Sequence[Listed]]:
+        """By several streams of pages at once; with `versions` one page after another."""
         if self._versions:
-            from penstock.sources.s3 import versions as s3_versions
+            from penstock.sources.s3 import versions
 
-            pages = s3_versions.VersionPages(self.bucket, self.credentials, self._renew_here)
-            return s3_versions.listed(self.bucket, iter(pages), self._enabled())
-        return listed(self.bucket, iter(Pages(self.bucket, self.credentials, self._renew_here)))
-
-    def list_one(self, key: str) -> Listed | None:
-        """By a listing of this key alone: HEAD states times in whole seconds, a listing in thousandths."""
-        name = self.bucket.prefix + key
-        pages = Pages(replace(self.bucket, prefix=name), self.credentials, self._renew_here)
-        try:
-            found = first(pages.fetch("", limit=1), self.bucket.url)
-        finally:
-            pages.close()
-        if found is not None and found.key == name:
-            return found._replace(key=key)
-        client = S3Client(self.bucket, self._credentials)
-        try:
-            connection = client.request("HEAD", quoted(self.bucket.prefix) + quoted(key))
-            status = connection.status
-            if status == 200:
-                connection.finish()
-                raise TransientError(
-                    "the store has the object, and does not list it yet", where=self.url + key
-                )
-            error = client.failure(connection, name)
-        finally:
-            client.close()
-        if status in (404, 410) and isinstance(error, SourceChangedError):
-            return None
-        raise error
+            return versions.listed(self.bucket, versions.pages(self.bucket, self.requests()), self._enabled())
+        return listed(self.bucket, iter(Pages(self.bucket, self.requests())))
 
     def reader(self) -> S3Reader:
-        return S3Reader(self.bucket, self.credentials)
+        return S3Reader(self.client, self.credentials)
 
     def part_sizes(self, entry: Entry, parts: int) -> Sequence[int]:
         """See `port.Parted`."""
-        client = S3Client(self.bucket, self._credentials)
+        client = self.client()
         try:
-            return part_sizes(client, quoted(self.bucket.prefix) + quoted(entry.key), entry, parts)
-        finally:
-            client.close()
-
-    def checksum(self, entry: Entry) -> Sequence[Claim]:
-        """By HEAD; composites come with the size of their parts when it is known."""
-        client = S3Client(self.bucket, self._credentials)
-        path = quoted(self.bucket.prefix) + quoted(entry.key)
-        query = f"versionId={quote_value(entry.version.encode())}" if entry.version else ""
-        try:
-            connection = client.request("HEAD", path, query, f'If-Match: "{entry.token}"\r\n')
-            if connection.status != 200:
-                raise client.failure(connection, self.bucket.prefix + entry.key)
-            headers = connection.headers
-            claims = s3_claims(headers, whole=True)
-            if claims and claims[0].kind != "full":
-                size = part_bytes(client, path, entry, claims[0].parts)
-                claims = s3_claims(headers, whole=True, part_bytes=size)
-            return claims
-        except ExpiredCredentialsError:
-            raise
+            return part_sizes(client, entry, parts)
         finally:
             client.close()

@@ -12,14 +12,15 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
 from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
-from penstock.sources.s3.listing import Pages, Times
+from penstock.sources.objects.pages import one_by_one
+from penstock.sources.s3.listing import Times, answer
 from penstock.sources.s3.page import Page, encoded, key_of, plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from penstock.sources.s3.client import Bucket
-    from penstock.sources.s3.credentials import S3Credentials
+    from penstock.sources.objects.pages import Requests
+    from penstock.sources.s3.client import Bucket, S3Client
 
 PAGE = 1000
 """Versions that a page is asked to hold."""
@@ -33,44 +34,38 @@ _STATUS = re.compile(r"<Status>\s*(\w+)\s*</Status>")
 HINT = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
 
 
-class VersionPages(Pages):
-    """One after another: no page can be asked for before the one before it was read."""
+def pages(bucket: Bucket, requests: Requests[S3Client]) -> Iterator[Page]:
+    """The pages of all versions below the prefix. `requests` are closed at the end."""
 
-    def __iter__(self) -> Iterator[Page]:
-        following, seen = "", {""}
-        try:
-            while True:
-                page = self.fetch(following)
-                yield page
-                following = page.following
-                if not following:
-                    return
-                if following in seen:
-                    raise FailedError("the listing runs in a circle", where=self._bucket.url)
-                seen = {following}
-        finally:
-            self._stop.set()
-            self.close()
+    def fetch(token: str) -> Page:
+        return requests.do(lambda client: _fetched(client, bucket.prefix, token))
 
-    def _ask(self, token: str, limit: int, after: str, credentials: S3Credentials) -> Page:  # noqa: ARG002
-        pairs = [("versions", ""), ("max-keys", str(min(limit, PAGE))), ("encoding-type", "url")]
-        if self._bucket.prefix:
-            pairs.append(("prefix", self._bucket.prefix))
-        if token:
-            key, _, version = token.partition("\0")
-            pairs.append(("key-marker", key))
-            if version:
-                pairs.append(("version-id-marker", version))
-        return _understand(self._get(pairs, credentials), self._bucket.url)
+    try:
+        yield from one_by_one(fetch, bucket.url, requests.stop)
+    finally:
+        requests.close()
 
-    def enabled(self) -> bool | None:
-        """Whether the bucket is versioned; None where these credentials may not ask."""
-        try:
-            text = self._get([("versioning", "")], self._credentials())
-        except ObjectError:
-            return None
-        found = _STATUS.search(text)
-        return found is not None and found[1] == "Enabled"
+
+def _fetched(client: S3Client, prefix: str, token: str) -> Page:
+    pairs = [("versions", ""), ("max-keys", str(PAGE)), ("encoding-type", "url")]
+    if prefix:
+        pairs.append(("prefix", prefix))
+    if token:
+        key, _, version = token.partition("\0")
+        pairs.append(("key-marker", key))
+        if version:
+            pairs.append(("version-id-marker", version))
+    return _understand(answer(client, pairs), client.url)
+
+
+def enabled(client: S3Client) -> bool | None:
+    """Whether the bucket is versioned; None where these credentials may not ask."""
+    try:
+        text = answer(client, [("versioning", "")])
+    except ObjectError:
+        return None
+    found = _STATUS.search(text)
+    return found is not None and found[1] == "Enabled"
 
 
 def check(bucket: Bucket, enabled: bool | None) -> None:
@@ -85,7 +80,7 @@ def check(bucket: Bucket, enabled: bool | None) -> None:
 
 def listed(bucket: Bucket, pages: Iterator[Page], enabled: bool | None) -> Iterator[Sequence[Listed]]:
     """The newest versions, keys relative to the prefix, one batch a page; what was deleted is left out.
-    `enabled`: see `VersionPages.enabled`. Raises PreflightError for what has no version of its own."""
+    `enabled`: see there. Raises PreflightError for what has no version of its own."""
     times, last, before = Times(), b"", ""
     for page in pages:
         batch = []

@@ -1,0 +1,128 @@
+"""One thread's connection to one store, and what its dialect has to say of requests and answers."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, ClassVar
+
+from penstock.errors import FailedError, PenstockError, TransientError
+from penstock.sources.http.connection import Connection
+from penstock.sources.http.response_template import HeaderNames
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.model import Claim, Entry
+    from penstock.sources.http.endpoint import Endpoint
+
+ERROR_LIMIT = 1 << 16
+"""Bytes of an error's body, at most."""
+
+
+Request = tuple[str, str, str]
+"""A request but for its method: path (quoted, below `ObjectClient.root`), query, whole header lines."""
+
+
+class ObjectClient:
+    """Base of the dialects. A subclass calls `go_to` when it is made, and gives `head`, `get` and `refusal`;
+    the rest where its store differs from what stands here."""
+
+    NAMES: ClassVar[HeaderNames] = HeaderNames()
+    """The headers that `version`, `claims` and `refusal` read: only these are kept of small objects."""
+    ENCODED: ClassVar[bool] = True
+    """Whether objects may be stored in a Content-Encoding, and come with their bytes as they are stored."""
+    REDIRECTS: ClassVar[int] = 4
+    connection: Connection
+    """After `request`: it holds the answer's head."""
+
+    def __init__(self, url: str) -> None:
+        """`url` is the source's, for people: with the prefix, without secrets."""
+        self.url = url
+        self.root = ""
+        self._sent = b""
+        self._told: bytes | None = None
+
+    # ---- what a dialect says
+
+    def renew(self, credentials: object) -> None:
+        """Sign with these from the next request on. Called before every request: cheap for the same ones."""
+
+    def head(self, method: str, path: str, query: str, lines: str) -> bytes:
+        """The whole head of a request to `root` and `path`, signed now."""
+        raise NotImplementedError
+
+    def get(self, entry: Entry) -> Request:
+        """The GET of the listed version of an object: all of it, on the condition that it is the same."""
+        raise NotImplementedError
+
+    def version(self, headers: Mapping[bytes, bytes], size: int) -> str | None:  # noqa: ARG002 (the web's)
+        """The version that an answer states, as the listing's `token` has it. None where every object of
+        this store states one, and the answer does not: it is something else's."""
+        etag = headers.get(b"etag")
+        return None if etag is None else etag.strip(b'"').decode("latin-1")
+
+    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:  # noqa: ARG002
+        """The checksums that an answer states; `whole`: its body is the whole object."""
+        return ()
+
+    def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
+        """The error of an answer that was not wanted (`refusals.refusal`); `key` "" is the listing."""
+        raise NotImplementedError
+
+    def moved(self, path: str) -> str | None:  # noqa: ARG002
+        """After an answer other than 200 and 206: follow the store to where it says (`go_to`). The path to
+        ask for there; None where nothing is to be followed."""
+        return None
+
+    def where(self, key: str) -> str:
+        """An object, for people."""
+        return self.url + key
+
+    # ---- what all have
+
+    def go_to(self, server: Endpoint, root: str) -> None:
+        """Requests go to this server from now on; `root`, quoted, stands before each path."""
+        self.connection = Connection(server, names=self.NAMES)
+        self.root = root
+
+    def send(self, method: str, request: Request) -> None:
+        """Ask ahead of time; the next `request` must be for the same, or `close` come before it."""
+        self._sent = self.head(method, *request)
+        self.connection.send(self._sent)
+
+    def request(
+        self, method: str, path: str, query: str = "", lines: str = "", room: memoryview | None = None
+    ) -> Connection:
+        """Ask for `path`; the connection holds the answer's head, and in `room` perhaps its body too.
+
+        Any status but a redirect that the dialect follows is handed to the caller.
+        """
+        for _ in range(self.REDIRECTS):
+            self._told = None
+            anew = partial(self.head, method, path, query, lines)
+            head, self._sent = self._sent or anew(), b""
+            connection = self.connection
+            status = connection.request(head, bodyless=method == "HEAD", room=room, anew=anew)
+            if status in (200, 206) or (there := self.moved(path)) is None:
+                return connection
+            path = there
+        self.connection.abandon()
+        raise FailedError("the store redirects in a circle", where=self.url)
+
+    def body_of_error(self) -> bytes:
+        """The body of an answer that is an error; may be read again. b"" where it does not come."""
+        if self._told is None:
+            try:
+                self._told = self.connection.read_all(ERROR_LIMIT)
+            except TransientError:
+                self._told = b""
+        return self._told
+
+    def failure(self, key: str = "") -> PenstockError:
+        """The error of an answer other than the wanted one. Reads the answer's body."""
+        connection = self.connection
+        return self.refusal(connection.status, connection.headers, self.body_of_error(), key)
+
+    def close(self) -> None:
+        self._sent = b""
+        self.connection.close()

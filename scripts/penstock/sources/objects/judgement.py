@@ -1,0 +1,104 @@
+"""What is wrong with the answer to a conditional request for an object, if anything. Pure.
+
+A condition (If-Match, a version in the query) is not enough: some servers and proxies ignore it, so the
+answer's own version, size, range and length are compared with the listing.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import ObjectError, PenstockError, SourceChangedError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.core.model import Entry
+
+
+def misfit(
+    status: int,
+    length: int,
+    headers: Mapping[bytes, bytes],
+    version: str | None,
+    entry: Entry,
+    span: tuple[int, int],
+    where: str,
+    *,
+    encoded: bool,
+) -> PenstockError | None:
+    """Of an answer of status 200 or 206 to a GET of `span` (offset, length). `length` is the answer's own, -1
+    when it states none. `version`: see `ObjectClient.version`. `encoded`: the store may keep objects in a
+    Content-Encoding, and hands them out with their bytes as they are stored and listed.
+
+    The first row that applies:
+
+    | the answer | error |
+    |---|---|
+    | encoded, and the store keeps nothing so, or its length is another one | ObjectError |
+    | a token is listed, the answer states no version | ObjectError: a login page, a proxy |
+    | a token is listed, the answer states another version | SourceChangedError |
+    | of a range: the object's size (`/total`) is not the listed one | SourceChangedError |
+    | of all, no token is listed: another length | SourceChangedError |
+    | of a range: another range | ObjectError |
+    | another length | TransientError: something on the way cut it |
+    | none of these, or a length that is not stated | none |
+    """
+    offset, wanted = span
+    other_length = length not in (-1, wanted)
+    encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
+    if encoding not in ("", "identity") and (length != wanted or not encoded):
+        why = f"Content-Encoding {encoding}, {length} bytes where {wanted} were asked for"
+        return ObjectError("the answer is encoded on the way", where=where, why=why)
+    if (error := other_version(headers, version, entry, where)) is not None:
+        return error
+    if status == 206:
+        stated = headers.get(b"content-range", b"").decode("latin-1")
+        expected = f"bytes {offset}-{offset + wanted - 1}/{entry.size}"
+        if stated != expected:
+            why = f"{stated!r}, not {expected!r}"
+            if stated.rpartition("/")[2] not in ("", "*", str(entry.size)):
+                return _other_size(where, why)
+            return ObjectError("the server answers with another range", where=where, why=why)
+    if other_length:
+        why = f"{length} bytes where {wanted} were asked for"
+        if status == 200 and not entry.token:  # nothing else can tell that it changed
+            return _other_size(where, why)
+        return TransientError("the answer's length is not the listed one", where=where, why=why)
+    return None
+
+
+def head_misfit(
+    length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
+) -> PenstockError | None:
+    """The same of an answer of status 200 to a HEAD."""
+    if (error := other_version(headers, version, entry, where)) is not None:
+        return error
+    if length not in (-1, entry.size):
+        return _other_size(where, f"it has {length} bytes, {entry.size} were listed")
+    return None
+
+
+def other_version(
+    headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
+) -> PenstockError | None:
+    """What is wrong with the version that an answer states, if anything."""
+    if not entry.token or version == entry.token:
+        return None
+    if version is None:
+        kind = headers.get(b"content-type", b"no type").decode("latin-1")
+        return ObjectError(
+            "what answered is no object of the store",
+            where=where,
+            why=f"it states no version, Content-Type {kind}",
+            hint="a proxy or a login page may stand in between: check endpoint_url",
+        )
+    return SourceChangedError(
+        "the object changed since it was listed",
+        where=where,
+        why=f"its version was {entry.token}, and is {version or 'not stated'} now",
+    )
+
+
+def _other_size(where: str, why: str) -> SourceChangedError:
+    return SourceChangedError("the object's size changed since it was listed", where=where, why=why)

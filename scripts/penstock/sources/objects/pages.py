@@ -1,0 +1,152 @@
+"""A listing's requests: by a client for each thread, tried again, with renewed credentials; and its pages in
+order, the next one on its way while one is used."""
+
+from __future__ import annotations
+
+import threading
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING, Generic, NamedTuple, Protocol, TypeVar
+
+from penstock.errors import FailedError
+from penstock.sources.backoff import TRIES, retrying
+from penstock.sources.external_sort import endless, order
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.core.model import Listed
+    from penstock.errors import PenstockError
+    from penstock.sources.objects.client import ObjectClient
+
+C = TypeVar("C", bound="ObjectClient")
+T = TypeVar("T")
+
+
+class Page(Protocol):
+    """One answer of a listing."""
+
+    @property
+    def following(self) -> str:
+        """The token of the next page; "" at the end."""
+
+    @property
+    def empty(self) -> bool:
+        """Whether it names no object."""
+
+
+P = TypeVar("P", bound=Page)
+
+
+class Objects(NamedTuple):
+    """A page, taken apart."""
+
+    rows: Sequence[Listed]
+    """Keys are relative to the prefix."""
+    following: str
+    markers: int = 0
+    """Of folders, left out."""
+
+    @property
+    def empty(self) -> bool:
+        return not self.rows and not self.markers
+
+
+class Requests(Generic[C]):
+    """Requests that may be made from many threads at once. `renew` gets new credentials for all."""
+
+    def __init__(
+        self, client: Callable[[], C], credentials: Callable[[], object], renew: Callable[[], None]
+    ) -> None:
+        self._make, self._credentials, self._renew = client, credentials, renew
+        self._mine = threading.local()
+        self._clients: list[C] = []
+        self._lock = threading.Lock()
+        self._stop = threading.Event()
+
+    def do(
+        self,
+        ask: Callable[[C], T],
+        *,
+        tries: int = TRIES,
+        failed: Callable[[PenstockError], None] | None = None,
+    ) -> T:
+        """What `ask` gives, called with this thread's client. `failed`: see `backoff.retrying`."""
+        used: object = None
+
+        def attempt() -> T:
+            nonlocal used
+            used = self._credentials()
+            client = self._client()
+            client.renew(used)
+            return ask(client)
+
+        def renew() -> None:
+            with self._lock:
+                if self._credentials() is used:  # no other thread was faster
+                    self._renew()
+
+        return retrying(attempt, tries, self._stop.wait, renew=renew, failed=failed)
+
+    def _client(self) -> C:
+        client: C | None = getattr(self._mine, "client", None)
+        if client is None:
+            client = self._mine.client = self._make()
+            with self._lock:
+                self._clients.append(client)
+        return client
+
+    def stop(self) -> None:
+        """No further try, and no further pause."""
+        self._stop.set()
+
+    def close(self) -> None:
+        """Ends all connections; called when no thread uses them any more."""
+        self.stop()
+        with self._lock:
+            for client in self._clients:
+                client.close()
+            self._clients.clear()
+
+
+def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) -> Iterator[P]:
+    """The pages from the first (token "") on. `stop` is called at the end: nobody waits for a page that is
+    still fetched. Raises FailedError for a listing that runs in a circle or does not end."""
+    with ThreadPoolExecutor(1, thread_name_prefix="listing") as pool:
+        coming = pool.submit(fetch, "")
+        try:
+            seen, empty = {hash("")}, 0
+            while True:
+                page = coming.result()
+                if page.following:
+                    if hash(page.following) in seen:
+                        raise FailedError("the listing runs in a circle", where=where)
+                    seen.add(hash(page.following))
+                    empty = empty + 1 if page.empty else 0
+                    if (error := endless(empty, where)) is not None:
+                        raise error
+                    coming = pool.submit(fetch, page.following)
+                yield page
+                if not page.following:
+                    return
+        finally:
+            stop()
+            coming.cancel()
+
+
+def ascending(batches: Iterator[Sequence[Listed]], where: str, hint: str = "") -> Iterator[Sequence[Listed]]:
+    """The same batches, without empty ones. Raises FailedError for keys that are not in ascending order of
+    their bytes, or stand there twice."""
+    last = b""
+    for batch in batches:
+        for item in batch:
+            key = order(item)
+            if key <= last:
+                raise FailedError(
+                    "the listing is out of order or has a key twice",
+                    where=where,
+                    why=f"{item.key!r} after {last.decode('utf-8', 'surrogateescape')!r}",
+                    hint=hint,
+                )
+            last = key
+        if batch:
+            yield batch

@@ -1,0 +1,144 @@
+"""Reads ranges of objects of one store, pinned to the listed version, whatever the store's dialect.
+
+Every GET is conditional, and the answer's own version, range and length are compared with the listing
+(`judgement`), since some servers ignore the condition.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from typing import TYPE_CHECKING, Generic, TypeVar
+
+from penstock.errors import ObjectError, PenstockError
+from penstock.sources.http.body import HttpBody
+from penstock.sources.objects.client import ObjectClient, Request
+from penstock.sources.objects.judgement import head_misfit, misfit
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.core.model import Claim, Entry
+
+C = TypeVar("C", bound=ObjectClient)
+
+
+class ObjectReader(Generic[C]):
+    """For one thread: one connection, and further ones for what is prefetched. `credentials` gives the
+    present ones, which may be renewed at any time."""
+
+    def __init__(self, client: Callable[[], C], credentials: Callable[[], object]) -> None:
+        self._make, self._credentials = client, credentials
+        self._client = client()
+        self._sent: deque[tuple[Entry, C, Request]] = deque()
+        self._idle: list[C] = []
+
+    def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
+        client = self._client
+        client.renew(self._credentials())
+        path, query, lines = client.get(entry)
+        if length != entry.size:
+            lines = f"Range: bytes={offset}-{offset + length - 1}\r\n{lines}"
+        connection = client.request("GET", path, query, lines)
+        claims = self._checked(client, entry, offset, length)
+        return HttpBody(connection, length, claims, client.where(entry.key))
+
+    def ahead(self, entry: Entry) -> None:
+        """See `port.AheadReader`. One connection for each object that is on its way."""
+        try:
+            client = self._idle.pop() if self._idle else self._make()
+            client.renew(self._credentials())
+            request = client.get(entry)
+            client.send("GET", request)
+        except PenstockError:
+            return
+        self._sent.append((entry, client, request))
+
+    def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
+        """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
+        asked = self._asked(entry)
+        client, request = asked or (self._client, None)
+        client.renew(self._credentials())
+        try:
+            connection = client.request("GET", *(request or client.get(entry)), buffer)
+            claims = self._checked(client, entry, 0, entry.size)
+            data = connection.take()
+            if data is None:
+                data = buffer[: entry.size]
+                HttpBody(connection, entry.size, claims, client.where(entry.key)).read_all(data)
+            return data, claims
+        finally:
+            if asked is not None:
+                self._idle.append(client)
+
+    def checksum(self, entry: Entry) -> Sequence[Claim]:
+        """By HEAD. See `port.Source.checksum`."""
+        client = self._client
+        client.renew(self._credentials())
+        connection = client.request("HEAD", *client.get(entry))
+        if connection.status != 200:
+            raise client.failure(entry.key)
+        headers, length = connection.headers, connection.length
+        connection.finish()
+        version = client.version(headers, entry.size)
+        if (error := head_misfit(length, headers, version, entry, client.where(entry.key))) is not None:
+            raise error
+        return self._claims(client, entry, headers, whole=True)
+
+    def close(self) -> None:
+        for client in (self._client, *self._idle, *(client for _, client, _ in self._sent)):
+            client.close()
+        self._idle.clear()
+        self._sent.clear()
+
+    def _asked(self, entry: Entry) -> tuple[C, Request] | None:
+        """By whom, and how, this object was asked for ahead of time. What was asked for before it, in vain,
+        is dropped."""
+        sent = self._sent
+        if not any(one == entry for one, _, _ in sent):
+            return None
+        while True:
+            first, client, request = sent.popleft()
+            if first == entry:
+                return client, request
+            client.close()
+            self._idle.append(client)
+
+    def _checked(self, client: C, entry: Entry, offset: int, length: int) -> Sequence[Claim]:
+        """What the answer states of its bytes, when it is the answer that was asked for."""
+        connection = client.connection
+        whole, status, headers = length == entry.size, connection.status, connection.headers
+        if status != (200 if whole else 206):
+            raise self._refused(client, entry)
+        version = client.version(headers, entry.size)
+        # Most answers are right by these few comparisons; of others the table is asked.
+        if (
+            not whole
+            or version != entry.token
+            or connection.length != length
+            or b"content-encoding" in headers
+        ):
+            where, span = client.where(entry.key), (offset, length)
+            error = misfit(
+                status, connection.length, headers, version, entry, span, where, encoded=client.ENCODED
+            )
+            if error is not None:
+                connection.abandon()
+                raise error
+        return self._claims(client, entry, headers, whole=whole)
+
+    def _claims(
+        self, client: C, entry: Entry, headers: Mapping[bytes, bytes], *, whole: bool
+    ) -> Sequence[Claim]:
+        del entry  # for stores that have to be asked for more
+        return client.claims(headers, whole=whole)
+
+    @staticmethod
+    def _refused(client: C, entry: Entry) -> PenstockError:
+        connection, where = client.connection, client.where(entry.key)
+        if connection.status == 200:
+            connection.abandon()
+            return ObjectError("the server ignores ranges", where=where, why="status 200, not 206")
+        if connection.status == 206:
+            connection.abandon()
+            return ObjectError("a range came where all was asked for", where=where)
+        return client.failure(entry.key)

@@ -1,0 +1,53 @@
+"""Which error a store's refusal means: one table of statuses for all stores, codes by store. Pure."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.sources.backoff import asked_for, retry_after
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping
+
+
+class Meaning(NamedTuple):
+    """What a code of a store means, whatever status it comes with."""
+
+    error: type[PenstockError]
+    what: str
+    hint: str = ""
+
+
+def refusal(
+    status: int,
+    headers: Mapping[bytes, bytes],
+    where: str,
+    *,
+    code: str = "",
+    message: str = "",
+    codes: Mapping[str, Meaning],
+    waits: Container[str] = (),
+) -> PenstockError:
+    """The error of an answer with a status that was not wanted. `waits`: codes after which a retry may help.
+
+    | status, code | error |
+    |---|---|
+    | one of `codes` | what it says there |
+    | 429, 503, `backoff.OVERLOADED_CODES`; one of the next row with a Retry-After | OverloadedError |
+    | 408, other 5xx, one of `waits` | TransientError |
+    | 412; 404, 410; 416 | SourceChangedError |
+    | all else | ObjectError |
+    """
+    why = " ".join(filter(None, (f"status {status}", code, message[:300])))
+    if (meaning := codes.get(code)) is not None:
+        return meaning.error(meaning.what, where=where, why=why, hint=meaning.hint)
+    if status in (408, 429) or status >= 500 or code in waits:
+        return asked_for("the store asks for patience", where, why, status, code, retry_after(headers))
+    if status == 412:
+        return SourceChangedError("the object changed since it was listed", where=where, why=why)
+    if status in (404, 410):
+        return SourceChangedError("the object is gone since it was listed", where=where, why=why)
+    if status == 416:
+        return SourceChangedError("the object is shorter than it was listed", where=where, why=why)
+    return ObjectError("the store refuses the object", where=where, why=why)

@@ -1,0 +1,144 @@
+"""A bucket or container as a source: what is the same for every store that lists by pages."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
+
+from penstock.core.model import Entry
+from penstock.errors import (
+    FailedError,
+    ObjectError,
+    PenstockError,
+    PreflightError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.sources.objects.client import ObjectClient
+from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
+from penstock.sources.objects.reader import ObjectReader
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.core.model import Claim, Listed
+
+C = TypeVar("C", bound=ObjectClient)
+
+
+class ObjectSource(Generic[C]):
+    """Base of the stores' sources (`port.Source`). A subclass gives `client`, `resolve` and `page`."""
+
+    PAGE: ClassVar[int] = 1000
+    """Objects that a page is asked to hold."""
+    NEAR: ClassVar[int] = 1
+    """Objects among which the one of a given name is, when those are listed that begin with its name."""
+    ORDER: ClassVar[str] = ""
+    """What to do about a listing that is out of order."""
+    CHECK: ClassVar[str] = "check the bucket's name and the credentials"
+    """What to do about a source that cannot be listed."""
+
+    def __init__(self, url: str, at: str, credentials: object) -> None:
+        """`url`: with the prefix, for people. `at`: the server, for people."""
+        self.url, self._at, self._credentials = url, at, credentials
+        self._markers = 0
+
+    # ---- what a dialect says
+
+    def client(self) -> C:
+        """A client of its own connection, that signs with the present credentials."""
+        raise NotImplementedError
+
+    def resolve(self) -> object:
+        """New credentials, from where the configuration says."""
+        raise NotImplementedError
+
+    def page(self, client: C, token: str, limit: int, begins: str = "") -> Objects:
+        """One page, from the token of the page before it ("": the first), of the objects below the prefix
+        whose keys begin so. One request; raises its error."""
+        raise NotImplementedError
+
+    # ---- what all have
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        return {"markers": self._markers} if self._markers else {}
+
+    def credentials(self) -> object:
+        return self._credentials
+
+    def renew(self, credentials: object) -> None:
+        """Sign with these from the next request on, in every reader of this source."""
+        self._credentials = credentials
+
+    def requests(self) -> Requests[C]:
+        """For the requests of one listing; to be closed."""
+        return Requests(self.client, self.credentials, lambda: self.renew(self.resolve()))
+
+    def check(self) -> None:
+        """One page of one object."""
+        requests = self.requests()
+        try:
+            requests.do(lambda client: self.page(client, "", 1), tries=2)
+        except PreflightError:
+            raise
+        except PenstockError as error:
+            raise PreflightError(
+                "the source cannot be listed",
+                where=f"{self.url} at {self._at}",
+                why=f"{error.what}: {error.why}" if error.why else error.what,
+                hint=error.hint or self.CHECK,
+            ) from None
+        finally:
+            requests.close()
+
+    def list(self) -> Iterator[Sequence[Listed]]:
+        return ascending(self._pages(), self.url, self.ORDER)
+
+    def _pages(self) -> Iterator[Sequence[Listed]]:
+        requests = self.requests()
+
+        def fetch(token: str) -> Objects:
+            return requests.do(lambda client: self.page(client, token, self.PAGE))
+
+        self._markers = 0
+        try:
+            for page in one_by_one(fetch, self.url, requests.stop):
+                self._markers += page.markers
+                yield page.rows
+        except (ObjectError, SourceChangedError) as error:
+            raise FailedError(
+                "the source cannot be listed", where=self.url, why=error.why, hint=error.hint or self.CHECK
+            ) from None
+        finally:
+            requests.close()
+
+    def list_one(self, key: str) -> Listed | None:
+        """By a listing of what begins with this key: HEAD states times in whole seconds."""
+        client = self.client()
+        try:
+            for found in self.page(client, "", self.NEAR, key).rows:
+                if found.key == key:
+                    return found
+            connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
+            if connection.status == 200:
+                connection.finish()
+                raise TransientError(
+                    "the store has the object, and does not list it yet", where=client.where(key)
+                )
+            error, status = client.failure(key), connection.status
+        finally:
+            client.close()
+        if status in (404, 410) and isinstance(error, SourceChangedError):
+            return None
+        raise error
+
+    def reader(self) -> ObjectReader[C]:
+        return ObjectReader(self.client, self.credentials)
+
+    def checksum(self, entry: Entry) -> Sequence[Claim]:
+        """By HEAD."""
+        reader = self.reader()
+        try:
+            return reader.checksum(entry)
+        finally:
+            reader.close()

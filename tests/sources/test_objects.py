@@ -1,0 +1,252 @@
+"""What all object stores share: answers judged, refusals understood, tries made again. A test a row."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+
+import pytest
+
+from penstock.core.model import Entry, Listed
+from penstock.errors import (
+    ConfigError,
+    ExpiredCredentialsError,
+    FailedError,
+    ObjectError,
+    OverloadedError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.sources.backoff import retrying
+from penstock.sources.http.response_template import HeaderNames, learn
+from penstock.sources.objects.judgement import head_misfit, misfit
+from penstock.sources.objects.pages import Objects, ascending, one_by_one
+from penstock.sources.objects.refusals import Meaning, refusal
+
+ENTRY = Entry("k", "k", 1000, "t1", 0)
+BARE = ENTRY._replace(token="")
+RANGE = {b"content-range": b"bytes 100-299/1000"}
+GZIP = {b"content-encoding": b"gzip"}
+
+
+@pytest.mark.parametrize(
+    ("status", "length", "headers", "version", "entry", "encoded", "kind"),
+    [
+        (200, 1000, {}, "t1", ENTRY, True, None),
+        (200, -1, {}, "t1", ENTRY, True, None),
+        (206, 200, RANGE, "t1", ENTRY, True, None),
+        (206, -1, RANGE, "", BARE, True, None),
+        (200, 1000, GZIP, "t1", ENTRY, True, None),
+        (200, 1000, {b"content-encoding": b"identity"}, "t1", ENTRY, False, None),
+        (200, 1000, GZIP, "t1", ENTRY, False, ObjectError),
+        (200, 700, GZIP, "t1", ENTRY, True, ObjectError),
+        (200, -1, GZIP, "t2", ENTRY, True, ObjectError),
+        (200, 1000, {}, None, ENTRY, True, ObjectError),
+        (200, 1000, {}, None, BARE, True, None),
+        (200, 1000, {}, "t2", ENTRY, True, SourceChangedError),
+        (200, 700, {}, "t2", ENTRY, True, SourceChangedError),
+        (200, 1000, {}, "", ENTRY, True, SourceChangedError),
+        (206, 200, {b"content-range": b"bytes 100-299/1001"}, "t1", ENTRY, True, SourceChangedError),
+        (206, 50, {b"content-range": b"bytes 100-149/150"}, "", BARE, True, SourceChangedError),
+        (200, 700, {}, "", BARE, True, SourceChangedError),
+        (206, 200, {b"content-range": b"bytes 101-300/1000"}, "t1", ENTRY, True, ObjectError),
+        (206, 200, {b"content-range": b"bytes 101-300/*"}, "t1", ENTRY, True, ObjectError),
+        (206, 200, {}, "t1", ENTRY, True, ObjectError),
+        (200, 700, {}, "t1", ENTRY, True, TransientError),
+        (206, 100, RANGE, "t1", ENTRY, True, TransientError),
+    ],
+)
+def test_answers_are_judged(
+    status: int,
+    length: int,
+    headers: dict[bytes, bytes],
+    version: str | None,
+    entry: Entry,
+    encoded: bool,
+    kind: type[PenstockError] | None,
+) -> None:
+    span = (100, 200) if status == 206 else (0, entry.size)
+    error = misfit(status, length, headers, version, entry, span, "s3://b/k", encoded=encoded)
+    assert (type(error) if error else None) is kind
+
+
+@pytest.mark.parametrize(
+    ("length", "version", "entry", "kind"),
+    [
+        (1000, "t1", ENTRY, None),
+        (-1, "t1", ENTRY, None),
+        (1000, "t2", ENTRY, SourceChangedError),
+        (1000, None, ENTRY, ObjectError),
+        (999, "t1", ENTRY, SourceChangedError),
+        (999, "", BARE, SourceChangedError),
+    ],
+)
+def test_answers_to_head_are_judged(
+    length: int, version: str | None, entry: Entry, kind: type[PenstockError] | None
+) -> None:
+    error = head_misfit(length, {}, version, entry, "s3://b/k")
+    assert (type(error) if error else None) is kind
+
+
+@pytest.mark.parametrize(
+    ("status", "code", "headers", "kind", "after"),
+    [
+        (403, "Own", {}, FailedError, None),
+        (503, "Own", {}, FailedError, None),
+        (429, "", {}, OverloadedError, None),
+        (503, "", {b"retry-after": b"7"}, OverloadedError, 7.0),
+        (503, "", {b"retry-after": b"3600"}, OverloadedError, 120.0),
+        (500, "", {}, TransientError, None),
+        (500, "SlowDown", {}, OverloadedError, None),
+        (400, "Waits", {}, TransientError, None),
+        (408, "", {}, TransientError, None),
+        (412, "", {}, SourceChangedError, None),
+        (404, "", {}, SourceChangedError, None),
+        (410, "", {}, SourceChangedError, None),
+        (416, "", {}, SourceChangedError, None),
+        (403, "Denied", {}, ObjectError, None),
+        (302, "", {}, ObjectError, None),
+    ],
+)
+def test_refusals_are_understood(
+    status: int, code: str, headers: dict[bytes, bytes], kind: type[PenstockError], after: float | None
+) -> None:
+    codes = {"Own": Meaning(FailedError, "its own")}
+    error = refusal(status, headers, "s3://b/k", code=code, codes=codes, waits={"Waits"})
+    assert type(error) is kind
+    assert getattr(error, "after", None) == after
+
+
+class Script:
+    """Raises these one after another, then gives "done"; keeps the pauses that were made."""
+
+    def __init__(self, *errors: PenstockError) -> None:
+        self.errors, self.calls = list(errors), 0
+        self.pauses: list[float] = []
+
+    def __call__(self) -> str:
+        self.calls += 1
+        if self.errors:
+            raise self.errors.pop(0)
+        return "done"
+
+    def wait(self, seconds: float) -> None:
+        self.pauses.append(seconds)
+
+
+def test_what_may_pass_is_tried_again_after_growing_pauses() -> None:
+    script = Script(*(TransientError("reset") for _ in range(3)))
+    told: list[PenstockError] = []
+    assert retrying(script, 4, script.wait, failed=told.append) == "done"
+    assert (script.calls, len(told), len(script.pauses)) == (4, 3, 3)
+    assert script.pauses[0] < 0.2 <= script.pauses[2]
+    script = Script(*(TransientError("reset") for _ in range(3)))
+    with pytest.raises(TransientError):
+        retrying(script, 3, script.wait)
+    assert (script.calls, len(script.pauses)) == (3, 2)
+
+
+@pytest.mark.parametrize("error", [ObjectError("no"), SourceChangedError("no"), ConfigError("no")])
+def test_what_does_not_pass_is_raised_at_once(error: PenstockError) -> None:
+    script = Script(error)
+    with pytest.raises(type(error)):
+        retrying(script, 5, script.wait)
+    assert (script.calls, script.pauses) == (1, [])
+    script = Script(error)
+    assert retrying(script, 5, script.wait, may=lambda *_: True) == "done"
+
+
+def test_a_wish_to_wait_is_honoured_up_to_two_minutes() -> None:
+    script = Script(TransientError("busy", after=5.0), TransientError("busy", after=3600.0))
+    assert retrying(script, 3, script.wait) == "done"
+    assert script.pauses == [5.0, 120.0]
+
+
+def test_whoever_stops_makes_no_further_try() -> None:
+    script = Script(TransientError("reset"))
+    with pytest.raises(TransientError):
+        retrying(script, 5, lambda _: True)
+    assert script.calls == 1
+
+
+def test_credentials_that_ran_out_are_renewed_at_once_and_then_with_pauses() -> None:
+    renewed: list[int] = []
+    script = Script(*(ExpiredCredentialsError("out") for _ in range(3)))
+    assert retrying(script, 4, script.wait, renew=lambda: renewed.append(1)) == "done"
+    assert (script.calls, len(renewed), len(script.pauses)) == (4, 3, 2)
+
+
+def objects(*keys: str, following: str = "") -> Objects:
+    return Objects([Listed(key, 1, "t", 0) for key in keys], following)
+
+
+def test_pages_come_in_order_and_one_is_on_its_way() -> None:
+    pages = {"": objects("a", following="1"), "1": objects("b", following="2"), "2": objects("c")}
+    asked: list[str] = []
+    second = threading.Event()
+
+    def fetch(token: str) -> Objects:
+        asked.append(token)
+        if token == "1":
+            second.set()
+        return pages[token]
+
+    found = one_by_one(fetch, "s3://b/", lambda: None)
+    with contextlib.closing(found):
+        assert next(found) is pages[""]
+        assert second.wait(20)
+        assert list(found) == [pages["1"], pages["2"]]
+    assert asked == ["", "1", "2"]
+
+
+def test_a_listing_in_a_circle_is_refused() -> None:
+    pages = {"": objects("a", following="1"), "1": objects("b", following="2"), "2": objects(following="1")}
+    with pytest.raises(FailedError, match="circle"):
+        list(one_by_one(pages.__getitem__, "s3://b/", lambda: None))
+
+
+@pytest.mark.parametrize("keys", [("a", "a"), ("b", "a"), ("a.b", "a-b")])
+def test_keys_out_of_order_are_refused(keys: tuple[str, ...]) -> None:
+    with pytest.raises(FailedError, match="do this"):
+        list(ascending(iter([objects(*keys).rows]), "s3://b/", "do this"))
+    assert list(ascending(iter([objects(*sorted(keys)[:1]).rows, []]), "s3://b/")) == [
+        objects(*sorted(keys)[:1]).rows
+    ]
+
+
+OTHER = HeaderNames(
+    values=(b"x-goog-hash", b"x-goog-generation", b"last-modified"), fixed=(b"x-goog-stored-",)
+)
+HEAD = b"""HTTP/1.1 200 OK
+ETag: "1"
+Content-Length: 3
+Last-Modified: Wed, 06 May 2026 07:08:09 GMT
+X-Goog-Hash: crc32c=AAAA==
+X-Goog-Hash: md5=BBBB==
+X-Goog-Stored-Content-Length: 3
+X-Goog-Generation: 17
+Server: any""".replace(b"\n", b"\r\n")
+
+
+def test_a_dialect_names_the_headers_that_are_kept() -> None:
+    shape = learn(HEAD, OTHER)
+    assert shape is not None
+    other = HEAD.replace(b"AAAA", b"CCCC").replace(b"07:08", b"08:09").replace(b"any", b"another one")
+    found = shape.fit(memoryview(other + b"\r\n\r\nabc"))
+    assert found is not None
+    start, headers = found
+    assert start == len(other) + 4
+    assert headers == {
+        b"etag": b'"1"',
+        b"content-length": b"3",
+        b"last-modified": b"Wed, 06 May 2026 08:09:09 GMT",
+        b"x-goog-hash": b"crc32c=CCCC==, md5=BBBB==",
+        b"x-goog-generation": b"17",
+        b"x-goog-stored-content-length": b"3",
+    }
+    changed = other.replace(b"Stored-Content-Length: 3", b"Stored-Content-Length: 4")
+    assert shape.fit(memoryview(changed + b"\r\n\r\nabc")) is None
+    assert (
+        learn(HEAD.replace(b"X-Goog-Hash: md5", b"X-Goog-Generation: 18\r\nX-Goog-Hash: md5"), OTHER) is None
+    )
