@@ -131,6 +131,25 @@ class Composite(Pieces):
         return _over(self._algorithm, super().hexdigest())
 
 
+class Tree(Composite):
+    """A giant's digest from its whole bytes: xxh3_128 over its parts' digests."""
+
+    __slots__ = ("_part_bytes",)
+
+    def __init__(self, part_bytes: int) -> None:
+        super().__init__(XXH3, part_bytes)
+        self._part_bytes = part_bytes
+
+    @property
+    def parts(self) -> bytes:
+        """The parts' 16-byte digests, joined in order. Once all bytes have passed."""
+        return bytes.fromhex(Pieces.hexdigest(self))
+
+    def text(self) -> str:
+        """As it stands in a record."""
+        return tree_digest(self._part_bytes, self.parts)
+
+
 def _over(algorithm: str, values: str) -> str:
     outer = new_sum(algorithm)
     outer.update(bytes.fromhex(values))
