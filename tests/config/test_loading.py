@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import fields
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 import yaml
 
 from penstock.config import loader, settings, validation
+from penstock.config.deciding_keys import MARKS, deciding
 from penstock.config.loader import load
+from penstock.config.serialization import from_json, to_json
 from penstock.core import step_table
 from penstock.errors import ConfigError
 
@@ -93,6 +96,48 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
     permissions = dataset["permissions"]["properties"]
     assert set(permissions) == names(settings.PermissionsConfig)
     assert set(permissions) == set(example["datasets"]["installed"]["permissions"])
+
+
+def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
+    top, defs = validation.schema()["properties"], validation.schema()["$defs"]
+    dataset = defs["dataset"]["properties"]
+    for kind, section in [
+        (settings.TargetConfig, top["target"]), (settings.PlanConfig, top["plan"]),
+        (settings.EngineConfig, top["engine"]), (settings.VerifyConfig, top["verify"]),
+        (settings.ClusterConfig, top["cluster"]), (settings.JobOptions, defs["job"]),
+        (settings.FollowLimit, dataset["follow_limit"]), (settings.PermissionsConfig, dataset["permissions"]),
+    ]:  # fmt: skip
+        for field in fields(kind):
+            part = section["properties"].get(field.name, {})
+            unit = part.get("unit", {"file": "file_mode", "folder": "dir_mode"}.get(part.get("mode")))
+            alike = {"duration": ("duration", "whole_seconds")}.get(unit, (unit,))
+            words = [one["const"] for one in part.get("oneOf", ()) if "const" in one]
+            named = str(field.type)
+            assert unit is None or any(f"'{one}'" in named for one in alike), field.name
+            assert all(f"'{word}'" in named for word in words), field.name
+
+
+@pytest.mark.parametrize(
+    "kind",
+    [settings.DatasetConfig, settings.PermissionsConfig, settings.PlanConfig, settings.VerifyConfig],
+)
+def test_each_key_says_whether_it_decides_the_identity_of_a_run(kind: Any) -> None:
+    for field in fields(kind):
+        marks = MARKS & set(get_args(field.type))
+        assert len(marks) == 1, f"annotate {kind.__name__}.{field.name} with Decides, DecidesIfSet or Apart"
+
+
+def test_what_decides_the_identity_of_a_run() -> None:
+    """The ids of runs that are on disk come of these keys at these values: none is taken away."""
+    dataset = settings.DatasetConfig("d", (settings.SourceConfig("s3://b/p/"),), include=("*.tar",))
+    config = settings.Config(settings.TargetConfig(Path("/scratch")), {"d": dataset})
+    assert deciding(config, dataset) == {
+        "name": "d", "include": ["*.tar"], "exclude": [], "release": "auto", "links": "refuse",
+        "specials": "refuse", "checksums": [],
+        "permissions": {"group": None, "file_mode": 0o440, "dir_mode": 0o2550, "mtime": "keep"},
+        "giant_bytes": 64 << 30, "part_bytes": 256 << 20, "digests": ["xxh3_128"],
+        "whole_file_digest": False,
+    }  # fmt: skip
 
 
 def test_the_schema_names_the_steps_of_the_table() -> None:
@@ -418,12 +463,19 @@ def test_json_round_trip(write: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """What elements read back from the run's folder is what was configured."""
     monkeypatch.chdir(ROOT)
     config = load("config.yaml")
-    dataset = config.datasets["installed"]
-    frozen = json.loads(json.dumps(settings.to_json(dataset)))
-    assert settings.dataset_config(frozen) == dataset
-    assert settings.cluster_config(json.loads(json.dumps(settings.to_json(config.cluster)))) == config.cluster
-    assert settings.verify_config(settings.to_json(config.verify)) == config.verify
-    assert settings.target_config(settings.to_json(config.target)) == config.target
+    frozen = json.loads(json.dumps(to_json(config)))
+    assert from_json(settings.Config, frozen) == config
+
+
+def test_frozen_settings_of_other_versions_are_read() -> None:
+    frozen = to_json(settings.PlanConfig(shard_files=7))
+    frozen["of_a_later_version"] = 1
+    del frozen["reuse"]
+    assert from_json(settings.PlanConfig, frozen) == settings.PlanConfig(shard_files=7)
+    with pytest.raises(TypeError):
+        from_json(settings.DatasetConfig, {"name": "d"})
+    with pytest.raises(TypeError):
+        from_json(settings.PlanConfig, [])
 
 
 def test_a_file_is_held_against_the_schema_once_and_anew_when_it_changed(

@@ -9,29 +9,19 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import quantities, secret_check, storage_options, validation
-from penstock.config.settings import (
-    ClusterConfig,
-    Config,
-    DatasetConfig,
-    EngineConfig,
-    FollowLimit,
-    JobOptions,
-    PermissionsConfig,
-    PlanConfig,
-    SourceConfig,
-    TargetConfig,
-    VerifyConfig,
-)
-from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError, read
+from penstock.config import quantities, secret_check, storage_options, strict_yaml, validation
+from penstock.config.serialization import Readers, read
+from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConfig
+from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
@@ -88,7 +78,7 @@ def _fingerprint(document: Document) -> str:
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:
     try:
-        return read(file, unclear)
+        return strict_yaml.read(file, unclear)
     except StrictYamlError as error:
         raise ConfigError(
             "the configuration cannot be read", where=f"{file}, line {error.line}", why=str(error)
@@ -152,14 +142,12 @@ def _meaning(raw: Mapping[str, Any]) -> Iterator[Problem]:
 
 
 def _sizes(plan: Mapping[str, Any]) -> Iterator[Problem]:
-    default = PlanConfig()
-    given = {key: quantities.size(plan[key]) if key in plan else getattr(default, key) for key in _PLAN_SIZES}
-    if given["shard_bytes"] < 1:
+    given = read(PlanConfig, plan, _READERS)
+    if given.shard_bytes < 1:
         yield Problem(("plan", "shard_bytes"), "must be more than nothing")
-    part, giant = given["part_bytes"], given["giant_bytes"]
-    if part < _ALIGN or part % _ALIGN:
+    if given.part_bytes < _ALIGN or given.part_bytes % _ALIGN:
         yield Problem(("plan", "part_bytes"), "must be a whole number of MiB, at least 1MiB")
-    elif giant < part:
+    elif given.giant_bytes < given.part_bytes:
         key = "giant_bytes" if "giant_bytes" in plan else "part_bytes"
         yield Problem(("plan", key), "giant_bytes must not be smaller than part_bytes")
 
@@ -231,110 +219,61 @@ def _into(text: str) -> str:
 # The typed form ----------------------------------------------------------------------------
 
 _FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
-_PLAN_SIZES = ("shard_bytes", "giant_bytes", "part_bytes")
 
 
 def _build(raw: Mapping[str, Any], backend: str | None) -> Config:
-    target = raw["target"]
-    state = target.get("state_root")
-    keep_free = {"keep_free": quantities.size(target["keep_free"])} if "keep_free" in target else {}
-    plan: dict[str, Any] = {
-        key: quantities.size(v) if key in _PLAN_SIZES else v for key, v in raw.get("plan", {}).items()
+    """Of what is all right: brought into the form of the dataclasses, which say how each value is read."""
+    given: Mapping[str, Any] = raw.get("cluster", {})
+    common = {key: value for key, value in given.items() if key in JobOptions.__dataclass_fields__}
+    cluster = {
+        **given,
+        "backend": backend or given.get("backend", ClusterConfig.backend),
+        "options": common,
+        "steps": {step: {**common, **own} for step, own in given.get("steps", {}).items()},
     }
-    verify = dict(raw.get("verify", {}))
-    if "digests" in verify:
-        verify["digests"] = tuple(sorted(verify["digests"], key=lambda d: d != "xxh3_128"))
-    if "sample" in verify:
-        verify["sample"] = float(verify["sample"])
-    return Config(
-        target=TargetConfig(_folder(target["root"]), _folder(state) if state else None, **keep_free),
-        datasets={name: _dataset(name, value) for name, value in raw["datasets"].items()},
-        cluster=_cluster(raw.get("cluster", {}), backend),
-        plan=PlanConfig(**plan),
-        engine=_engine(raw.get("engine", {})),
-        verify=VerifyConfig(**verify),
-    )
+    datasets = {
+        name: {**one, "name": name, "sources": _sources(one)} for name, one in raw["datasets"].items()
+    }
+    return read(Config, {**raw, "cluster": cluster, "datasets": datasets}, _READERS)
+
+
+def _sources(dataset: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Each source with its own options, of which the paths of files are absolute: an element runs in another
+    working directory."""
+    given = dataset.get("sources") or [{"url": dataset["source"]}]
+    sources = []
+    for source, options in zip(given, storage_options.merged(dataset), strict=True):
+        files = {key: options[key] for key in _FILE_OPTIONS if isinstance(options.get(key), str)}
+        absolute = {key: str(_folder(path)) for key, path in files.items()}
+        sources.append({**source, "storage_options": {**options, **absolute}})
+    return sources
 
 
 def _folder(text: str) -> Path:
     return Path.cwd() / Path(text).expanduser()
 
 
-def _dataset(name: str, raw: Mapping[str, Any]) -> DatasetConfig:
-    options = (_files(each) for each in storage_options.merged(raw))
-    if "source" in raw:
-        sources: tuple[SourceConfig, ...] = (SourceConfig(_url(raw["source"]), "", next(options)),)
-    else:
-        sources = tuple(
-            SourceConfig(_url(s["url"]), _into(s.get("into", "")), own)
-            for s, own in zip(raw["sources"], options, strict=True)
-        )
-    given = dict(raw.get("permissions", {}))
-    for key in ("file_mode", "dir_mode"):
-        if key in given:
-            given[key] = quantities.mode(given[key], folder=key == "dir_mode")
-    plain: dict[str, Any] = {
-        key: raw[key] for key in ("release", "links", "specials", "empty_folders", "changed") if key in raw
-    }
-    if "follow_limit" in raw:
-        plain["follow_limit"] = FollowLimit(
-            **{k: quantities.share(v) for k, v in raw["follow_limit"].items()}
-        )
-    listed: dict[str, Any] = {
-        key: tuple(raw[key]) for key in ("include", "exclude", "checksums") if key in raw
-    }
-    return DatasetConfig(
-        name=name, sources=sources, permissions=PermissionsConfig(**given), **plain, **listed
-    )
-
-
-def _files(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Storage options with absolute paths: an element runs in another working directory."""
-    named = {key: str(_folder(options[key])) for key in _FILE_OPTIONS if isinstance(options.get(key), str)}
-    return {**options, **named}
-
-
 def _url(text: str) -> str:
     return text if _SCHEME.match(text) else str(_folder(text))
 
 
-def _engine(raw: Mapping[str, Any]) -> EngineConfig:
-    given: dict[str, Any] = {
-        key: None if value == "auto" else value for key, value in raw.items() if key != "durability"
-    }
-    if "durability" in raw:
-        given["durability"] = raw["durability"]
-    if given.get("limit") is not None:
-        given["limit"] = quantities.rate(given["limit"])
-    if "timeout" in given:
-        given["timeout"] = quantities.duration(given["timeout"])
-    return EngineConfig(**given)
+def _none_for(word: str) -> Callable[[object], object]:
+    return lambda value: None if value == word else value
 
 
-def _cluster(raw: Mapping[str, Any], backend: str | None) -> ClusterConfig:
-    jobs = set(JobOptions.__dataclass_fields__)
-    common = {key: value for key, value in raw.items() if key in jobs}
-    own = {key: raw[key] for key in ("backend", "python", "retries", "probe") if key in raw}
-    if "poll" in raw:
-        own["poll"] = quantities.duration(raw["poll"])
-    if backend:
-        own["backend"] = backend
-    return ClusterConfig(
-        options=_job(common),
-        steps={step: _job({**common, **options}) for step, options in raw.get("steps", {}).items()},
-        on_nodes=tuple(raw.get("on_nodes", ())),
-        **own,
-    )
-
-
-def _job(raw: Mapping[str, Any]) -> JobOptions:
-    given = dict(raw)
-    if given.get("time") is not None:
-        given["time"] = max(1, int(quantities.duration(given["time"])))
-    if given.get("memory") is not None:
-        given["memory"] = quantities.size(given["memory"])
-    if given.get("core_spec") == "none":
-        given["core_spec"] = None
-    if "licenses" in given:
-        given["licenses"] = tuple(given["licenses"])
-    return JobOptions(**given)
+_READERS: Readers = {
+    "size": quantities.size,
+    "rate": quantities.rate,
+    "duration": quantities.duration,
+    "whole_seconds": lambda text: max(1, int(quantities.duration(text))),
+    "share": quantities.share,
+    "file_mode": partial(quantities.mode, folder=False),
+    "dir_mode": partial(quantities.mode, folder=True),
+    "folder": _folder,
+    "url": _url,
+    "into": _into,
+    "auto": _none_for("auto"),
+    "none": _none_for("none"),
+    "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
+}
+"""By the names with which `settings` annotates its fields."""

@@ -1,40 +1,71 @@
-"""A loaded configuration as JSON and back: what a step on a node is handed.
+"""The typed settings from plain mappings and back: one way for the YAML file, for the configuration that a
+run froze as JSON, and for the one that a step on a node is handed.
 
-Everything that depends on the working directory or on a profile has been resolved by then, so a
-node reads exactly what the controller read. It holds references to secrets, never secrets.
+A dataclass says by its annotations how each of its fields is read. Settings hold references to secrets, never
+secrets, and everything that depends on the working directory has been resolved before they are written.
 """
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-from penstock.config.settings import (
-    Config,
-    cluster_config,
-    dataset_config,
-    engine_config,
-    plan_config,
-    target_config,
-    to_json,
-    verify_config,
-)
+import types
+from collections.abc import Callable, Mapping
+from dataclasses import asdict, fields, is_dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar, Union, get_args, get_origin
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from _typeshed import DataclassInstance
+
+T = TypeVar("T")
+
+Readers = Mapping[str, Callable[[Any], object]]
+"""What reads a value that people wrote, by the name in the field's annotation
+(`Annotated[int, "size"]`)."""
 
 
-def freeze(config: Config) -> dict[str, Any]:
-    """`thaw` is the inverse."""
-    return to_json(config)
+def to_json(value: DataclassInstance) -> dict[str, object]:
+    """A JSON form of any dataclass of settings; `from_json` is its inverse."""
+    return {name: plain(inner) for name, inner in asdict(value).items()}
 
 
-def thaw(raw: Mapping[str, Any]) -> Config:
-    """Raises KeyError, TypeError or ValueError for anything that `freeze` did not make."""
-    return Config(
-        target=target_config(raw["target"]),
-        datasets={name: dataset_config(value) for name, value in raw["datasets"].items()},
-        cluster=cluster_config(raw["cluster"]),
-        plan=plan_config(raw["plan"]),
-        engine=engine_config(raw["engine"]),
-        verify=verify_config(raw["verify"]),
-    )
+def plain(value: object) -> object:
+    """A value of a setting as JSON has it."""
+    if isinstance(value, Path):
+        return str(value)
+    if isinstance(value, dict):
+        return {name: plain(inner) for name, inner in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [plain(inner) for inner in value]
+    return value
+
+
+def from_json(kind: type[T], raw: object) -> T:
+    """What `to_json` made, perhaps by another version: a field that was added since has its default, one that
+    this version does not know is passed over. Raises TypeError or ValueError for anything else."""
+    return read(kind, raw, {})
+
+
+def read(kind: type[T], raw: object, readers: Readers) -> T:
+    """The dataclass `kind` of a mapping that people wrote: what a field's annotation names is read by the
+    reader of that name. Raises what the readers raise, and as `from_json`."""
+    if not isinstance(raw, Mapping):
+        raise TypeError(f"{kind.__name__} is made of a mapping, not of {raw!r}")
+    known = fields(kind)  # type: ignore[arg-type]
+    return kind(**{f.name: _value(f.type, raw[f.name], readers) for f in known if f.name in raw})
+
+
+def _value(kind: Any, value: Any, readers: Readers) -> Any:
+    origin, inner = get_origin(kind), get_args(kind)
+    if origin is Annotated:
+        for name in kind.__metadata__:
+            value = readers[name](value) if name in readers else value
+        return _value(inner[0], value, readers)
+    if origin in (Union, types.UnionType):
+        return None if value is None else _value(inner[0], value, readers)
+    if origin is tuple:
+        return tuple(_value(inner[0], one, readers) for one in value)
+    if origin is Mapping:
+        return {name: _value(inner[1], one, readers) for name, one in value.items()}
+    if isinstance(kind, type) and is_dataclass(kind):
+        return read(kind, value, readers)
+    return kind(value) if kind in (Path, float) else value

@@ -1,19 +1,36 @@
 """The typed configuration: what `config.load` makes of the YAML file.
 
-Sizes are bytes, rates bytes per second, durations seconds. `config.schema.yaml`, this file and the
-example `config.yaml` are held in step by a test; docs/configuration.md is generated from both (`make docs`).
+Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: its type, how
+people write it (`Size`, `Duration`, ...: `config.loader` reads it by that), and, in the sections that concern
+a release's content, whether it is part of the run's identity (`Decides` or `Apart`). What the schema says
+beside that is what is allowed and what it means; a test holds the schema, this file and the example
+`config.yaml` in step, and docs/configuration.md is generated from both (`make docs`).
 """
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass, field
+# Annotations are read at run time: no `from __future__ import annotations`. Each dataclass has a docstring:
+# dataclasses would write one from its annotations, which costs every process some milliseconds.
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Annotated, TypeVar
 
-from penstock.core.format_versions import known
+from penstock.config.serialization import from_json, to_json
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
+T = TypeVar("T")
+
+Decides = Annotated[T, "decides"]
+"""Part of a run's identity: with another value the same listing makes another run, and another release."""
+DecidesIfSet = Annotated[T, "decides if set"]
+"""The same of a key that earlier versions did not have: at its default it is left out, so that their runs are
+met again."""
+Apart = Annotated[T, "apart"]
+"""Not part of it: a run is met again whatever the value."""
+Size = Annotated[int, "size"]
+Rate = Annotated[int, "rate"]
+Duration = Annotated[float, "duration"]
+Share = Annotated[float, "share"]
+Folder = Annotated[Path, "folder"]
 
 MIB = 1 << 20
 GIB = 1 << 30
@@ -22,29 +39,35 @@ TIB = 1 << 40
 
 @dataclass(frozen=True)
 class TargetConfig:
-    root: Path
+    """The file system that datasets are staged to."""
+
+    root: Folder
     """Absolute after loading (relative ones are relative to the working directory)."""
-    state_root: Path | None = None
-    keep_free: int = GIB
+    state_root: Folder | None = None
+    keep_free: Size = GIB
     """Bytes that a run leaves free on the target."""
 
 
 @dataclass(frozen=True)
 class SourceConfig:
-    url: str
-    into: str = ""
+    """Where a dataset's data, or a part of it, comes from."""
+
+    url: Annotated[str, "url"]
+    into: Annotated[str, "into"] = ""
     """Folder below `data/`, normalised, or ""."""
-    storage_options: Mapping[str, Any] = field(default_factory=dict)
+    storage_options: Mapping[str, object] = field(default_factory=dict)
     """References only: `endpoint_url`, `profile`, `region`, `anon`, `ca_bundle`, `proxy`,
     `credentials_file`, and whatever an fsspec protocol takes that is no secret."""
 
 
 @dataclass(frozen=True)
 class PermissionsConfig:
-    group: str | None = None
-    file_mode: int = 0o440
-    dir_mode: int = 0o2550
-    mtime: str = "keep"
+    """The group, the modes and the times of a release's files."""
+
+    group: Decides[str | None] = None
+    file_mode: Decides[Annotated[int, "file_mode"]] = 0o440
+    dir_mode: Decides[Annotated[int, "dir_mode"]] = 0o2550
+    mtime: Decides[str] = "keep"
     """`keep`: the source's modification times; `now`: none are set."""
 
 
@@ -52,8 +75,8 @@ class PermissionsConfig:
 class FollowLimit:
     """How much of a dataset may change while it is copied, as shares of its files: see `allowed`."""
 
-    changed: float = 0.05
-    gone: float = 0.001
+    changed: Share = 0.05
+    gone: Share = 0.001
 
     def allowed(self, files: int) -> tuple[int, int]:
         """How many of `files` may be pinned anew, and how many may leave.
@@ -67,26 +90,30 @@ class FollowLimit:
 
 @dataclass(frozen=True)
 class DatasetConfig:
-    name: str
-    sources: tuple[SourceConfig, ...]
-    include: tuple[str, ...] = ("**",)
-    exclude: tuple[str, ...] = ()
-    release: str = "auto"
-    links: str = "refuse"
+    """What is staged, and by which rules."""
+
+    name: Decides[str]
+    sources: Apart[tuple[SourceConfig, ...]]
+    """What decides of them, their names for themselves and their folders, `list` adds to the identity."""
+    include: Decides[tuple[str, ...]] = ("**",)
+    exclude: Decides[tuple[str, ...]] = ()
+    release: Decides[str] = "auto"
+    links: Decides[str] = "refuse"
     """Symbolic links in a POSIX source: `refuse` (listed, nothing copied), `skip`, `follow`
     (only to regular files below the source's root)."""
-    specials: str = "refuse"
+    specials: Decides[str] = "refuse"
     """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
-    empty_folders: str = "leave"
-    """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them."""
-    checksums: tuple[str, ...] = ()
+    empty_folders: Apart[str] = "leave"
+    """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them (those that
+    are kept `list` adds to the identity)."""
+    checksums: Decides[tuple[str, ...]] = ()
     """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""
-    changed: str = "refuse"
+    changed: Apart[str] = "refuse"
     """An object that changed since it was listed: `refuse` (the run ends with 5), `follow` (it is pinned
     anew, or leaves, within `follow_limit`), `pinned` (a versioned S3 bucket is listed and read by version
     ids: a change is no event)."""
-    follow_limit: FollowLimit = FollowLimit()
-    permissions: PermissionsConfig = PermissionsConfig()
+    follow_limit: Apart[FollowLimit] = FollowLimit()
+    permissions: Decides[PermissionsConfig] = PermissionsConfig()
 
 
 @dataclass(frozen=True)
@@ -99,10 +126,10 @@ class JobOptions:
     reservation: str | None = None
     constraint: str | None = None
     licenses: tuple[str, ...] = ()
-    time: int | None = None
+    time: Annotated[int, "whole_seconds"] | None = None
     """Seconds."""
-    memory: int | None = None
-    core_spec: int | None = 2
+    memory: Size | None = None
+    core_spec: Annotated[int | None, "none"] = 2
     """None: `none` was configured; no --core-spec is given."""
     cpus: int | None = None
     exclusive: bool | None = None
@@ -127,6 +154,8 @@ class JobOptions:
 
 @dataclass(frozen=True)
 class ClusterConfig:
+    """Where the steps run, and what they ask of SLURM."""
+
     backend: str = "local"
     """`local` or `slurm`."""
     options: JobOptions = JobOptions()
@@ -136,7 +165,7 @@ class ClusterConfig:
     """Light steps that run on a node: of list, plan, permissions, publish."""
     python: str | None = None
     """Interpreter on the nodes; default: the one that runs now."""
-    poll: float = 5.0
+    poll: Duration = 5.0
     retries: int = 2
     """How often elements that failed are submitted again within one run."""
     probe: bool = True
@@ -148,47 +177,55 @@ class ClusterConfig:
 
 @dataclass(frozen=True)
 class PlanConfig:
-    shard_bytes: int = TIB
-    shard_files: int = 500_000
-    giant_bytes: int = 64 * GIB
-    part_bytes: int = 256 * MIB
-    reuse: bool = True
+    """How a dataset is divided into shards, and what is taken over from the current release."""
+
+    shard_bytes: Apart[Size] = TIB
+    shard_files: Apart[int] = 500_000
+    giant_bytes: Decides[Size] = 64 * GIB
+    part_bytes: Decides[Size] = 256 * MIB
+    reuse: Apart[bool] = True
     """Link unchanged files from the current release instead of copying them again."""
 
 
 @dataclass(frozen=True)
 class EngineConfig:
-    workers: int | None = None
+    """How an element copies and reads."""
+
+    workers: Annotated[int | None, "auto"] = None
     """Processes; None: auto."""
-    streams: int | None = None
+    streams: Annotated[int | None, "auto"] = None
     """Streams in all (processes x threads); None: auto, at most 64."""
     durability: str = "auto"
     """`fsync` each file, `syncfs` a barrier, or `auto` by file system."""
-    limit: int | None = None
+    limit: Rate | None = None
     """Bytes per second read from the source by one engine; None: no limit."""
     attempts: int = 5
     """Tries for each object before it counts as failed."""
-    timeout: float = 60.0
+    timeout: Duration = 60.0
     """Seconds without a byte before a connection counts as broken."""
 
 
 @dataclass(frozen=True)
 class VerifyConfig:
-    source_checksum: str = "auto"
+    """What a release must prove before it is published, and how."""
+
+    source_checksum: Apart[str] = "auto"
     """`auto` checks what there is, by the cheapest of what proves as much; `require` refuses files that no
     checksum of the source proves; `stated` leaves out MD5s that are only an etag, `fast` MD5 and SHA."""
-    minimum_grade: str = "auto"
+    minimum_grade: Apart[str] = "auto"
     """One of the storage grades, or `auto`: what the probe of the target shows possible."""
-    reread: str = "all"
+    reread: Apart[str] = "all"
     """`all`, `unproven` (only files without a full source checksum), or `sample`."""
-    sample: float = 0.01
-    digests: tuple[str, ...] = ("xxh3_128",)
-    whole_file_digest: bool = False
+    sample: Apart[float] = 0.01
+    digests: Decides[Annotated[tuple[str, ...], "digests"]] = ("xxh3_128",)
+    whole_file_digest: Decides[bool] = False
     """Giants get a whole-file digest too, made while they are verified."""
 
 
 @dataclass(frozen=True)
 class Config:
+    """The whole file."""
+
     target: TargetConfig
     datasets: Mapping[str, DatasetConfig]
     cluster: ClusterConfig = ClusterConfig()
@@ -197,70 +234,9 @@ class Config:
     verify: VerifyConfig = VerifyConfig()
 
 
-def to_json(value: Any) -> dict[str, Any]:
-    """A JSON form of any dataclass of this module; `from_json` is its inverse."""
-    return {k: _plain(v) for k, v in asdict(value).items()}
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, Path):
-        return str(value)
-    if isinstance(value, dict):
-        return {k: _plain(v) for k, v in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(v) for v in value]
-    return value
-
-
-def job_options(raw: Mapping[str, Any]) -> JobOptions:
-    return JobOptions(**{**raw, "licenses": tuple(raw.get("licenses", ()))})
-
-
-def cluster_config(raw: Mapping[str, Any]) -> ClusterConfig:
-    return ClusterConfig(
-        **{
-            **raw,
-            "options": job_options(raw["options"]),
-            "steps": {k: job_options(v) for k, v in raw["steps"].items()},
-            "on_nodes": tuple(raw["on_nodes"]),
-        }
-    )
-
-
-# What a run froze, perhaps by another version: keys that were added since have their defaults, keys that
-# this version does not know are left out. Raises KeyError or TypeError for what is no configuration.
-
-
-def dataset_config(raw: Mapping[str, Any]) -> DatasetConfig:
-    return DatasetConfig(
-        **{
-            **known(DatasetConfig, raw),
-            "sources": tuple(SourceConfig(**known(SourceConfig, s)) for s in raw["sources"]),
-            "include": tuple(raw["include"]),
-            "exclude": tuple(raw["exclude"]),
-            "checksums": tuple(raw["checksums"]),
-            "follow_limit": FollowLimit(**known(FollowLimit, raw.get("follow_limit", {}))),
-            "permissions": permissions_config(raw["permissions"]),
-        }
-    )
-
-
-def permissions_config(raw: Mapping[str, Any]) -> PermissionsConfig:
-    return PermissionsConfig(**known(PermissionsConfig, raw))
-
-
-def plan_config(raw: Mapping[str, Any]) -> PlanConfig:
-    return PlanConfig(**known(PlanConfig, raw))
-
-
-def engine_config(raw: Mapping[str, Any]) -> EngineConfig:
-    return EngineConfig(**known(EngineConfig, raw))
-
-
-def verify_config(raw: Mapping[str, Any]) -> VerifyConfig:
-    return VerifyConfig(**{**known(VerifyConfig, raw), "digests": tuple(raw["digests"])})
-
-
-def target_config(raw: Mapping[str, Any]) -> TargetConfig:
-    state = raw.get("state_root")
-    return TargetConfig(Path(raw["root"]), Path(state) if state else None, raw["keep_free"])
+dataset_config = partial(from_json, DatasetConfig)
+permissions_config = partial(from_json, PermissionsConfig)
+plan_config = partial(from_json, PlanConfig)
+engine_config = partial(from_json, EngineConfig)
+verify_config = partial(from_json, VerifyConfig)
+__all__ = ["to_json"]

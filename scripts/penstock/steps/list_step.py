@@ -14,6 +14,7 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.config.deciding_keys import deciding
 from penstock.config.settings import to_json
 from penstock.core import events, run_documents
 from penstock.core.layout import EMPTY_FOLDERS
@@ -204,24 +205,12 @@ def identity(
     many workers copy it, not where it is run from, not by which endpoint the source is reached).
     `after`: the run that froze the same listing and published another. `folders`: the digest of the empty
     folders that are kept."""
-    # Keys that come later belong here only where they are not at their default: a run of an older
-    # version is met again by this one.
-    decides: dict[str, Any] = {
+    decides = deciding(config, dataset)
+    decides |= {
         "format": 1,
-        "dataset": dataset.name,
+        "dataset": decides.pop("name"),
         "listing": listing_digest,
         "sources": [[url, source.into] for url, source in zip(urls, dataset.sources, strict=True)],
-        "include": list(dataset.include),
-        "exclude": list(dataset.exclude),
-        "links": dataset.links,
-        "specials": dataset.specials,
-        "checksums": list(dataset.checksums),
-        "release": dataset.release,
-        "permissions": to_json(dataset.permissions),
-        "giant_bytes": config.plan.giant_bytes,
-        "part_bytes": config.plan.part_bytes,
-        "digests": list(config.verify.digests),
-        "whole_file_digest": config.verify.whole_file_digest,
     }
     if after:
         decides["after"] = after

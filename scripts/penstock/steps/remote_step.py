@@ -11,7 +11,8 @@ import sys
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
-from penstock.config.serialization import freeze, thaw
+from penstock.config.serialization import from_json, to_json
+from penstock.config.settings import Config
 from penstock.core import events
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import RunLayout
@@ -22,7 +23,6 @@ from penstock.storage import dataset_folders, durable
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.config.settings import Config
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
 
@@ -49,7 +49,7 @@ def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
     place = folder(layout, step)
     durable.make_dirs(place.folder)
     frozen = place.folder / "config.json"
-    config = freeze(context.config)
+    config = to_json(context.config)
     if still_alive(context, dataset, place, step) and _read(frozen) != config:
         # An element of another configuration: let it end, then do what is asked for now.
         text = f"waiting for a {step} that began with another configuration"
@@ -117,7 +117,7 @@ def _theirs(place: RunLayout, step: str) -> PenstockError | None:
 def joined_config(frozen: Path) -> Config:
     """The configuration that the controller froze. Raises ConfigError."""
     try:
-        return thaw(durable.read_json(frozen))
+        return from_json(Config, durable.read_json(frozen))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "the controller's configuration cannot be read here", where=str(frozen), why=str(error)

@@ -1,0 +1,40 @@
+"""The part of a run's identity that the configuration decides.
+
+A run is the same wherever it is run from and however it is copied: the sections `target`, `cluster` and
+`engine` never decide. Of the others each key says in `config.settings` how it stands to the identity:
+
+| annotated with | part of the identity                                           |
+|----------------|----------------------------------------------------------------|
+| `Decides`      | always                                                         |
+| `DecidesIfSet` | unless it has its default: keys that earlier versions had not  |
+| `Apart`        | never                                                          |
+"""
+
+from __future__ import annotations
+
+from dataclasses import fields, is_dataclass
+from typing import TYPE_CHECKING, get_args
+
+from penstock.config.serialization import plain
+
+if TYPE_CHECKING:
+    from _typeshed import DataclassInstance
+
+    from penstock.config.settings import Config, DatasetConfig
+
+MARKS = frozenset({"decides", "decides if set", "apart"})
+
+
+def deciding(config: Config, dataset: DatasetConfig) -> dict[str, object]:
+    """The keys that decide, as JSON: the dataset's own and those of `plan` and `verify`."""
+    return {**_deciding(dataset), **_deciding(config.plan), **_deciding(config.verify)}
+
+
+def _deciding(part: DataclassInstance) -> dict[str, object]:
+    found: dict[str, object] = {}
+    for field in fields(part):
+        value, marks = getattr(part, field.name), get_args(field.type)
+        if "decides" in marks or ("decides if set" in marks and value != field.default):
+            several = is_dataclass(value) and not isinstance(value, type)
+            found[field.name] = _deciding(value) if several else plain(value)
+    return found
