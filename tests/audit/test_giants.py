@@ -20,7 +20,7 @@ from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
 from penstock.engine.records import journal
 from penstock.formats.manifest import read_manifest
-from penstock.state import receipts, run_store
+from penstock.state.run import read_plan
 from penstock.steps import audit_step, publish_step, repair_step
 
 if TYPE_CHECKING:
@@ -89,10 +89,10 @@ def writers(context: Context) -> set[str]:
     """The attempts that copied the giant's parts."""
     layout = context.layout("data")
     run = layout.run(publish_step.run(context, "data")["run"])
-    plan = run_store.read_plan(run)
+    plan = read_plan(run)
     made = {
         index: {row.attempt for row in journal.replay(run.journals(index), shard.digest).values()}
-        for index, shard in receipts.by_index(plan).items()
+        for index, shard in plan.by_index().items()
     }
     assert [shard.rows for shard in plan.shards] == [PARTS // 3] * 3
     return set().union(*made.values())

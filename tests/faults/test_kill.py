@@ -21,6 +21,7 @@ from penstock.core.layout import DatasetLayout
 from penstock.engine.records import journal
 from penstock.formats.shards import read_shard
 from penstock.state import run_store
+from penstock.state.run import read_plan
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -91,12 +92,12 @@ class Staging:
 
     def journaled(self) -> set[str]:
         """Keys of the rows that some journal holds, a giant's when all its parts are."""
-        _, folder = run_store.open_run(self.layout)
+        folder = run_store.open_run(self.layout).folder
         if not folder.plan.exists():
             return set()
         rows = [
             (entry, row in journal.replay(folder.journals(shard.index), shard.digest))
-            for shard in run_store.read_plan(folder).shards
+            for shard in read_plan(folder).shards
             for row, entry in enumerate(e for batch in read_shard(folder.shard(shard.index)) for e in batch)
         ]
         return {e.key for e, _ in rows} - {e.key for e, copied in rows if not copied}

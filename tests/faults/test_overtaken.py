@@ -62,14 +62,14 @@ class Place:
     def staged(self, name: str) -> bool:
         """Whether this is in the staging of the run that was listed last."""
         with contextlib.suppress(PenstockError):
-            info, _ = run_store.open_run(self.layout)
+            info = run_store.open_run(self.layout).info
             return (self.layout.staging(info.release) / name).exists()
         return False
 
     def revealed(self) -> bool:
         """Whether the run that was listed last has its release, and `current` does not name it yet."""
         with contextlib.suppress(PenstockError):
-            info, _ = run_store.open_run(self.layout)
+            info = run_store.open_run(self.layout).info
             return self.layout.release(info.release).exists() and not self.current().endswith(info.release)
         return False
 

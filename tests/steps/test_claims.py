@@ -119,7 +119,7 @@ def test_a_run_of_a_version_without_claims_goes_on(context: Context, source: Pat
         (layout.claims / name).unlink()
     layout.claims.rmdir()
     layout.latest.write_text(json.dumps({"run": run}))
-    assert run_store.open_run(layout)[0].run == run
+    assert run_store.open_run(layout).info.run == run
     go(context, after="copy")
     assert content(layout.current / "data") == content(source)
 
@@ -222,7 +222,7 @@ def test_nothing_of_another_run_is_taken_while_its_array_may_live(
     )
     layout = context.layout("data")
     go(context, upto="plan")
-    _, folder = run_store.open_run(layout)
+    folder = run_store.open_run(layout).folder
     book = ArrayBook(folder.arrays)
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0, 1], "alpha")
     book.submitted("penstock-data-x-copy-1", "555")
@@ -277,7 +277,7 @@ def test_overtaken_right_before_a_rename_readers_see_nothing_of_it(
     """Before the first one, which reveals the release, and before the second, which moves `current`."""
     layout = context.layout("data")
     go(context, upto="verify")
-    info, _ = run_store.open_run(layout)
+    info = run_store.open_run(layout).info
     looks: list[int] = []
 
     def at(number: int, then: Callable[[], None]) -> Callable[[], None]:
@@ -305,7 +305,7 @@ def test_frozen_between_the_look_and_the_rename_current_is_not_moved(context: Co
     first = go(context)["release"]
     tree(source, {"new": b"file"})
     second = go(context)["release"]
-    run = run_store.open_run(layout)[0].run
+    run = run_store.open_run(layout).info.run
     with pytest.raises(LockedError, match="overtaken"):
         reveal.point(layout, first, Frozen(layout, run))
     assert os.readlink(layout.current) == f"releases/{second}"
@@ -342,7 +342,7 @@ def test_what_slurm_cannot_have_forgotten_yet_is_not_lost(tmp_path: Path) -> Non
 
 def test_cancel_ends_nothing_on_another_cluster(context: Context) -> None:
     go(context, upto="plan")
-    _, folder = run_store.open_run(context.layout("data"))
+    folder = run_store.open_run(context.layout("data")).folder
     book = ArrayBook(folder.arrays)
     book.intend("penstock-data-x-copy-1", "copy", "slurm", [0], "alpha")
     book.submitted("penstock-data-x-copy-1", "777")
@@ -362,7 +362,7 @@ def test_local_elements_of_a_controller_that_may_be_frozen(
     monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     go(context, upto="plan")
     layout = context.layout("data")
-    _, folder = run_store.open_run(layout)
+    folder = run_store.open_run(layout).folder
     me = holders.this_process("", "copy")
     by = {
         "dead": dataclasses.replace(me, pid=2**22 + 1),

@@ -300,13 +300,12 @@ def context(tmp_path: Path) -> Iterator[Any]:
 
 def test_a_giant_that_is_taken_back_is_copied_again_and_nothing_else(context: Any) -> None:
     go(context, upto="verify")
-    info, folder = run_store.open_run(context.layout("data"))
-    plan = run_store.read_plan(folder)
-    giants = context.layout("data").staging(info.release) / "data"
+    run = run_store.open_run(context.layout("data"))
+    folder, giants = run.folder, run.data
     kept = {p: (giants / p).stat().st_ino for p in FILES}
-    held = [s.index for s in plan.shards if any(r.part >= 0 for r in _rows(folder, s.index))]
-    publish_step.take_back(folder, plan, "giant", held)
-    assert permissions_step.current(folder, plan) is None
+    held = [index for index in run.indices if any(r.part >= 0 for r in _rows(folder, index))]
+    publish_step.take_back(run, "giant", held)
+    assert permissions_step.current(run) is None
     verify_step.run(context, "data")
     again = [receipts.read(folder.receipt("copy", index)) or {} for index in held]
     assert sum(r["done_files"] for r in again) == 5

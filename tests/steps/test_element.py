@@ -19,6 +19,7 @@ from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import receipts, run_store
 from penstock.state.context import Stop
 from penstock.state.element_progress import Progress, Reporter
+from penstock.state.run import read_plan
 from penstock.steps.element import attempt_name, host_name, run_element
 from penstock.storage import durable
 
@@ -38,7 +39,7 @@ def context(tmp_path: Path) -> Iterator[Context]:
 
 def planned(context: Context) -> RunLayout:
     go(context, upto="plan")
-    return run_store.open_run(context.layout("data"))[1]
+    return run_store.open_run(context.layout("data")).folder
 
 
 def element(folder: RunLayout, step: str, index: int, stop: Stop | None = None) -> int:
@@ -53,7 +54,7 @@ def outcome(folder: RunLayout, step: str, index: int) -> dict[str, Any]:
 
 def test_a_whole_shard_leaves_a_receipt(context: Context) -> None:
     folder = planned(context)
-    shard = run_store.read_plan(folder).shards[0]
+    shard = read_plan(folder).shards[0]
     assert element(folder, "copy", 0) == 0
     receipt = receipts.read(folder.receipt("copy", 0))
     assert receipt is not None
@@ -72,7 +73,7 @@ def test_rows_that_fail_leave_an_outcome_and_the_others_are_done(context: Contex
     told = outcome(folder, "copy", 0)
     assert told["exit_code"] == 5
     assert [path for path, _ in told["failures"]] == ["a/one"]
-    data = context.layout("data").staging(run_store.read_plan(folder).release) / "data"
+    data = context.layout("data").staging(read_plan(folder).release) / "data"
     assert (data / "a" / "two").read_bytes() == FILES["a/two"]
     assert not (data / "a" / "one").exists()
 
@@ -103,7 +104,7 @@ def test_a_stop_says_whether_its_time_ended_and_whether_it_had_finished_anything
     told = outcome(folder, "copy", 0)
     assert told["stopped"] == ("time" if out_of_time else "signal")
     # A row may be done before the stop is seen; a journal that was only begun is no progress.
-    recorded = journal.replay(folder.journals(0), run_store.read_plan(folder).shards[0].digest)
+    recorded = journal.replay(folder.journals(0), read_plan(folder).shards[0].digest)
     assert told["progress"] is bool(recorded)
 
 

@@ -15,6 +15,7 @@ from penstock.config.settings import FollowLimit
 from penstock.errors import PenstockError, SourceChangedError
 from penstock.formats.manifest import read_manifest
 from penstock.state import run_store
+from penstock.state.run import read_plan
 from penstock.steps import list_step
 
 if TYPE_CHECKING:
@@ -228,8 +229,8 @@ def test_a_kill_amid_the_joining_of_a_giant_costs_nothing_but_time(
     changed = b"anew" + FILES["giant"][4:]
     with follow(tmp_path, source) as context:
         go(context, upto="plan")
-        _, folder = run_store.open_run(context.layout("data"))
-        first, second = (shard.index for shard in run_store.read_plan(folder).shards)
+        folder = run_store.open_run(context.layout("data")).folder
+        first, second = (shard.index for shard in read_plan(folder).shards)
         journals, aside = folder.journals(second), folder.journals(second).with_name("aside")
         held_before = b""
 

@@ -56,7 +56,7 @@ def test_odd_names_are_listed_as_they_are_in_byte_order(tmp_path: Path) -> None:
     assert receipt["published"] is False
     assert receipt["current"] is None
     assert receipt["release"].endswith("-" + receipt["run"][:8])
-    info = run_store.open_run(layout)[0]
+    info = run_store.open_run(layout).info
     assert info.release == receipt["release"]
     assert info.histogram == [[4096, 10, receipt["bytes"]]]
     assert json.loads(json.dumps(receipt)) == receipt
@@ -72,7 +72,7 @@ def test_an_unchanged_source_meets_the_same_run(tmp_path: Path) -> None:
     tree(tmp_path / "source", {"new": b"file"})
     second = list_step.run(context, "data")
     assert second["run"] != first["run"]
-    assert run_store.open_run(context.layout("data"))[0].run == second["run"]
+    assert run_store.open_run(context.layout("data")).info.run == second["run"]
     (tmp_path / "source" / "new").unlink()
     assert list_step.run(context, "data")["run"] == first["run"]
 
@@ -100,7 +100,7 @@ def test_what_decides_the_content_makes_another_run_and_nothing_else_does(tmp_pa
     assert len(seen) == 1 + len(others)
     context.config = replace(plain, engine=EngineConfig(workers=3), plan=replace(plain.plan, shard_bytes=5))
     assert list_step.run(context, "data")["run"] == first
-    info = run_store.open_run(context.layout("data"))[0]
+    info = run_store.open_run(context.layout("data")).info
     assert info.config["engine"]["workers"] == 3
 
 

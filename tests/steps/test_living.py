@@ -75,7 +75,7 @@ def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(
     monkeypatch.setattr(heartbeat, "PATIENCE", 0.5)
     monkeypatch.setattr(heartbeat, "HEARTBEAT", 0.02)
     go(context, upto="plan")
-    _, folder = run_store.open_run(context.layout("data"))
+    folder = run_store.open_run(context.layout("data")).folder
     by = replace(holders.this_process("", "copy"), host="node17", boot="another")
     line = {"intent": "n", "step": "copy", "kind": "local", "indices": [0], "by": asdict(by)}
     folder.arrays.write_text(json.dumps(line) + "\n")
@@ -119,7 +119,8 @@ def test_the_state_of_a_run_stays_while_its_elements_may_write_though_its_tree_i
     context: Context,
 ) -> None:
     go(context, upto="plan")
-    info, folder = run_store.open_run(context.layout("data"))
+    run = run_store.open_run(context.layout("data"))
+    info, folder = run.info, run.folder
     context.cluster = Slurm(State.RUNNING)
     intend(ArrayBook(folder.arrays), context.cluster.kind)
     before = content(folder.folder)
@@ -138,7 +139,8 @@ def test_a_scheduler_that_does_not_answer_holds_no_published_release_up(
     context: Context, source: Path
 ) -> None:
     go(context, upto="copy")
-    first, folder = run_store.open_run(context.layout("data"))
+    run = run_store.open_run(context.layout("data"))
+    first, folder = run.info, run.folder
     (source / "new").write_bytes(b"new")
     go(context, upto="verify")
     context.cluster = Slurm(None)
@@ -169,7 +171,7 @@ def test_a_damaged_description_of_another_run_stops_no_plan(
     context: Context, source: Path, damage: str
 ) -> None:
     go(context, upto="copy")
-    _, folder = run_store.open_run(context.layout("data"))
+    folder = run_store.open_run(context.layout("data")).folder
     raw = json.loads(folder.run_file.read_text())
     if damage == "no dataset":
         del raw["config"]["dataset"]

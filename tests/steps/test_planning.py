@@ -19,6 +19,7 @@ from penstock.formats.listing import ListingWriter, read_listing
 from penstock.formats.manifest import ManifestWriter
 from penstock.formats.shards import read_shard
 from penstock.state import run_store
+from penstock.state.run import read_plan
 from penstock.steps import list_step, plan_step
 from penstock.views import human
 
@@ -33,8 +34,9 @@ SMALL = PlanConfig(giant_bytes=500, part_bytes=300, shard_files=3)
 
 def planned(context: Context) -> tuple[dict[str, Any], list[list[Entry]]]:
     receipt = plan_step.run(context, "data")
-    info, folder = run_store.open_run(context.layout("data"))
-    plan = run_store.read_plan(folder)
+    run = run_store.open_run(context.layout("data"))
+    info, folder = run.info, run.folder
+    plan = read_plan(folder)
     assert plan.run == info.run
     return receipt, [[row for b in read_shard(folder.shard(s.index)) for row in b] for s in plan.shards]
 
@@ -53,7 +55,7 @@ def test_shards_hold_every_row_once_in_order_and_giants_in_parts(tmp_path: Path)
     assert receipt["shards"] == 3
     assert "shard_files" in receipt["why"][0]
     assert (receipt["files"], receipt["bytes"], receipt["giants"], receipt["folders"]) == (5, 1060, 1, 3)
-    plan = run_store.read_plan(run_store.open_run(context.layout("data"))[1])
+    plan = read_plan(run_store.open_run(context.layout("data")).folder)
     assert sum(shard.files for shard in plan.shards) == 5
     assert sum(shard.bytes for shard in plan.shards) == 1060
     data = context.layout("data").staging(receipt["release"]) / "data"
@@ -86,7 +88,7 @@ def test_planning_again_changes_nothing(tmp_path: Path) -> None:
     context = context_for(tmp_path, tree(tmp_path / "source", FILES), plan=SMALL)
     list_step.run(context, "data")
     first, _ = planned(context)
-    folder = run_store.open_run(context.layout("data"))[1]
+    folder = run_store.open_run(context.layout("data")).folder
     stamps = {path: path.stat().st_mtime_ns for path in folder.folder.rglob("*")}
     staged = context.layout("data").staging(first["release"]) / "data" / "half"
     staged.write_bytes(b"")
@@ -110,7 +112,7 @@ def test_a_full_target_is_told_with_figures_and_nothing_is_created(tmp_path: Pat
     assert "1.00 EiB" in str(caught.value)
     layout = context.layout("data")
     assert os.listdir(layout.releases) == []
-    assert not run_store.open_run(layout)[1].plan.exists()
+    assert not run_store.open_run(layout).folder.plan.exists()
     context.config = replace(context.config, target=replace(context.config.target, keep_free=0))
     assert plan_step.run(context, "data")["shards"] == 1
 
@@ -172,9 +174,7 @@ def test_unchanged_files_are_linked_from_the_current_release(tmp_path: Path) -> 
     }  # fmt: skip
     assert (receipt["unchanged"], receipt["unchanged_bytes"], receipt["base"]) == (3, 40, first["release"])
     assert "3 of 6 files are unchanged" in receipt["why"][1]
-    assert (
-        sum(s.reused for s in run_store.read_plan(run_store.open_run(context.layout("data"))[1]).shards) == 3
-    )
+    assert sum(s.reused for s in read_plan(run_store.open_run(context.layout("data")).folder).shards) == 3
 
 
 @pytest.mark.parametrize(
@@ -299,7 +299,7 @@ def compared(context: Context, entries: list[Entry]) -> None:
     assert receipt["folders"] == len(folders)
     blocks = sum(-(-entry.size // 4096) * 4096 for entry in entries if not entry.reuse)
     assert receipt["why"][-1].startswith(f"takes {human.size(blocks)} of ")
-    told = run_store.read_plan(run_store.open_run(context.layout("data"))[1]).shards
+    told = read_plan(run_store.open_run(context.layout("data")).folder).shards
     assert [(one.index, one.rows, one.files, one.bytes, one.reused) for one in told] == [
         (
             index,

@@ -146,7 +146,7 @@ def test_stopped_between_the_rename_and_the_history_it_is_noted(dataset: Dataset
         dataset.stage(name)
     content_of = dataset.layout.history.read_text().splitlines()
     dataset.layout.history.write_text(content_of[0] + "\n")
-    _, folder = run_store.open_run(dataset.layout)
+    folder = run_store.open_run(dataset.layout).folder
     receipts.drop(folder.receipt("publish"))
     dataset.again("B")
     assert dataset.current() == "B"

@@ -25,17 +25,16 @@ from penstock.views import html_report
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.core.layout import RunLayout
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 
-def run_of(context: Context) -> tuple[Any, RunLayout]:
+def run_of(context: Context) -> Run:
     return run_store.open_run(context.layout("data"))
 
 
 def staged(context: Context) -> Path:
-    info, _ = run_of(context)
-    return context.layout("data").staging(info.release) / "data"
+    return run_of(context).data
 
 
 def history(context: Context) -> list[dict[str, Any]]:
@@ -79,7 +78,7 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
 def test_all_again_copies_and_moves_nothing(context: Context) -> None:
     first = go(context)
     before = content(context.layout("data").folder / "releases")
-    _, folder = run_of(context)
+    folder = run_of(context).folder
     stamps = {p: p.stat().st_mtime_ns for p in folder.folder.rglob("*")}
     again = go(context)
     assert again["release"] == first["release"]
@@ -116,7 +115,7 @@ def test_after_a_rollback_an_unchanged_source_does_not_move_current(context: Con
     assert again["release"] == second["release"]
     assert again["current"] == first["release"]
     # Also when the receipt was lost: the history has it.
-    _, folder = run_of(context)
+    folder = run_of(context).folder
     receipts.drop(folder.receipt("publish"))
     assert go(context)["current"] == first["release"]
     told = status_report.run(context, "data")
@@ -287,7 +286,7 @@ def test_staging_of_other_runs_is_told_and_kept(context: Context) -> None:
 
 def test_records_that_are_not_those_of_verify_are_made_anew(context: Context) -> None:
     go(context, upto="verify")
-    _, folder = run_of(context)
+    folder = run_of(context).folder
     path = folder.records(0)
     path.write_bytes(path.read_bytes() + b" ")
     assert publish_step.run(context, "data")["published"]

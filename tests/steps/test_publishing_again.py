@@ -59,7 +59,7 @@ def test_a_release_that_was_deleted_is_published_again(context: Context, source:
 def test_a_kill_between_opening_and_renaming_is_gone_over(context: Context, source: Path) -> None:
     layout = context.layout("data")
     go(context, upto="verify")
-    info, _ = run_store.open_run(layout)
+    info = run_store.open_run(layout).info
     staged = layout.staging(info.release)
     (staged / "release.json").write_text("{}")
     # As root no bit keeps anybody out; the mode that sealing works in can still be seen.
@@ -85,7 +85,7 @@ def test_a_release_without_its_seal_is_told(context: Context) -> None:
 def test_staging_whose_data_is_gone_is_made_anew(context: Context, source: Path) -> None:
     layout = context.layout("data")
     go(context, upto="verify")
-    info, _ = run_store.open_run(layout)
+    info = run_store.open_run(layout).info
     shutil.rmtree(layout.staging(info.release) / "data")
     assert go(context)["published"]
     assert content(layout.current / "data") == content(source)
@@ -133,7 +133,8 @@ def damaged(folder: RunLayout, what: str) -> None:
 def test_a_damaged_plan_is_made_anew(context: Context, source: Path, what: str, first: str) -> None:
     go(context, upto="copy")
     layout = context.layout("data")
-    info, folder = run_store.open_run(layout)
+    run = run_store.open_run(layout)
+    info, folder = run.info, run.folder
     damaged(folder, what)
     if first == "list":
         go(context, upto="list")
@@ -154,7 +155,7 @@ class Running(InProcess):
 
 def test_a_damaged_plan_stays_while_elements_may_write_by_it(context: Context) -> None:
     go(context, upto="plan")
-    _, folder = run_store.open_run(context.layout("data"))
+    folder = run_store.open_run(context.layout("data")).folder
     book = ArrayBook(folder.arrays)
     book.intend("name", "copy", "slurm", [0])
     book.submitted("name", "7")
@@ -188,7 +189,7 @@ def test_a_temporary_file_of_an_attempt_that_lived_on_is_swept(
     layout = context.layout("data")
     steps = {"before permissions": "copy", "after permissions": "permissions", "after verify": "verify"}
     go(context, upto=steps[when])
-    info, _ = run_store.open_run(layout)
+    info = run_store.open_run(layout).info
     data = layout.staging(info.release) / "data"
     for place in (data, data / "deep" / "er"):
         with writable(place):

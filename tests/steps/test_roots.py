@@ -46,7 +46,7 @@ def test_a_root_that_is_another_now_is_staged_to_its_end(
     elsewhere(context, root=new)
     assert go(context)["published"]
     assert content(new / "data" / "current" / "data") == content(source)
-    assert run_store.open_run(context.layout("data"))[0].root == str(new)
+    assert run_store.open_run(context.layout("data")).info.root == str(new)
     if how == "copied":
         assert content(old) == before
     else:

@@ -16,6 +16,7 @@ from penstock.cluster.port import State, Status
 from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
 from penstock.state import run_store
+from penstock.state.run import read_plan
 from penstock.state.submission_log import ArrayBook
 from penstock.steps import status_report
 
@@ -85,7 +86,7 @@ def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
     go(context, after="copy")
     layout = context.layout("data")
     old = layout.run("0" * 16)
-    shutil.copytree(run_store.open_run(layout)[1].folder, old.folder)
+    shutil.copytree(run_store.open_run(layout).folder.folder, old.folder)
     told = json.loads(old.run_file.read_bytes())
     old.run_file.write_text(json.dumps({**told, "run": "0" * 16, "release": "old"}))
     (layout.staging("old") / "data").mkdir(parents=True)
@@ -96,7 +97,7 @@ def test_list_leaves_the_staging_of_a_run_that_is_newer_than_the_release(
 def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Context, source: Path) -> None:
     go(context, upto="copy")
     _, folder = opened(context)
-    for shard in run_store.read_plan(folder).shards:
+    for shard in read_plan(folder).shards:
         for path in folder.journals(shard.index).iterdir():
             head, _, rest = path.read_bytes().partition(b"\n")
             path.write_bytes(journal.line({**json.loads(head[9:]), "journal": 99}).encode() + rest)

@@ -17,7 +17,7 @@ from penstock.config.settings import PermissionsConfig, PlanConfig, SourceConfig
 from penstock.engine.records import journal
 from penstock.errors import SourceChangedError
 from penstock.formats.shards import read_shard
-from penstock.state import run_store
+from penstock.state.run import read_plan, read_run
 from penstock.steps import report_step
 from penstock.storage.port import Abandoned
 from penstock.storage.staging_writer import StagingWriter
@@ -190,7 +190,7 @@ def test_what_is_not_the_same_for_sure_is_copied(context: Context, source: Path,
         context.config = replace(context.config, datasets={"data": replace(data, sources=(moved,))})
     else:
         _, folder = opened(context)
-        info = run_store.read_run(folder)
+        info = read_run(folder)
         text = folder.run_file.read_text()
         assert str(info.origins[0]) in text
         folder.run_file.write_text(text.replace(str(info.origins[0]), "server:/elsewhere inode 7"))
@@ -229,7 +229,7 @@ def test_a_giant_is_moved_and_its_missing_parts_are_copied(tmp_path: Path, missi
 
 def forget(folder: RunLayout, count: int) -> None:
     """Take back what was recorded of the giant's last parts, and damage their bytes."""
-    plan = run_store.read_plan(folder)
+    plan = read_plan(folder)
     for shard in plan.shards:
         copied = journal.replay(folder.journals(shard.index), shard.digest)
         entries = [entry for batch in read_shard(folder.shard(shard.index)) for entry in batch]

@@ -42,7 +42,8 @@ def test_a_manifest_without_a_later_column_is_linked_from(context: Context, sour
 def test_a_run_of_another_version_is_gone_on_with(context: Context, source: Path) -> None:
     layout = context.layout("data")
     go(context, upto="copy")
-    info, folder = run_store.open_run(layout)
+    run = run_store.open_run(layout)
+    info, folder = run.info, run.folder
     # An older one knew fewer keys; a newer one of the same format knows more.
     config = json.loads(json.dumps(info.config))
     for part in ("dataset", "plan", "engine", "verify"):
@@ -60,7 +61,7 @@ def test_a_run_of_another_version_is_gone_on_with(context: Context, source: Path
 @pytest.mark.parametrize("what", ["run", "plan"])
 def test_a_run_of_a_newer_format_is_refused_by_name_and_kept(context: Context, what: str) -> None:
     go(context, upto="copy")
-    _, folder = run_store.open_run(context.layout("data"))
+    folder = run_store.open_run(context.layout("data")).folder
     path = folder.run_file if what == "run" else folder.plan
     changed(path, format=9)
     before = content(folder.folder)

@@ -23,7 +23,8 @@ PLAN = PlanConfig(shard_files=13)
 
 def opened(context: Context) -> tuple[str, RunLayout]:
     """The release and the state of the run that was listed last."""
-    info, folder = run_store.open_run(context.layout("data"))
+    run = run_store.open_run(context.layout("data"))
+    info, folder = run.info, run.folder
     return info.release, folder
 
 

@@ -37,9 +37,9 @@ class RunInfo:
     """Objects seen, before the filter."""
     root: str
     state_root: str | None
-    config: Mapping[str, Any] = field(default_factory=dict)
-    """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ...}, each by
-    `config.settings.to_json`. Never a secret."""
+    config: Mapping[str, object] = field(default_factory=dict)
+    """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ...}, as `config.run_config.RunConfig`
+    reads it. Never a secret."""
     histogram: Sequence[Sequence[int]] = ()
     """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
     ignored: Mapping[str, int] = field(default_factory=dict)
@@ -98,6 +98,9 @@ class PlanInfo:
     giants_taken: Sequence[Sequence[str]] = ()
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
     format: int = FORMAT
+
+    def by_index(self) -> dict[int, ShardInfo]:
+        return {shard.index: shard for shard in self.shards}
 
 
 def to_json(value: RunInfo | PlanInfo) -> dict[str, Any]:

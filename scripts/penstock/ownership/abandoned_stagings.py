@@ -7,6 +7,9 @@
 | else                                           | may be taken over    | once a newer run is published |
 | its run's state is gone                        | are of no use        | by a person: it is told       |
 
+Of the run itself a staging stands without a plan where plan was killed, or its plan was damaged: plan removes
+that, with a note, before it makes its own (`clear_own`).
+
 A run whose staging another one was planned with is never gone on with, since files of it may be the other
 one's by now (`taken.json`). Met again it is begun anew, and its former self (`runs/<run>.<n>`) is one of the
 other runs. Where releases have a configured name, a staging that is in the way is set aside.
@@ -22,7 +25,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from penstock.cluster.abilities import abilities_of
-from penstock.config.settings import dataset_config
 from penstock.core import events
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
@@ -31,6 +33,7 @@ from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
 from penstock.state import receipts, run_claims, run_store, seals
 from penstock.state.element_progress import Progress
+from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable, tree_removal
 from penstock.storage.port import Abandoned
@@ -41,8 +44,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 _SUFFIX = ".staging"
 
@@ -58,93 +61,100 @@ class Staging:
     data: Path
     inode: int
     """Of `data`."""
-    folder: RunLayout
-    info: RunInfo
-    plan: PlanInfo
+    run: Run
     sources: dict[int, int]
     """Index of its sources to the index of the same source now."""
     certain: bool
     """Whether all that wrote there is known to have ended, not only believed."""
 
 
-def find(context: Context, layout: DatasetLayout, info: RunInfo) -> list[Staging]:
+def find(context: Context, run: Run) -> list[Staging]:
     """The stagings whose rows the run may take over, the newest first; to be called by one who holds the
     lock. Of what must stay since it may live a note is told."""
     found = []
-    for key, folder, theirs in _runs(layout, info):
-        name = _name(layout, theirs, folder)
-        data = layout.releases / name / DATA
+    for key, theirs in _others(run):
+        name = _name(theirs)
+        data = run.layout.releases / name / DATA
         inode = _own(data)
-        if name == layout.staging(info.release).name or not inode:
+        if name == run.staging.name or not inode:
             continue
         with contextlib.suppress(PenstockError):
-            sources = common(theirs, info)
-            if sources and not damage(folder):
-                plan = run_store.read_plan(folder)
+            sources = common(theirs, run)
+            if sources and not damage(theirs.folder):
+                _ = theirs.plan  # that nobody can read is of no use
                 certain = all(
                     one.by is not None or not abilities_of(one.kind).elements_end_with_controller
-                    for one in _open(folder)
+                    for one in ArrayBook(theirs.folder.arrays).open()
                 )
-                if alive := _alive(context, layout, folder):
+                if alive := _alive(context, theirs):
                     text = f"the staging of run {key} is not taken over: {alive}"
-                    context.emit(events.Noted(info.dataset, "plan", text))
+                    context.emit(events.Noted(run.dataset, "plan", text=text))
                     continue
-                found.append(Staging(key, name, data, inode, folder, theirs, plan, sources, certain))
+                found.append(Staging(key, name, data, inode, theirs, sources, certain))
     return found[::-1]
 
 
-def common(theirs: RunInfo, now: RunInfo) -> dict[int, int]:
+def common(theirs: Run, now: Run) -> dict[int, int]:
     """Index of another run's sources to the index of the same source of this one: the same URL, folder in
     the release, and store or file system (by its options, where a version did not note which it was).
     Raises FailedError for a damaged description."""
-    noted = len(theirs.origins) == len(theirs.sources) and len(now.origins) == len(now.sources)
+    noted = all(len(run.info.origins) == len(run.info.sources) for run in (theirs, now))
 
-    def identities(info: RunInfo) -> list[tuple[str, str, str]]:
-        try:
-            sources = dataset_config(info.config["dataset"]).sources
-        except (KeyError, TypeError, AttributeError) as error:
-            raise FailedError("a run's description is damaged", where=info.run, why=repr(error)) from None
+    def identities(run: Run) -> list[tuple[str, str, str]]:
+        sources = run.config.dataset.sources
         options = [str(sorted(source.storage_options.items())) for source in sources]
-        which = list(info.origins) if noted else options
-        return list(zip(info.sources, [source.into for source in sources], which, strict=True))
+        which = list(run.info.origins) if noted else options
+        return list(zip(run.info.sources, [source.into for source in sources], which, strict=True))
 
     mine = {identity: index for index, identity in enumerate(identities(now))}
     return {index: mine[one] for index, one in enumerate(identities(theirs)) if one in mine}
 
 
-def make_way(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
+def make_way(context: Context, run: Run) -> None:
     """Set aside what another run staged under the name of this run's release: no run but this one has a
     staging of that name on return. Raises LockedError while elements of such a run may live."""
-    mine = layout.staging(info.release)
+    mine = run.staging
     others = [
-        (key, folder)
-        for key, folder, theirs in _runs(layout, info)
-        if theirs.release == info.release
-        and folder.plan.exists()
-        and not _apart(layout, theirs, folder, mine)
+        (key, theirs)
+        for key, theirs in _others(run)
+        if theirs.release == run.release and theirs.folder.plan.exists() and not _apart(theirs, mine)
     ]
-    for _, folder in others:
-        if alive := liveness.arrays_of(context, info.dataset, folder):
+    for _, theirs in others:
+        if alive := liveness.arrays_of(context, run.dataset, theirs.folder):
             raise LockedError(
-                f"another run of release {info.release} may still write",
-                where=str(folder.folder),
+                f"another run of release {run.release} may still write",
+                where=str(theirs.folder.folder),
                 why=alive,
-                hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command goes on",
+                hint=f"wait for them, or `penstock cancel {run.dataset}`: then the same command goes on",
             )
     context.assert_held()
-    for key, folder in others:
-        _mark(folder, info.run, _aside(info.release, key))
+    for key, theirs in others:
+        _mark(theirs.folder, run.id, _aside(run.release, key))
     # Whose plan is the newest was the last to stage under this name: there is none of our own.
     if others and mine.exists():
-        key, _ = max(others, key=lambda one: one[1].plan.stat().st_mtime_ns)
+        key, _ = max(others, key=lambda one: one[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
-        os.rename(mine, layout.releases / _aside(info.release, key))
-        durable.fsync_dir(layout.releases)
+        os.rename(mine, mine.parent / _aside(run.release, key))
+        durable.fsync_dir(mine.parent)
+
+
+def clear_own(context: Context, run: Run) -> None:
+    """Remove what an attempt of this run left of which no plan stands: its journals and receipts, then its
+    staging; that goes with a note. To be called after `make_way`, which leaves no other run's staging under
+    this name, by a holder of the dataset's lock. Raises LockedError for any other caller."""
+    context.assert_held()
+    # Journals would speak of files that are gone, so they go first.
+    run_store.drop_derived(run.folder)
+    if run.staging.exists():
+        context.assert_held()
+        text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
+        context.emit(events.Noted(run.dataset, "plan", text=text))
+        tree_removal.remove_tree(run.staging)
 
 
 def take(staging: Staging, run: str) -> None:
     """Durably note that files of this staging may be those of `run` from now on."""
-    _mark(staging.folder, run, staging.name)
+    _mark(staging.run.folder, run, staging.name)
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
@@ -159,55 +169,55 @@ def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
     return True
 
 
-def clean(context: Context, layout: DatasetLayout, info: RunInfo, before: int | None = None) -> None:
+def clean(context: Context, run: Run, before: int | None = None) -> None:
     """Remove what runs left that did not end, now that a newer one is published; to be called by one who
     holds the lock. What may live, and what nothing is known of, stays and is told; so does, where a claim's
     number is given, a run that may have been claimed at this number or later."""
-    known = {}
-    for key, folder, theirs in _runs(layout, info):
-        known[_name(layout, theirs, folder)] = (key, folder, theirs)
-    for name in abandoned(layout, info.release):
+    known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
+    for name in abandoned(run.layout, run.release):
+        staging = run.layout.releases / name
         if name not in known:
-            text = f"staging {layout.releases / name} is of no run that is known: remove it by hand"
-            context.emit(events.Warned(info.dataset, "publish", text))
+            text = f"staging {staging} is of no run that is known: remove it by hand"
+            context.emit(events.Warned(run.dataset, "publish", text=text))
             continue
-        key, folder, theirs = known[name]
-        if before is not None and run_claims.last(layout, theirs.run) >= before:
-            text = f"the staging of run {key} stays: it may be newer than release {info.release}"
-            context.emit(events.Noted(info.dataset, "publish", text))
+        key, theirs = known[name]
+        if before is not None and run_claims.last(run.layout, theirs.id) >= before:
+            text = f"the staging of run {key} stays: it may be newer than release {run.release}"
+            context.emit(events.Noted(run.dataset, "publish", text=text))
             continue
-        if alive := _alive(context, layout, folder, patient=False):
+        if alive := _alive(context, theirs, patient=False):
             text = f"the staging of run {key} stays: {alive}"
-            context.emit(events.Warned(info.dataset, "publish", text))
+            context.emit(events.Warned(run.dataset, "publish", text=text))
             continue
         try:
             context.assert_held()
-            tree_removal.remove_tree(layout.releases / name)
+            tree_removal.remove_tree(staging)
             context.assert_held()
-            tree_removal.remove_tree(folder.folder)
+            tree_removal.remove_tree(theirs.folder.folder)
         except PenstockError as error:
             # The release stands: nothing of this is its failure.
-            context.emit(events.Warned(info.dataset, "publish", f"the staging of run {key} stays: {error}"))
+            context.emit(
+                events.Warned(run.dataset, "publish", text=f"the staging of run {key} stays: {error}")
+            )
             continue
         text = f"the staging of run {key}, which did not end, was removed"
-        context.emit(events.Noted(info.dataset, "publish", text))
+        context.emit(events.Noted(run.dataset, "publish", text=text))
 
 
-def described(layout: DatasetLayout, info: RunInfo) -> list[dict[str, Any]]:
+def described(run: Run) -> list[dict[str, Any]]:
     """{staging, run, files, bytes, idle_seconds} of each staging of another run: what its journals' writers
     counted, and how long nobody has written there. What is not known is left out."""
-    known = {_name(layout, theirs, folder): (key, folder) for key, folder, theirs in _runs(layout, info)}
+    known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     found = []
-    for name in abandoned(layout, info.release):
+    for name in abandoned(run.layout, run.release):
         one: dict[str, Any] = {"staging": name}
         if name in known:
-            key, folder = known[name]
+            key, theirs = known[name]
             one["run"] = key
             with contextlib.suppress(PenstockError):
-                plan = run_store.read_plan(folder)
-                files, size, _ = Progress().total(folder, "copy", receipts.indices(plan))
+                files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
                 one |= {"files": files, "bytes": size}
-            one["idle_seconds"] = round(time.time() - _touched(folder))
+            one["idle_seconds"] = round(time.time() - _touched(theirs.folder))
         found.append(one)
     return found
 
@@ -227,11 +237,11 @@ def _aside(release: str, key: str) -> str:
     return f".{release}.{key}{_SUFFIX}"
 
 
-def _apart(layout: DatasetLayout, theirs: RunInfo, folder: RunLayout, mine: Path) -> bool:
+def _apart(theirs: Run, mine: Path) -> bool:
     """Whether the run's staging has a place of its own already. Its mark alone does not say so: it is
     written before the rename."""
-    name = _name(layout, theirs, folder)
-    return name != mine.name and (layout.releases / name).is_dir()
+    name = _name(theirs)
+    return name != mine.name and (mine.parent / name).is_dir()
 
 
 def abandoned(layout: DatasetLayout, release: str) -> list[str]:
@@ -244,27 +254,27 @@ def abandoned(layout: DatasetLayout, release: str) -> list[str]:
     return [n for n in names if n.startswith(".") and n.endswith(_SUFFIX) and n != mine]
 
 
-def _runs(layout: DatasetLayout, info: RunInfo) -> Iterator[tuple[str, RunLayout, RunInfo]]:
-    """Other runs of the dataset that are not published, the oldest listing first."""
-    found = []
+def _others(run: Run) -> Iterator[tuple[str, Run]]:
+    """Other runs of the dataset that are not published, the oldest listing first; each with the name of its
+    folder below `runs/`."""
+    layout, found = run.layout, []
     for key in sorted(os.listdir(layout.runs) if layout.runs.is_dir() else ()):
-        folder = layout.run(key)
-        if key == info.run or key.startswith("."):
+        if key == run.id or key.startswith("."):
             continue
         try:
-            theirs = run_store.read_run(folder)
-            if key != theirs.run or seals.of_run(layout, theirs) is None:
-                found.append((_touched(folder), key, folder, theirs))
+            theirs = load(layout, layout.run(key))
+            if key != theirs.id or seals.of_run(theirs) is None:
+                found.append((_touched(theirs.folder), key, theirs))
         except (FailedError, NewerFormatError):
             continue
-    for _, key, folder, theirs in sorted(found, key=lambda one: one[:2]):
-        yield key, folder, theirs
+    for _, key, theirs in sorted(found, key=lambda one: one[:2]):
+        yield key, theirs
 
 
-def _name(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> str:
+def _name(run: Run) -> str:
     """Of the run's staging, whether it is there or not."""
-    marked = receipts.read(folder.taken) or {}
-    return str(marked.get("staging") or layout.staging(info.release).name)
+    marked = receipts.read(run.folder.taken) or {}
+    return str(marked.get("staging") or run.staging.name)
 
 
 def _mark(folder: RunLayout, run: str, staging: str) -> None:
@@ -288,26 +298,23 @@ def _own(data: Path) -> int:
     return inode
 
 
-def planned(layout: DatasetLayout, plan: PlanInfo) -> dict[str, Abandoned]:
-    """Runs to their stagings, as the plan found them."""
+def planned(run: Run) -> dict[str, Abandoned]:
+    """Runs of which this one takes files over to their stagings, as its plan found them."""
+    inodes = run.plan.staging_inodes
     return {
-        run: Abandoned(layout.releases / name / DATA, plan.staging_inodes.get(run, 0))
-        for run, name in plan.stagings.items()
+        theirs: Abandoned(run.layout.releases / name / DATA, inodes.get(theirs, 0))
+        for theirs, name in run.plan.stagings.items()
     }
 
 
-def _alive(context: Context, layout: DatasetLayout, folder: RunLayout, *, patient: bool = True) -> str:
+def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
     """Names what may still write there, "" when all is known to have ended."""
     try:
-        return liveness.arrays_of(context, layout.dataset, folder, patient=patient)
+        return liveness.arrays_of(context, run.dataset, run.folder, patient=patient)
     except InterruptedRunError:
         raise
     except PenstockError as error:
         return error.why or error.what
-
-
-def _open(folder: RunLayout) -> list[Any]:
-    return ArrayBook(folder.arrays).open()
 
 
 def _touched(folder: RunLayout) -> float:

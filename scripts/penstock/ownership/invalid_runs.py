@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
-from penstock.core.layout import DATA
 from penstock.core.run_documents import plan_info
 from penstock.errors import FailedError
 from penstock.ownership import liveness
@@ -17,12 +16,12 @@ from penstock.state import receipts, run_store
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import RunInfo
+    from penstock.core.layout import RunLayout
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 
-def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> str:
+def drop_stale(context: Context, run: Run) -> str:
     """Removes what would lie or stand in the way; to be called by one who holds the lock. Returns why,
     "" when there was nothing to remove. Raises FailedError while elements of it may write, and LockedError
     where the caller was overtaken.
@@ -35,21 +34,21 @@ def drop_stale(context: Context, layout: DatasetLayout, info: RunInfo, folder: R
     | none    | there   | damaged         | yes: plan clears |
     |         |         |                 | staging as well  |
     """
-    if os.path.lexists(layout.release(info.release)):
+    if os.path.lexists(run.layout.release(run.release)):
         return ""
-    gone = not os.path.lexists(layout.staging(info.release) / DATA)
-    why = f"the tree of release {info.release} is gone" if gone else damage(folder)
+    gone = not os.path.lexists(run.data)
+    why = f"the tree of release {run.release} is gone" if gone else damage(run.folder)
     if not why:
         return ""
-    if alive := liveness.arrays_of(context, info.dataset, folder):
+    if alive := liveness.arrays_of(context, run.dataset, run.folder):
         raise FailedError(
             "a run cannot be gone on with, and elements of it may still write",
-            where=str(folder.folder),
+            where=str(run.folder.folder),
             why=f"{why}; {alive}",
-            hint=f"wait for them, or `penstock cancel {info.dataset}`: then the same command plans again",
+            hint=f"wait for them, or `penstock cancel {run.dataset}`: then the same command plans again",
         )
     context.assert_held()
-    return why if run_store.drop_derived(folder) else ""
+    return why if run_store.drop_derived(run.folder) else ""
 
 
 def damage(folder: RunLayout) -> str:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import tee
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.config.settings import permissions_config, plan_config, verify_config
 from penstock.core.delta import compare
 from penstock.core.grades import is_proven
 from penstock.errors import FailedError
@@ -14,6 +13,7 @@ from penstock.formats.listing import entries, read_columns
 from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import whole_files
 from penstock.state import run_store
+from penstock.state.run import load
 from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.layout import DatasetLayout
+    from penstock.config.settings import PermissionsConfig
     from penstock.core.model import Entry, Record
-    from penstock.core.run_documents import RunInfo
     from penstock.planning.takeover import TakeOver
+    from penstock.state.run import Run
 
 
 class UnreadableError(FailedError):
@@ -71,7 +71,7 @@ def none(why: str) -> Base:
     return Base(None, why)
 
 
-def find(layout: DatasetLayout, info: RunInfo) -> Base:
+def find(run: Run) -> Base:
     """What `current` names, unless its files would differ in anything but their bytes.
 
     | what                                           | linked |
@@ -84,8 +84,9 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     | links between folders are refused              | no     |
     | else                                           | yes    |
     """
-    if not plan_config(info.config["plan"]).reuse:
+    if not run.config.plan.reuse:
         return none("plan.reuse is off")
+    layout = run.layout
     current = dataset_folders.current(layout)
     if current is None:
         return none("there is no release yet")
@@ -94,15 +95,16 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     if not sealed or not manifest.is_file():
         return none(f"release {current} has no seal or manifest that can be read")
     try:
-        theirs = run_store.read_run(layout.run(sealed))
+        theirs = load(layout, layout.run(sealed))
+        other_policy = _policy(theirs) != _policy(run)
     except FailedError:
         return none(f"the description of release {current}'s run is not there")
     if sealed in run_store.replaced(layout):
         return none(f"release {current} is staged anew on wish, and nothing of it is trusted")
-    if _policy(theirs) != _policy(info):
+    if other_policy:
         return none(f"release {current} has other permissions or digests")
-    now = {url: index for index, url in enumerate(info.sources)}
-    sources = {index: now[url] for index, url in enumerate(theirs.sources) if url in now}
+    now = {url: index for index, url in enumerate(run.info.sources)}
+    sources = {index: now[url] for index, url in enumerate(theirs.info.sources) if url in now}
     if not sources:
         return none(f"release {current} came from other sources")
     if not dataset_folders.links_between_folders(layout):
@@ -110,9 +112,9 @@ def find(layout: DatasetLayout, info: RunInfo) -> Base:
     return Base(current, "", manifest, sources)
 
 
-def _policy(info: RunInfo) -> list[Any]:
-    permissions = permissions_config(info.config["dataset"]["permissions"])
-    return [permissions, verify_config(info.config["verify"]).digests]
+def _policy(run: Run) -> tuple[PermissionsConfig, tuple[str, ...]]:
+    """What a linked file brings along and cannot be changed."""
+    return run.config.dataset.permissions, run.config.verify.digests
 
 
 def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.config.settings import plan_config, verify_config
 from penstock.errors import PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats.listing import read_listing
@@ -14,31 +13,30 @@ from penstock.sources.registry import in_blocks, may_be_split, states_checksums
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from penstock.core.layout import RunLayout
-    from penstock.core.run_documents import RunInfo
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 SHOWN = 20
 """Files that a refusal names."""
 
 
-def check(context: Context, info: RunInfo, folder: RunLayout) -> None:
+def check(context: Context, run: Run) -> None:
     """Raises PreflightError with the files of the run's listing that are refused."""
-    _refuse_unprovable(context, info, folder)
-    _refuse_unpinned(context, info, folder)
+    _refuse_unprovable(context, run)
+    _refuse_unpinned(context, run)
 
 
-def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> None:
+def _refuse_unprovable(context: Context, run: Run) -> None:
     """Raises PreflightError with the files that no checksum can ever prove, where one is required."""
-    verify = verify_config(info.config["verify"])
+    verify = run.config.verify
     if verify.source_checksum != "require":
         return
-    plan = plan_config(info.config["plan"])
+    plan, info = run.config.plan, run.info
     stated = [states_checksums(url) for url in info.sources]
     later = verify.digests if verify.whole_file_digest else ()
     named: list[str] = []
     count = 0
-    for batch in read_listing(folder.listing):
+    for batch in read_listing(run.folder.listing):
         context.stop.check()
         for entry in batch:
             giant = entry.size >= plan.giant_bytes and entry.size > plan.part_bytes
@@ -52,22 +50,22 @@ def _refuse_unprovable(context: Context, info: RunInfo, folder: RunLayout) -> No
         more = [f"and {count - SHOWN} more"] if count > SHOWN else []
         raise PreflightError(
             f"{human.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
-            where=info.dataset,
+            where=run.dataset,
             why="\n  ".join(["", *named, *more]),
             hint="have the checksum files beside the data name them, leave them out by `exclude`, or set "
             "`verify.source_checksum: auto`",
         )
 
 
-def _refuse_unpinned(context: Context, info: RunInfo, folder: RunLayout) -> None:
+def _refuse_unpinned(context: Context, run: Run) -> None:
     """Raises PreflightError with the files that are read by several requests, of which nothing would tell
     that they are of one version."""
-    blocks = [in_blocks(url) for url in info.sources]
+    blocks = [in_blocks(url) for url in run.info.sources]
     if not any(blocks):
         return
     named: list[str] = []
     count = 0
-    for batch in read_listing(folder.listing):
+    for batch in read_listing(run.folder.listing):
         context.stop.check()
         for entry in batch:
             if blocks[entry.source] and not entry.token and entry.size > REQUEST:
@@ -81,7 +79,7 @@ def _refuse_unpinned(context: Context, info: RunInfo, folder: RunLayout) -> None
         )
         raise PreflightError(
             f"{human.counted(count, 'file')} cannot be pinned to one version while they are read",
-            where=info.dataset,
+            where=run.dataset,
             why="\n  ".join([told, *named]),
             hint="leave them out by `exclude`, or reach the source by a protocol that states versions",
         )

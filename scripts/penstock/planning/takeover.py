@@ -12,11 +12,9 @@ from functools import partial
 from itertools import chain
 from typing import TYPE_CHECKING
 
-from penstock.config.settings import dataset_config
 from penstock.core.delta import alike, grouped, merge, taken
 from penstock.core.digests import Proof
 from penstock.core.grades import is_proven
-from penstock.core.layout import DATA
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.errors import InterruptedRunError, PenstockError
@@ -29,12 +27,10 @@ from penstock.storage.staging_writer import StagingWriter
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
-    from penstock.config.settings import PlanConfig
     from penstock.core.delta import Held
-    from penstock.core.layout import DatasetLayout
     from penstock.core.model import Copied, Entry, Reuse
-    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.ownership.abandoned_stagings import Staging
+    from penstock.state.run import Run
 
 
 class TakeOver:
@@ -43,8 +39,7 @@ class TakeOver:
     def __init__(
         self,
         stagings: Sequence[Staging],
-        info: RunInfo,
-        plan: PlanConfig,
+        run: Run,
         *,
         proven: bool,
         distrust: bool = False,
@@ -52,8 +47,8 @@ class TakeOver:
         """`proven`: only rows that their source proved, or that a reading will. `distrust`: only rows whose
         bytes that run fetched, since a release that it may have linked others from is not to be trusted."""
         self._distrust = distrust
-        self.stagings, self._info, self._plan, self._proven = stagings, info, plan, proven
-        self._keep_mtime = dataset_config(info.config["dataset"]).permissions.mtime == "keep"
+        self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
+        self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
         """Path of a giant to the run that holds parts of it, its size, and what each part brings along."""
         self.used: set[str] = set()
@@ -118,8 +113,8 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
     it linked or took over. A shard whose journals cannot be read ends it: what follows is copied."""
     from penstock.formats.shards import read_shard
 
-    for shard in staging.plan.shards:
-        journals = staging.folder.journals(shard.index)
+    for shard in staging.run.plan.shards:
+        journals = staging.run.folder.journals(shard.index)
         try:
             copied = journal.replay(journals, shard.digest)
             amended = Amendments.read(journals, shard.digest, copied)
@@ -127,23 +122,22 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
             raise
         except PenstockError:
             return
-        entries = chain.from_iterable(amended.rows(read_shard(staging.folder.shard(shard.index))))
+        entries = chain.from_iterable(amended.rows(read_shard(staging.run.folder.shard(shard.index))))
         for row, entry in enumerate(entries):
             known = copied.get(row)
             if known is not None and not amended.left_out(row) and not (distrust and known.linked):
                 yield entry, known
 
 
-def move_giants(layout: DatasetLayout, info: RunInfo, plan: PlanInfo) -> None:
+def move_giants(run: Run) -> None:
     """Move the giants that the plan takes over, as far as they were not yet; to be called before any element
     of copy lives. Raises by `errno_map.storage_error`."""
-    if not plan.giants_taken:
+    taken_over = run.plan.giants_taken
+    if not taken_over:
         return
-    dataset = dataset_config(info.config["dataset"])
-    data = layout.staging(info.release) / DATA
-    policy = dataset.permissions
+    policy = run.config.dataset.permissions
     with StagingWriter(
-        data,
+        run.data,
         file_mode=policy.file_mode,
         dir_mode=policy.dir_mode,
         gid=group_id(policy),
@@ -151,8 +145,8 @@ def move_giants(layout: DatasetLayout, info: RunInfo, plan: PlanInfo) -> None:
         attempt=host_name(),
         keep_mtime=policy.mtime == "keep",
     ) as writer:
-        there = abandoned_stagings.planned(layout, plan)
-        for run, path, size in plan.giants_taken:
-            writer.move(there[run], path, int(size), None)
+        there = abandoned_stagings.planned(run)
+        for theirs, path, size in taken_over:
+            writer.move(there[theirs], path, int(size), None)
         writer.settle()
-    unseal(data, (path for _, path, _ in plan.giants_taken))
+    unseal(run.data, (path for _, path, _ in taken_over))

@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Mapping, Sequence
     from pathlib import Path
 
-    from penstock.config.settings import DatasetConfig
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
-    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.state.run import Run
 
 
 @dataclass(frozen=True)
@@ -49,12 +48,11 @@ class Amended:
         return SealedAmendment(self.digest, self.changed, self.gone, began, until)
 
 
-def check_limits(dataset: DatasetConfig, info: RunInfo, told: Sequence[Mapping[str, Any]]) -> None:
+def check_limits(run: Run, told: Sequence[Mapping[str, Any]]) -> None:
     """`told`: the copy's receipts of all elements. Raises SourceChangedError where more of the dataset
     changed, or left its source, than may."""
-    for what, found, most in zip(
-        ("changed", "gone"), totals(told), dataset.follow_limit.allowed(info.files), strict=True
-    ):
+    allowed = run.config.dataset.follow_limit.allowed(run.info.files)
+    for what, found, most in zip(("changed", "gone"), totals(told), allowed, strict=True):
         if found > most:
             raise beyond(what, found, most)
 
@@ -64,91 +62,90 @@ def totals(told: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
     return sum(r.get("amended", 0) for r in told), sum(r.get("gone", 0) for r in told)
 
 
-def join_giants(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
+def join_giants(run: Run, host: str) -> list[str]:
     """Have the giants copied whole whose elements found that their object changed; all their parts' records
     are taken back. Their paths, [] when there are none."""
     paths: set[str] = set()
-    for shard in plan.shards:
-        outcome = outcomes.find(run, "copy", shard.index)
+    for shard in run.plan.shards:
+        outcome = outcomes.find(run.folder, "copy", shard.index)
         rows = set(outcome.split) if outcome else set()
         if rows:
-            paths |= {entry.path for row, entry in _rows(run, shard.index) if row in rows}
-    _join(run, plan, host, paths)
+            paths |= {entry.path for row, entry in _rows(run.folder, shard.index) if row in rows}
+    _join(run, host, paths)
     return sorted(paths)
 
 
-def complete_joins(run: RunLayout, plan: PlanInfo, host: str) -> list[str]:
+def complete_joins(run: Run, host: str) -> list[str]:
     """Go on with a `join_giants` that was killed between two shards: a giant of which some parts stand for
     all of it, and others for themselves, would never be whole. Paths of such giants, [] when there are none.
     """
     left: Counter[str] = Counter()
-    for shard in plan.shards:
-        whole, void = journal.joined(run.journals(shard.index), shard.digest)
+    for shard in run.plan.shards:
+        whole, void = journal.joined(run.folder.journals(shard.index), shard.digest)
         if not (whole or void):
             continue
-        for row, entry in _rows(run, shard.index):
+        for row, entry in _rows(run.folder, shard.index):
             if row in whole or row in void:
                 # What the parts that were joined hold together is all of it, or others are missing.
                 left.setdefault(entry.path, entry.size)
                 left[entry.path] -= entry.length
     paths = {path for path, size in left.items() if size > 0}
-    _join(run, plan, host, paths)
+    _join(run, host, paths)
     return sorted(paths)
 
 
-def _join(run: RunLayout, plan: PlanInfo, host: str, paths: Collection[str]) -> None:
+def _join(run: Run, host: str, paths: Collection[str]) -> None:
     """Have these giants copied whole: the first row of each stands for all of it from now on."""
     seen: set[str] = set()
-    for shard in plan.shards if paths else ():
+    for shard in run.plan.shards if paths else ():
         whole: list[int] = []
         void: list[int] = []
-        for row, entry in _rows(run, shard.index):
+        for row, entry in _rows(run.folder, shard.index):
             if entry.part >= 0 and entry.path in paths:
                 (void if entry.path in seen else whole).append(row)
                 seen.add(entry.path)
         if whole or void:
             # Before, so that no receipt ever stands for rows that count no more.
-            receipts.drop(run.receipt("copy", shard.index))
-            journal.join(run.journals(shard.index), shard.digest, whole, void, run=plan.run, host=host)
+            receipts.drop(run.folder.receipt("copy", shard.index))
+            journals = run.folder.journals(shard.index)
+            journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
-def remove_empty_folders(
-    run: RunLayout, plan: PlanInfo, data: Path, told: Sequence[Mapping[str, Any]]
-) -> None:
+def remove_empty_folders(run: Run, told: Sequence[Mapping[str, Any]]) -> None:
     """Those in which only objects lay that are gone. No element may be at work."""
     paths = [
         path
-        for shard, receipt in zip(plan.shards, told, strict=True)
+        for shard, receipt in zip(run.plan.shards, told, strict=True)
         if receipt.get("gone")
-        for path, pin in _amendments(run, shard.index, shard.digest)
+        for path, pin in _amendments(run.folder, shard.index, shard.digest)
         if pin is None
     ]
     if paths:
-        tree_removal.remove_empty(data, paths)
+        tree_removal.remove_empty(run.data, paths)
 
 
-def write(run: RunLayout, plan: PlanInfo) -> Amended | None:
+def write(run: Run) -> Amended | None:
     """Write the amended listing of a run that was verified; None where nothing was amended. Raises
     FailedError when what was amended is not what was listed."""
     from penstock.formats.listing import ListingWriter, read_listing
 
-    told = [receipts.read(run.receipt("verify", shard.index)) or {} for shard in plan.shards]
+    told = [receipts.read(run.folder.receipt("verify", shard.index)) or {} for shard in run.plan.shards]
     if not any(totals(told)):
         return None
     overlay = _Overlay(
         one
-        for shard, receipt in zip(plan.shards, told, strict=True)
+        for shard, receipt in zip(run.plan.shards, told, strict=True)
         if receipt.get("amended") or receipt.get("gone")
-        for one in _amendments(run, shard.index, shard.digest)
+        for one in _amendments(run.folder, shard.index, shard.digest)
     )
-    with ListingWriter(run.amended) as writer:
-        for batch in read_listing(run.listing):
+    with ListingWriter(run.folder.amended) as writer:
+        for batch in read_listing(run.folder.listing):
             for source, group in groupby(overlay.laid(batch), attrgetter("source")):
                 some = list(group)
                 writer.add(list(map(_listed, some)), paths=[entry.path for entry in some], source=source)
         overlay.end()
         digest, files, size = writer.close()
-    return Amended(run.amended, digest, files, size, overlay.changed, overlay.gone)
+    return Amended(run.folder.amended, digest, files, size, overlay.changed, overlay.gone)
 
 
 class _Overlay:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.config.settings import dataset_config, verify_config
 from penstock.core import events
 from penstock.engine.checksums import admitted
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
@@ -15,9 +14,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Claim, Entry
-    from penstock.core.run_documents import RunInfo
     from penstock.sources.port import Source
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 T = TypeVar("T")
 
@@ -25,14 +24,14 @@ TRIES = 5
 
 
 class GiantClaims:
-    """Asks the sources of the run itself, whatever the configuration names by now; they are opened when the
-    first giant comes. What a source does not tell any more (the object was replaced since it was copied)
-    proves nothing, and harms nothing."""
+    """Asks the sources as the run froze them, in their order and with their options, whatever the
+    configuration names by now; they are opened when the first giant comes. What a source does not tell any
+    more (the object was replaced since it was copied) proves nothing, and harms nothing."""
 
-    def __init__(self, context: Context, dataset: str, info: RunInfo) -> None:
-        self._context, self._dataset = context, dataset
-        self._config = dataset_config(info.config["dataset"])
-        self._policy = verify_config(info.config["verify"]).source_checksum
+    def __init__(self, context: Context, run: Run) -> None:
+        self._context, self._dataset = context, run.dataset
+        self._config, self._timeout = run.config.dataset, run.config.engine.timeout
+        self._policy = run.config.verify.source_checksum
         self._sources: list[Source] = []
 
     def __call__(self, entry: Entry) -> Sequence[Claim]:
@@ -49,7 +48,7 @@ class GiantClaims:
         from penstock.sources import registry
 
         if not self._sources:
-            self._sources = open_sources(self._config, self._context.config.engine.timeout)
+            self._sources = open_sources(self._config, self._timeout)
         source = self._sources[entry.source]
         for attempt in range(1, TRIES + 1):
             try:

@@ -9,7 +9,6 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import penstock
-from penstock.config.settings import dataset_config, verify_config
 from penstock.core import events
 from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
@@ -20,7 +19,7 @@ from penstock.core.documents.seal import (
     SealedSource,
     to_json,
 )
-from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError
 from penstock.filesystem.capabilities import facts
@@ -40,13 +39,11 @@ from penstock.storage.modes import group_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
-    from pathlib import Path
 
-    from penstock.core.layout import RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo
     from penstock.formats.files import Files
     from penstock.formats.records import SeenRow
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 
 class RecordsError(FailedError):
@@ -56,25 +53,21 @@ class RecordsError(FailedError):
 SHOWN_EVERY = 8192
 
 
-def seal_staging(
-    context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo
-) -> Deviations:
+def seal_staging(context: Context, run: Run) -> Deviations:
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
     holds deviations. What an earlier attempt sealed is replaced only under the lock, file by file, and
     never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
-    staging = context.layout(dataset).staging(info.release)
-    dataset_folders.close_staging(context.layout(dataset), info.release)
+    dataset_folders.close_staging(run.layout, run.release)
     try:
-        return _seal(context, dataset, info, folder, plan, staging)
+        return _seal(context, run)
     except OSError as error:
-        raise storage_error(error, "the release cannot be sealed", str(staging)) from error
+        raise storage_error(error, "the release cannot be sealed", str(run.staging)) from error
 
 
-def _seal(
-    context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo, staging: Path
-) -> Deviations:
-    verify = verify_config(info.config["verify"])
-    evidence = required(verify, direct=facts(staging / DATA).direct)
+def _seal(context: Context, run: Run) -> Deviations:
+    info, folder, plan, staging = run.info, run.folder, run.plan, run.staging
+    verify = run.config.verify
+    evidence = required(verify, direct=facts(run.data).direct)
     deviations, tree = Deviations(), Tree()
     giants = shown = 0
     with contextlib.ExitStack() as stack:
@@ -86,14 +79,14 @@ def _seal(
             name: stack.enter_context(ChecksumFile(staging / name, algorithm=algorithm))
             for name, algorithm in sums
         }
-        rows = _rows(folder, plan)
-        ask = GiantClaims(context, dataset, info)
-        amended = amended_listing.write(folder, plan)
+        rows = _rows(run)
+        ask = GiantClaims(context, run)
+        amended = amended_listing.write(run)
         if amended:
             plan = replace(plan, files=amended.files, bytes=amended.bytes)
         listing = read_columns(amended.path if amended else folder.listing)
         folders = empty_folders.read(folder.empty_folders)
-        joined = close(plan, listing, rows, staging / DATA, ask, deviations, ask.as_assumed, folders)
+        joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders)
         for files, shards in joined:
             context.stop.check()
             for path, why in evidence.add(files):
@@ -106,7 +99,7 @@ def _seal(
             parquet.add(files)
             if tree.count - shown >= SHOWN_EVERY:
                 shown = tree.count
-                context.emit(events.Progressed(dataset, "publish", files=tree.count))
+                context.emit(events.Progressed(run.dataset, "publish", files=tree.count))
         if deviations:
             return deviations
         context.assert_held()
@@ -132,7 +125,7 @@ def _seal(
             )
     if MANIFEST_SHA256 not in texts:
         (staging / MANIFEST_SHA256).unlink(missing_ok=True)
-    config = dataset_config(info.config["dataset"])
+    config = run.config.dataset
     seal = Seal(
         dataset=info.dataset,
         release=info.release,
@@ -191,9 +184,10 @@ def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:
     return found
 
 
-def _rows(folder: RunLayout, plan: PlanInfo) -> Iterator[tuple[int, Files | list[SeenRow]]]:
+def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
     """All rows of all shards in order, with their shard: whole, and as verify wrote them."""
-    for shard in plan.shards:
+    folder = run.folder
+    for shard in run.plan.shards:
         path = folder.records(shard.index)
         verified = receipts.read(folder.receipt("verify", shard.index)) or {}
         stated = verified.get("records")

@@ -13,8 +13,8 @@ from penstock.state import history
 from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
-    from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import RunInfo
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.run import Run
 
 Move = Publication | Rollback
 """Events of the history that say where `current` belongs."""
@@ -34,7 +34,7 @@ def last_move(layout: DatasetLayout) -> Move | None:
     return found
 
 
-def settled(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
+def settled(run: Run) -> bool:
     """Whether `current` is where it belongs as far as this run goes: nothing is to be moved or noted.
 
     | `current` leads | the history's last word          | publish's receipt, | settled                      |
@@ -51,27 +51,27 @@ def settled(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
 
     Raises FailedError when `current` is anything but a link into `releases/`.
     """
-    if not dataset_folders.leads(layout):
+    if not dataset_folders.leads(run.layout):
         return False
-    last = last_move(layout)
+    last = last_move(run.layout)
     if last is None:
-        return folder.receipt("publish").exists() or not folder.plan.exists()
-    return _about(last, info)
+        return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
+    return _about(last, run)
 
 
-def kept(layout: DatasetLayout, info: RunInfo) -> str:
+def kept(run: Run) -> str:
     """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
     run that is settled."""
-    current = dataset_folders.current(layout)
-    if current in (None, info.release):
+    current = dataset_folders.current(run.layout)
+    if current in (None, run.release):
         return ""
     return (
-        f"release {info.release} is published, and `current` was set to {current} since: it stays there "
+        f"release {run.release} is published, and `current` was set to {current} since: it stays there "
         "until the source changes"
     )
 
 
-def _about(last: Move, info: RunInfo) -> bool:
+def _about(last: Move, run: Run) -> bool:
     if isinstance(last, Rollback):
-        return last.left == info.release
-    return last.run == info.run and last.release == info.release
+        return last.left == run.release
+    return last.run == run.id and last.release == run.release

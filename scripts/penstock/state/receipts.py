@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import hashlib
+import time
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
@@ -18,11 +19,11 @@ from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
-    from penstock.core.run_documents import PlanInfo, ShardInfo
+    from penstock.state.run import Run
 
 
 def read(path: Path) -> dict[str, Any] | None:
@@ -55,38 +56,24 @@ def drop(path: Path) -> None:
         raise FailedError("a receipt cannot be removed", where=str(path), why=str(error)) from error
 
 
-def copy_ok(run: RunLayout, plan: PlanInfo) -> Callable[[int], bool]:
-    """Judges an element's copy receipt."""
-    shards = by_index(plan)
+def copied(run: Run) -> Callable[[int], bool]:
+    """Whether the receipt of an element of copy holds, by its index."""
+    return lambda index: _holds(read(run.folder.receipt("copy", index)), run, index)
+
+
+def verified(run: Run) -> Callable[[int], bool]:
+    """The same of verify. The records' own digest is checked when they are read."""
 
     def ok(index: int) -> bool:
-        return _of(read(run.receipt("copy", index)), plan, shards[index])
-
-    return ok
-
-
-def verify_ok(run: RunLayout, plan: PlanInfo) -> Callable[[int], bool]:
-    """Judges an element's verify receipt. The records' own digest is checked when they are read."""
-    shards = by_index(plan)
-
-    def ok(index: int) -> bool:
-        receipt = read(run.receipt("verify", index))
+        receipt = read(run.folder.receipt("verify", index))
         return (
             receipt is not None
-            and _of(receipt, plan, shards[index])
-            and receipt.get("copied_by") == copied_by(run, index)
-            and run.records(index).exists()
+            and _holds(receipt, run, index)
+            and receipt.get("copied_by") == copied_by(run.folder, index)
+            and run.folder.records(index).exists()
         )
 
     return ok
-
-
-def by_index(plan: PlanInfo) -> dict[int, ShardInfo]:
-    return {shard.index: shard for shard in plan.shards}
-
-
-def indices(plan: PlanInfo) -> list[int]:
-    return [shard.index for shard in plan.shards]
 
 
 def copied_by(run: RunLayout, index: int) -> str:
@@ -94,22 +81,51 @@ def copied_by(run: RunLayout, index: int) -> str:
     return str((read(run.receipt("copy", index)) or {}).get("attempt", ""))
 
 
-def copies(run: RunLayout, shards: Sequence[int]) -> str:
+def copies(run: Run) -> str:
     """Digest of the attempts that finished each shard: it changes with any copy made anew."""
-    text = "\n".join(copied_by(run, index) for index in shards)
+    text = "\n".join(copied_by(run.folder, index) for index in run.indices)
     return f"sha256:{hashlib.sha256(text.encode()).hexdigest()}"
 
 
-def need(ok: Callable[[int], bool], shards: Sequence[int], step: str, dataset: str) -> None:
+def need(ok: Callable[[int], bool], run: Run, step: str) -> None:
     """Raises FailedError unless every element of an earlier step has its receipt."""
-    missing = [index for index in shards if not ok(index)]
+    missing = [index for index in run.indices if not ok(index)]
     if missing:
         raise FailedError(
             f"{step} is not complete",
-            where=dataset,
-            why=f"{len(missing)} of {len(shards)} elements have no receipt",
-            hint=f"run `penstock {step} {dataset}` first",
+            where=run.dataset,
+            why=f"{len(missing)} of {len(run.indices)} elements have no receipt",
+            hint=f"run `penstock {step} {run.dataset}` first",
         )
+
+
+def head(run: Run, step: str, started: float) -> dict[str, Any]:
+    """What every step's receipt begins with."""
+    return {
+        "step": step,
+        "dataset": run.dataset,
+        "run": run.id,
+        "release": run.release,
+        "published": False,
+        "started": started,
+        "ended": time.time(),
+    }
+
+
+def keep(run: Run, receipt: dict[str, Any]) -> dict[str, Any]:
+    """Keep a step's receipt with its run; the time of earlier calls counts too."""
+    path = run.folder.receipt(receipt["step"])
+    before = read(path) or {}
+    seconds = round(before.get("seconds", 0.0) + receipt["ended"] - receipt["started"], 3)
+    receipt = {**receipt, "started": before.get("started", receipt["started"]), "seconds": seconds}
+    write(path, receipt)
+    return receipt
+
+
+def published(run: Run, step: str) -> dict[str, Any]:
+    """The receipt of a step that has nothing to do since the release stands."""
+    info = run.info
+    return {**head(run, step, time.time()), "published": True, "files": info.files, "bytes": info.bytes}
 
 
 def file_digest(path: Path) -> str:
@@ -118,5 +134,9 @@ def file_digest(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-def _of(receipt: dict[str, Any] | None, plan: PlanInfo, shard: ShardInfo) -> bool:
-    return receipt is not None and receipt.get("run") == plan.run and receipt.get("shard") == shard.digest
+def _holds(receipt: dict[str, Any] | None, run: Run, index: int) -> bool:
+    return (
+        receipt is not None
+        and receipt.get("run") == run.plan.run
+        and receipt.get("shard") == run.shards[index].digest
+    )

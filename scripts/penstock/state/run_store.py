@@ -1,7 +1,4 @@
-"""Which run a step works on: the one that list claimed the dataset for last.
-
-A run's folder is the truth; this module only finds it and reads its two documents.
-"""
+"""Which run a step works on: the one that list claimed the dataset for last, or the one that is named."""
 
 from __future__ import annotations
 
@@ -9,27 +6,27 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
-from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
 from penstock.state import current_pointer, run_claims, seals
+from penstock.state.run import load
 from penstock.storage import dataset_folders, durable, tree_removal
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.state.run import Run
 
 
 _KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS})
 
 
-def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayout]:
+def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
     """The run of that name; without one, that which list made or met last. A workflow names the run that it
     listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
     was listed yet, and for another account than the one that stages the dataset."""
     dataset_folders.check_owner(layout)
     if wanted:
         try:
-            return read_run(layout.run(wanted)), layout.run(wanted)
+            return load(layout, layout.run(wanted))
         except FailedError:
             # Whoever overtook a run removes its state in the end.
             run_claims.check(layout, wanted)
@@ -43,40 +40,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> tuple[RunInfo, RunLayou
         )
     if not standing.run:
         raise FailedError("a state file is damaged", where=str(layout.claims), hint="list again")
-    name = standing.run
-    folder = layout.run(name)
-    return read_run(folder), folder
-
-
-def read_run(folder: RunLayout) -> RunInfo:
-    """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
-    try:
-        return run_info(durable.read_json(folder.run_file), folder.run_file)
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FailedError(
-            "a run's description cannot be read",
-            where=str(folder.run_file),
-            why=str(error),
-            hint=f"remove {folder.folder}: the same command makes it anew",
-        ) from error
-
-
-def read_plan(folder: RunLayout) -> PlanInfo:
-    """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
-    when it is damaged."""
-    try:
-        return plan_info(durable.read_json(folder.plan), folder.plan)
-    except FileNotFoundError:
-        raise PreflightError(
-            "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"
-        ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        raise FailedError(
-            "a run's plan cannot be read",
-            where=str(folder.plan),
-            why=str(error),
-            hint="list again, which drops a damaged plan, and plan again",
-        ) from error
+    return load(layout, layout.run(standing.run))
 
 
 def sealed_run(layout: DatasetLayout, release: str) -> str | None:
@@ -120,13 +84,13 @@ def replace(layout: DatasetLayout, run: str) -> None:
     durable.create_file(layout.replaced / run, b"")
 
 
-def published(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> bool:
+def published(run: Run) -> bool:
     """Whether nothing is left to do: the run's sealed release stands, and `current` is where it belongs
     (`current_pointer.settled`), and publish came to its end. Raises FailedError when `current` is anything
     but a link into `releases/`."""
-    if sealed_run(layout, info.release) != info.run or not current_pointer.settled(layout, info, folder):
+    if sealed_run(run.layout, run.release) != run.id or not current_pointer.settled(run):
         return False
-    return folder.receipt("publish").exists() or not folder.plan.exists()
+    return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
 
 
 def drop_derived(folder: RunLayout) -> bool:

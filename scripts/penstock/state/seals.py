@@ -12,7 +12,7 @@ from penstock.errors import FailedError
 if TYPE_CHECKING:
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
-    from penstock.core.run_documents import RunInfo
+    from penstock.state.run import Run
 
 
 class Stored(NamedTuple):
@@ -43,8 +43,8 @@ def find(layout: DatasetLayout, release: str) -> Stored | None:
         raise FailedError("a release's seal cannot be read", where=where, why=str(error)) from error
 
 
-def of_run(layout: DatasetLayout, info: RunInfo) -> Stored | None:
+def of_run(run: Run) -> Stored | None:
     """The seal of the run's release when it stands under its final name, and this run published it. Raises
     as `find`."""
-    found = find(layout, info.release)
-    return found if found is not None and found.seal.run == info.run else None
+    found = find(run.layout, run.release)
+    return found if found is not None and found.seal.run == run.id else None

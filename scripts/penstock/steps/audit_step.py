@@ -159,8 +159,8 @@ def _audit(
     context.emit(
         events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
     )
-    indices = receipts.indices(plan)
-    shards = receipts.by_index(plan)
+    shards = plan.by_index()
+    indices = tuple(shards)
     methods: Counter[str] = Counter()
     resumed = sum(Seen.read(audit_store.seen(folder, i), shards[i]).files for i in indices)
 

@@ -7,7 +7,6 @@ failed. Any other end leaves an outcome file that says what failed, and exits no
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import os
 import secrets
 import sys
@@ -16,7 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.arrays.shard_assignment import shard_for
-from penstock.config.settings import dataset_config, engine_config, verify_config
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.step_table import IN_ELEMENTS, RUN_IN_ELEMENTS
@@ -26,12 +24,13 @@ from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
-from penstock.state import outcomes, receipts, run_claims, run_store
+from penstock.state import outcomes, receipts, run_claims
 from penstock.state.element_progress import Reporter
+from penstock.state.run import Run, read_run
 from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
-    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+    from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import Outcome
     from penstock.state.context import Stop
 
@@ -46,47 +45,46 @@ def run_element(
     `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
     versions: the one that the run was listed for. Raises PreflightError where the dataset's folders are
     not this account's own, LockedError where another run claimed the dataset: nothing is written then."""
-    run = RunLayout(run_folder)
+    folder = RunLayout(run_folder)
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
         raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(IN_ELEMENTS)}")
     # Before anything is written: a folder that is no run's stays as it is.
-    info = run_store.read_run(run)
-    if root is not None:
-        info = dataclasses.replace(info, root=str(root))
-    layout = DatasetLayout(Path(info.root), info.dataset, Path(info.state_root) if info.state_root else None)
+    info = read_run(folder)
+    state = Path(info.state_root) if info.state_root else None
+    layout = DatasetLayout(root or Path(info.root), info.dataset, state)
+    run = Run(layout, info, folder)
     if step in RUN_IN_ELEMENTS:
         dataset_folders.check_owner(layout)
-        run_claims.check(layout, info.run)
-    index = shard_for(run, step, index, host_name(), job_environment.current())
-    reporter = Reporter(run.progress(step, index))
-    for path in (run.progress(step, index), run.receipt(step, index), run.outcome(step, index)):
+        run_claims.check(layout, run.id)
+    index = shard_for(folder, step, index, host_name(), job_environment.current())
+    reporter = Reporter(folder.progress(step, index))
+    for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
         durable.make_dirs(path.parent)
-    before = journal.names(run.journals(index))
+    before = journal.names(folder.journals(index))
     try:
-        plan = run_store.read_plan(run)
-        shard = _shard(run, plan, index)
-        outcome, further = _work(run, info, layout, plan, shard, step, attempt, reporter, stop)
+        shard = _shard(run, index)
+        outcome, further = _work(run, shard, step, attempt, reporter, stop)
     except PenstockError as error:
         stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
             # The other steps begin a shard anew.
-            progress = step == "copy" and journal.records_more(run.journals(index), before)
+            progress = step == "copy" and journal.records_more(folder.journals(index), before)
             stopped = "time" if stop.out_of_time else "signal"
-        _failed(run, step, index, attempt, error, stopped=stopped, progress=progress)
+        _failed(folder, step, index, attempt, error, stopped=stopped, progress=progress)
         _say(str(error))
         return error.exit_code
     for text in outcome.warnings:
         _say(f"warning: {text}")
     reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
     if outcome.failures:
-        _outcome(run, step, index, attempt, outcome)
+        _outcome(folder, step, index, attempt, outcome)
         for failure in outcome.failures[:NAMED]:
             _say(f"{failure.path}: {failure.why}")
         return outcome.exit_code
     receipts.write(
-        run.receipt(step, index),
-        {**_receipt(info, shard, step, attempt, outcome, reporter), **further},
+        folder.receipt(step, index),
+        {**_receipt(run, shard, step, attempt, outcome, reporter), **further},
     )
     return 0
 
@@ -108,18 +106,18 @@ def attempt_name() -> str:
     return f"{who}-{secrets.token_hex(4)}"
 
 
-def _shard(run: RunLayout, plan: PlanInfo, index: int) -> ShardInfo:
-    shard = receipts.by_index(plan).get(index)
+def _shard(run: Run, index: int) -> ShardInfo:
+    shard, path = run.shards.get(index), run.folder.shard(index)
     if shard is None:
-        raise FailedError(f"the plan has no shard {index}", where=str(run.plan))
+        raise FailedError(f"the plan has no shard {index}", where=str(run.folder.plan))
     try:
-        found = receipts.file_digest(run.shard(index))
+        found = receipts.file_digest(path)
     except OSError as error:
-        raise FailedError("a shard cannot be read", where=str(run.shard(index)), why=str(error)) from error
+        raise FailedError("a shard cannot be read", where=str(path), why=str(error)) from error
     if found != shard.digest:
         raise FailedError(
             "a shard is not the one that was planned",
-            where=str(run.shard(index)),
+            where=str(path),
             why=f"it has {found}, the plan says {shard.digest}",
             hint="list again, which drops a damaged plan, and plan again (`penstock run` does)",
         )
@@ -127,68 +125,57 @@ def _shard(run: RunLayout, plan: PlanInfo, index: int) -> ShardInfo:
 
 
 def _work(
-    run: RunLayout,
-    info: RunInfo,
-    layout: DatasetLayout,
-    plan: PlanInfo,
-    shard: ShardInfo,
-    step: str,
-    attempt: str,
-    reporter: Reporter,
-    stop: Stop,
+    run: Run, shard: ShardInfo, step: str, attempt: str, reporter: Reporter, stop: Stop
 ) -> tuple[Outcome, dict[str, Any]]:
     if step == "audit":
-        return _audit(run, info, layout, shard, reporter, stop)
-    data = layout.staging(info.release) / DATA
+        return _audit(run, shard, reporter, stop)
+    folder, data, config = run.folder, run.data, run.config
     if not data.is_dir():
         raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
-    dataset = dataset_config(info.config["dataset"])
-    engine = engine_config(info.config["engine"])
     if step == "copy":
         from penstock.engine.copy_shard import copy_shard
         from penstock.engine.tasks import CopyTask
         from penstock.ownership import abandoned_stagings
         from penstock.storage.modes import group_id
 
-        base = layout.release(plan.base) / DATA if plan.base else None
+        base = run.plan.base
         task = CopyTask(
             shard=shard,
-            rows=run.shard(shard.index),
-            journals=run.journals(shard.index),
+            rows=folder.shard(shard.index),
+            journals=folder.journals(shard.index),
             data=data,
-            dataset=dataset,
-            engine=engine,
-            run=info.run,
+            dataset=config.dataset,
+            engine=config.engine,
+            run=run.id,
             attempt=attempt,
             host=host_name(),
-            verify=verify_config(info.config["verify"]),
-            gid=group_id(dataset.permissions),
-            base=base,
-            stated=run.stated if run.stated.exists() else None,
-            stagings=abandoned_stagings.planned(layout, plan),
-            may_change=dataset.follow_limit.allowed(info.files),
+            verify=config.verify,
+            gid=group_id(config.dataset.permissions),
+            base=run.layout.release(base) / DATA if base else None,
+            stated=folder.stated if folder.stated.exists() else None,
+            stagings=abandoned_stagings.planned(run),
+            may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)
         return outcome, {"amended": outcome.amended, "gone": outcome.gone}
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask
 
-    verify = verify_config(info.config["verify"])
-    copied_by = receipts.copied_by(run, shard.index)
-    records = run.records(shard.index)
+    copied_by = receipts.copied_by(folder, shard.index)
+    records = folder.records(shard.index)
     durable.make_dirs(records.parent)
     reread = RereadTask(
         shard=shard,
-        rows=run.shard(shard.index),
-        journals=run.journals(shard.index),
+        rows=folder.shard(shard.index),
+        journals=folder.journals(shard.index),
         data=data,
         records=records,
-        engine=engine,
-        verify=verify,
-        run=info.run,
+        engine=config.engine,
+        verify=config.verify,
+        run=run.id,
         attempt=attempt,
         host=host_name(),
-        follow=dataset.changed == "follow",
+        follow=config.dataset.changed == "follow",
     )
     outcome = reread_shard(reread, reporter, stop.check)
     if outcome.failures:
@@ -202,19 +189,17 @@ def _work(
     }
 
 
-def _audit(
-    run: RunLayout, info: RunInfo, layout: DatasetLayout, shard: ShardInfo, reporter: Reporter, stop: Stop
-) -> tuple[Outcome, dict[str, Any]]:
+def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[Outcome, dict[str, Any]]:
     """A shard of a published release. What it finds is not a failure of the element."""
     from penstock.audit import audit_store
     from penstock.engine.audit_shard import AuditTask, audit_shard
 
     task = AuditTask(
         shard=shard,
-        rows=run.shard(shard.index),
-        data=layout.release(info.release) / DATA,
-        seen=audit_store.seen(run, shard.index),
-        engine=engine_config(info.config["engine"]),
+        rows=run.folder.shard(shard.index),
+        data=run.layout.release(run.release) / DATA,
+        seen=audit_store.seen(run.folder, shard.index),
+        engine=run.config.engine,
     )
     durable.make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)
@@ -222,12 +207,12 @@ def _audit(
 
 
 def _receipt(
-    info: RunInfo, shard: ShardInfo, step: str, attempt: str, outcome: Outcome, reporter: Reporter
+    run: Run, shard: ShardInfo, step: str, attempt: str, outcome: Outcome, reporter: Reporter
 ) -> dict[str, Any]:
     return {
         "step": step,
         "index": shard.index,
-        "run": info.run,
+        "run": run.id,
         "shard": shard.digest,
         "rows": shard.rows,
         "files": outcome.files + outcome.resumed_files,

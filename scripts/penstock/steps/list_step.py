@@ -14,8 +14,8 @@ import secrets
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
+from penstock.config import run_config
 from penstock.config.deciding_keys import deciding
-from penstock.config.settings import to_json
 from penstock.core import events, run_documents
 from penstock.core.layout import EMPTY_FOLDERS
 from penstock.errors import FailedError, FindingsError, PreflightError
@@ -28,6 +28,7 @@ from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
 from penstock.sources.origin import origin
 from penstock.state import cancel_mark, current_pointer, history, run_store, seals
+from penstock.state.run import Run, read_run
 from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.views import human
 
@@ -101,13 +102,13 @@ def _list(
             text = f"release {stands} stays as it is; the same content is staged as a new one"
             context.emit(events.Noted(layout.dataset, STEP, text))
         origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
-        info = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
+        run = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
     finally:
         if spool.exists():
             tree_removal.remove_tree(spool)
-    folder = layout.run(info.run)
+    info = run.info
     if run_store.sealed_run(layout, info.release) not in (None, info.run):
         raise FailedError(
             f"release {info.release} stands without a seal of its run",
@@ -116,17 +117,17 @@ def _list(
             hint="bring that file back, or stage the same content as a new release, which leaves this one "
             f"as it is: `{context.program} run --new-release {info.dataset}`",
         )
-    published = run_store.published(layout, info, folder)
-    _refuse_short(context, layout, info)
-    if not published and (why := drop_stale(context, layout, info, folder)):
-        context.emit(events.Noted(info.dataset, STEP, f"{why}: it is made anew"))
+    published = run_store.published(run)
+    _refuse_short(context, run)
+    if not published and (why := drop_stale(context, run)):
+        context.emit(events.Noted(info.dataset, STEP, text=f"{why}: it is made anew"))
     if published:
         # What publish was to remove and did not; a run that began since may be gone on with.
-        abandoned_stagings.clean(context, layout, info, before=history.claim_of(layout, info.run))
-    if published and (kept := current_pointer.kept(layout, info)):
-        context.emit(events.Noted(info.dataset, STEP, kept))
+        abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
+    if published and (kept := current_pointer.kept(run)):
+        context.emit(events.Noted(info.dataset, STEP, text=kept))
     # A release that followed its source holds other files than its run listed.
-    held = seals.of_run(layout, info) if published else None
+    held = seals.of_run(run) if published else None
     return {
         "dataset": info.dataset,
         "run": info.run,
@@ -224,7 +225,7 @@ def _stands(layout: DatasetLayout, run: str) -> str:
     """The release of this run where it stands under its final name, whole or not; "" where there is none."""
     folder = layout.run(run)
     if folder.run_file.exists():
-        release = run_store.read_run(folder).release
+        release = read_run(folder).release
         return release if os.path.lexists(layout.release(release)) else ""
     # Its state was removed.
     return next(
@@ -232,16 +233,16 @@ def _stands(layout: DatasetLayout, run: str) -> str:
     )
 
 
-def _refuse_short(context: Context, layout: DatasetLayout, info: run_documents.RunInfo) -> None:
+def _refuse_short(context: Context, run: Run) -> None:
     """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
-    stored = seals.of_run(layout, info)
+    stored = seals.of_run(run)
     lacking = short(stored.seal.evidence, context.config.verify) if stored else ""
     if lacking:
         raise FindingsError(
             "the release that stands is proven too weakly for what is asked now",
-            where=f"{info.dataset}/{info.release}",
+            where=f"{run.dataset}/{run.release}",
             why=f"it has {lacking}",
-            hint=f"give `datasets.{info.dataset}.release` a new name: what is proven is linked, the rest is "
+            hint=f"give `datasets.{run.dataset}.release` a new name: what is proven is linked, the rest is "
             "read again; or lower `verify.source_checksum` or `verify.minimum_grade`",
         )
 
@@ -255,24 +256,19 @@ def _meet(
     origins: list[str],
     gathered: Gathered,
     spool: Path,
-) -> run_documents.RunInfo:
-    """The run's description: the one that stands, or a new one with the listing just made."""
+) -> Run:
+    """The run that stands, or a new one with the listing just made."""
     folder = layout.run(run_id)
-    frozen = {
-        "dataset": to_json(dataset),
-        "plan": to_json(config.plan),
-        "engine": to_json(config.engine),
-        "verify": to_json(config.verify),
-    }
+    frozen = run_config.freeze(config, dataset)
     if folder.run_file.exists() and folder.listing.exists() and not abandoned_stagings.retire(layout, folder):
-        info = run_store.read_run(folder)
+        info = read_run(folder)
         now_true = {"config": frozen, "origins": origins, **_roots(layout)}
         if any(getattr(info, name) != value for name, value in now_true.items()):
             # What decides the content is part of the id and so the same; how to do it may change, and
             # where: a root is moved, mounted elsewhere, or copied with all that is in it.
             info = run_documents.RunInfo(**{**run_documents.to_json(info), **now_true})
             durable.write_json(folder.run_file, run_documents.to_json(info))
-        return info
+        return Run(layout, info, folder)
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
     if run_id != identity(config, dataset, urls, gathered.digest) and dataset.release != "auto":
@@ -305,7 +301,7 @@ def _meet(
     if folder.folder.exists():
         tree_removal.remove_tree(folder.folder)
     durable.rename(spool, folder.folder)
-    return info
+    return Run(layout, info, folder)
 
 
 def _roots(layout: DatasetLayout) -> dict[str, Any]:

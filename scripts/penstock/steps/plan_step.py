@@ -14,7 +14,6 @@ from itertools import chain, compress, groupby, starmap
 from os import fsdecode
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.settings import dataset_config, plan_config, verify_config
 from penstock.core import events, run_documents
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Reuse
@@ -38,11 +37,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.config.settings import DatasetConfig
-    from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.ownership.abandoned_stagings import Staging
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 STEP = "plan"
 SHOWN_EVERY = 0.2
@@ -54,30 +52,29 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
     files that can never be proven as required, before anything moves.
     """
-    layout = context.layout(dataset)
-    info, folder = run_store.open_run(layout, context.run)
-    context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
-    if seals.of_run(layout, info) is not None:
-        receipt = _receipt(info, _published_plan(info, folder), published=True)
+    run = run_store.open_run(context.layout(dataset), context.run)
+    context.emit(events.Started(dataset, STEP, files=run.info.files, bytes=run.info.bytes))
+    if seals.of_run(run) is not None:
+        receipt = _receipt(run, _published_plan(run), published=True)
     else:
-        with holding(context, dataset, info.run, STEP):
-            refusals.check(context, info, folder)
-            why = drop_stale(context, layout, info, folder)
+        with holding(context, dataset, run.id, STEP):
+            refusals.check(context, run)
+            why = drop_stale(context, run)
             if why:
-                context.emit(events.Noted(dataset, STEP, f"{why}: it is made anew"))
-            if not folder.plan.exists():
-                _plan(context, layout, info, folder)
+                context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))
+            if not run.folder.plan.exists():
+                _plan(context, run)
             # Whoever overtakes this run once the lock is free removes its plan.
-            receipt = _receipt(info, run_store.read_plan(folder), published=False)
+            receipt = _receipt(run, run.plan, published=False)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
-def _receipt(info: RunInfo, plan: PlanInfo, *, published: bool) -> dict[str, Any]:
+def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> dict[str, Any]:
     return {
-        "dataset": info.dataset,
-        "run": info.run,
-        "release": info.release,
+        "dataset": run.dataset,
+        "run": run.id,
+        "release": run.release,
         "published": published,
         "files": plan.files,
         "bytes": plan.bytes,
@@ -93,10 +90,11 @@ def _receipt(info: RunInfo, plan: PlanInfo, *, published: bool) -> dict[str, Any
     }
 
 
-def _published_plan(info: RunInfo, folder: RunLayout) -> PlanInfo:
+def _published_plan(run: Run) -> PlanInfo:
     """The plan that was carried out; where its state was removed or damaged, what the run itself tells."""
     with contextlib.suppress(PenstockError):
-        return run_store.read_plan(folder)
+        return run.plan
+    info = run.info
     why = (f"release {info.release} is published already",)
     return run_documents.PlanInfo(
         info.run, info.release, None, info.files, info.bytes, 0, 0, 0, (), 0, 0, why
@@ -104,14 +102,12 @@ def _published_plan(info: RunInfo, folder: RunLayout) -> PlanInfo:
 
 
 class _Planner:
-    def __init__(self, context: Context, info: RunInfo, folder: RunLayout) -> None:
-        self.context, self.info, self.folder = context, info, folder
-        self.dataset: DatasetConfig = dataset_config(info.config["dataset"])
-        self.plan = plan_config(info.config["plan"])
+    def __init__(self, context: Context, run: Run) -> None:
+        self.context, self.info, self.folder = context, run.info, run.folder
+        self.dataset, self.plan = run.config.dataset, run.config.plan
         self.base = bases.none("")
-        self.over = TakeOver((), info, self.plan, proven=False)
-        verify = verify_config(info.config["verify"])
-        self.require = verify.source_checksum == "require"
+        self.over = TakeOver((), run, proven=False)
+        self.require = run.config.verify.source_checksum == "require"
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
@@ -206,15 +202,16 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
     return costs(rows["length"].to_pylist(), reused(rows))
 
 
-def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> None:
-    planner = _Planner(context, info, folder)
+def _plan(context: Context, run: Run) -> None:
+    layout, info, folder = run.layout, run.info, run.folder
+    planner = _Planner(context, run)
     gid = modes.group_id(planner.dataset.permissions)
-    abandoned_stagings.make_way(context, layout, info)
-    planner.base = bases.find(layout, info)
+    abandoned_stagings.make_way(context, run)
+    planner.base = bases.find(run)
     if planner.plan.reuse:
-        found = abandoned_stagings.find(context, layout, info)
+        found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
-        planner.over = TakeOver(found, info, planner.plan, proven=planner.require, distrust=distrust)
+        planner.over = TakeOver(found, run, proven=planner.require, distrust=distrust)
     try:
         totals = planner.count()
     except bases.UnreadableError as error:
@@ -232,8 +229,8 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         max_array=context.cluster.max_array(),
     )
     if links := _links_sentence(info):
-        context.emit(events.Noted(info.dataset, STEP, links))
-    _clear_leftovers(context, layout, info)
+        context.emit(events.Noted(info.dataset, STEP, text=links))
+    abandoned_stagings.clear_own(context, run)
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         abandoned_stagings.take(one, info.run)
@@ -268,16 +265,6 @@ def _plan(context: Context, layout: DatasetLayout, info: RunInfo, folder: RunLay
         ),
     )
     durable.write_json(folder.plan, run_documents.to_json(plan))
-
-
-def _clear_leftovers(context: Context, layout: DatasetLayout, info: RunInfo) -> None:
-    """A staging under this release's name is an earlier attempt's, of which no plan stands, once other runs'
-    were set aside. Journals would speak of files that are gone, so they go first."""
-    context.assert_held()
-    run_store.drop_derived(layout.run(info.run))
-    if layout.staging(info.release).exists():
-        context.assert_held()
-        tree_removal.remove_tree(layout.staging(info.release))
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:

@@ -13,7 +13,6 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
-from penstock.config.settings import verify_config
 from penstock.core import events
 from penstock.core.documents.history_line import Publication
 from penstock.core.layout import DATA
@@ -25,17 +24,15 @@ from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
 from penstock.runtime.job_environment import host_name
 from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
-from penstock.steps import permissions_step
-from penstock.steps.copy_step import head
-from penstock.steps.verify_step import verify
+from penstock.steps.step_chain import ensure_verified
 from penstock.storage import dataset_folders, reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.config.settings import VerifyConfig
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 STEP = "publish"
 ROUNDS = 3
@@ -47,30 +44,24 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
 
     Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
     """
-    layout = context.layout(dataset)
-    info, folder = run_store.open_run(layout, context.run)
-    if run_store.published(layout, info, folder):
-        return _receipt(layout, info, receipts.read(folder.receipt(STEP)) or {})
-    with holding(context, dataset, info.run, STEP):
-        return _publish(context, dataset, layout, info, folder)
+    run = run_store.open_run(context.layout(dataset), context.run)
+    if run_store.published(run):
+        return _receipt(run, receipts.read(run.folder.receipt(STEP)) or {})
+    with holding(context, dataset, run.id, STEP):
+        return _publish(context, run)
 
 
-def _publish(
-    context: Context,
-    dataset: str,
-    layout: DatasetLayout,
-    info: RunInfo,
-    folder: RunLayout,
-) -> dict[str, Any]:
+def _publish(context: Context, run: Run) -> dict[str, Any]:
     started = time.time()
+    layout, info, dataset = run.layout, run.info, run.dataset
     context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
-    fresh = seals.of_run(layout, info) is None
+    fresh = seals.of_run(run) is None
     if fresh:
-        _seal(context, dataset, info, folder, run_store.read_plan(folder))
+        _seal(context, run)
         verdicts.forget(layout, info.release)
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     reveal.reveal(layout, info.release, context.assert_held)
-    stored = seals.of_run(layout, info)
+    stored = seals.of_run(run)
     if stored is None:
         context.assert_held()
         raise FailedError(
@@ -78,7 +69,7 @@ def _publish(
         )
     seal = stored.seal
     before = dataset_folders.current(layout)
-    told = current_pointer.settled(layout, info, folder)
+    told = current_pointer.settled(run)
     if not told:
         reveal.point(layout, info.release, context.assert_held)
         context.assert_held()
@@ -98,35 +89,29 @@ def _publish(
         history.append(layout, line)
         if not fresh:
             text = f"the source holds again what release {info.release} was published of: `current` names it"
-            context.emit(events.Noted(dataset, STEP, text))
-    elif kept := current_pointer.kept(layout, info):
-        context.emit(events.Noted(dataset, STEP, kept))
+            context.emit(events.Noted(dataset, STEP, text=text))
+    elif kept := current_pointer.kept(run):
+        context.emit(events.Noted(dataset, STEP, text=kept))
     receipt = {
-        **head(info, STEP, started),
+        **receipts.head(run, STEP, started),
         **_facts(stored),
         "previous": before,
         "moved": before != info.release and not told,
     }
-    receipts.write(folder.receipt(STEP), receipt)
-    abandoned_stagings.clean(context, layout, info)
-    receipt = _receipt(layout, info, receipt)
+    receipts.write(run.folder.receipt(STEP), receipt)
+    abandoned_stagings.clean(context, run)
+    receipt = _receipt(run, receipt)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
 
-def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan: PlanInfo) -> None:
+def _seal(context: Context, run: Run) -> None:
     """Staging is complete and sealed on return. What was touched since verify is verified again."""
-    shards = receipts.indices(plan)
+    dataset = run.dataset
     for attempt in range(ROUNDS + 1):
-        if not folder.receipt("verify").exists():
-            receipts.need(receipts.verify_ok(folder, plan), shards, "verify", dataset)
-        # After a crash amid a repair, and after what was touched: only what lacks its receipt.
-        if permissions_step.current(folder, plan) is None or not all(
-            map(receipts.verify_ok(folder, plan), shards)
-        ):
-            verify(context, dataset, info, folder, plan)
+        ensure_verified(context, run)
         try:
-            deviations = seal_staging(context, dataset, info, folder, plan)
+            deviations = seal_staging(context, run)
         except RecordsError as error:
             if attempt == ROUNDS:
                 raise
@@ -139,17 +124,17 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
         if deviations.extra:
             raise FailedError(
                 f"staging holds {deviations.counts['extra']} things that were not listed: not published",
-                where=str(context.layout(dataset).staging(info.release) / DATA),
+                where=str(run.data),
                 why=lines,
                 hint="nobody but penstock writes there: find out who did, remove them, and publish again",
             )
         if deviations.leftover:
-            tree_removal.sweep_temporaries(context.layout(dataset).staging(info.release) / DATA)
+            tree_removal.sweep_temporaries(run.data)
         for index in deviations.shards:
-            receipts.drop(folder.receipt("verify", index))
+            receipts.drop(run.folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
-            take_back(folder, plan, path, holding_it)
-        if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(info)):
+            take_back(run, path, holding_it)
+        if attempt == ROUNDS or (set(deviations.counts) == {"weak"} and not _may_grow(run.config.verify)):
             break
         seen = "; ".join(deviations.lines())
         text = f"staging is not as verify should see it, its shards are verified again: {seen}"
@@ -176,20 +161,20 @@ def _seal(context: Context, dataset: str, info: RunInfo, folder: RunLayout, plan
     )
 
 
-def take_back(folder: RunLayout, plan: PlanInfo, path: str, shards: Iterable[int]) -> None:
+def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
     """Durably forget that the parts of this giant were copied: their bytes are not the source's."""
-    for shard in (receipts.by_index(plan)[index] for index in shards):
+    folder = run.folder
+    for shard in (run.shards[index] for index in shards):
         journals = folder.journals(shard.index)
         entries = (entry for batch in read_shard(folder.shard(shard.index)) for entry in batch)
         rows = {row for row, entry in enumerate(entries) if entry.path == path}
-        journal.take_back(journals, shard.digest, rows, run=plan.run, host=host_name())
+        journal.take_back(journals, shard.digest, rows, run=run.id, host=host_name())
         receipts.drop(folder.receipt("copy", shard.index))
 
 
-def _may_grow(info: RunInfo) -> bool:
+def _may_grow(verify: VerifyConfig) -> bool:
     """Whether another reading may prove more: when the grade asked for is the one that this file
     system can give, and only a page that somebody kept in memory stood in the way."""
-    verify = verify_config(info.config["verify"])
     return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
 
 
@@ -206,15 +191,15 @@ def _facts(stored: seals.Stored) -> dict[str, Any]:
     }
 
 
-def _receipt(layout: DatasetLayout, info: RunInfo, kept: dict[str, Any]) -> dict[str, Any]:
+def _receipt(run: Run, kept: dict[str, Any]) -> dict[str, Any]:
     """What the command answers: the receipt that is kept, with what is true now."""
-    stored = None if kept else seals.of_run(layout, info)
+    stored = None if kept else seals.of_run(run)
     facts = _facts(stored) if stored else {}
     return {
-        **head(info, STEP, kept.get("started", time.time())),
+        **receipts.head(run, STEP, kept.get("started", time.time())),
         **facts,
         **kept,
         "published": True,
-        "path": str(layout.release(info.release) / DATA),
-        "current": dataset_folders.current(layout),
+        "path": str(run.layout.release(run.release) / DATA),
+        "current": dataset_folders.current(run.layout),
     }

@@ -23,8 +23,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.core.run_documents import PlanInfo
     from penstock.state.context import Context
+    from penstock.state.run import Run
     from penstock.views.keys import Amended, Evidence
 
 SHOWN = 100
@@ -33,9 +34,7 @@ POINTS = 400
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     """The result of the dataset's last run; `html` is where the page goes, if anywhere."""
-    layout = context.layout(dataset)
-    info, folder = run_store.open_run(layout, context.run)
-    result = gather(layout, info, folder)
+    result = gather(run_store.open_run(context.layout(dataset), context.run))
     if html is not None:
         from penstock.views import html_report
 
@@ -45,13 +44,14 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     return result
 
 
-def gather(layout: DatasetLayout, info: RunInfo, folder: RunLayout) -> Result:
+def gather(run: Run) -> Result:
     """Everything that is known of a run. Figures that are not known are left out."""
-    plan = run_store.read_plan(folder) if folder.plan.exists() else None
+    layout, info, folder = run.layout, run.info, run.folder
+    plan = run.plan if folder.plan.exists() else None
     done = {step: receipts.read(folder.receipt(step)) for step in WITH_RECEIPT}
     elements = list(_elements(folder, plan)) if plan else []
-    stored = seals.of_run(layout, info)
-    published = stored is not None and run_store.published(layout, info, folder)
+    stored = seals.of_run(run)
+    published = stored is not None and run_store.published(run)
     failures, failed = _failures(folder, plan)
     result: Result = {
         "dataset": info.dataset,

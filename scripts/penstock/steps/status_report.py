@@ -16,9 +16,9 @@ from penstock.state.submission_log import ArrayBook
 from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
-    from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import PlanInfo, RunInfo
+    from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
+    from penstock.state.run import Run
 
 
 def run(context: Context, dataset: str) -> dict[str, Any]:
@@ -43,21 +43,21 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         answer["seen"] = "what is published alone: another account stages this dataset"
         return {key: value for key, value in answer.items() if value}
     try:
-        info, folder = run_store.open_run(layout)
+        run = run_store.open_run(layout)
     except PreflightError:
         return {key: value for key, value in answer.items() if value}
-    answer |= {"run": info.run, "release": info.release}
-    if run_store.published(layout, info, folder):
-        if answer["current"] != info.release:
-            answer["state"] = f"{info.release} is published, current is {answer['current']}"
+    answer |= {"run": run.id, "release": run.release}
+    if run_store.published(run):
+        if answer["current"] != run.release:
+            answer["state"] = f"{run.release} is published, current is {answer['current']}"
     else:
-        answer |= _under_way(info, folder)
+        answer |= _under_way(run)
     answer["arrays"] = [
         one.array or one.name
-        for one in ArrayBook(folder.arrays).open()
+        for one in ArrayBook(run.folder.arrays).open()
         if not abilities_of(one.kind).elements_end_with_controller
     ]
-    answer["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(layout, info)))
+    answer["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(run)))
     return {key: value for key, value in answer.items() if value}
 
 
@@ -80,20 +80,18 @@ def held_by(layout: DatasetLayout) -> str:
     return found.describe() if found is not None else "somebody who is just taking it"
 
 
-def _under_way(info: RunInfo, folder: RunLayout) -> dict[str, Any]:
-    if not folder.plan.exists():
-        return {"state": f"{info.release} is listed", "next": "plan"}
-    plan = run_store.read_plan(folder)
-    steps = {step: _elements(folder, plan, step) for step in RUN_IN_ELEMENTS}
+def _under_way(run: Run) -> dict[str, Any]:
+    if not run.folder.plan.exists():
+        return {"state": f"{run.release} is listed", "next": "plan"}
+    steps = {step: _elements(run, step) for step in RUN_IN_ELEMENTS}
     following = next((step for step, told in steps.items() if told["done"] < told["elements"]), "publish")
-    if following != "copy" and not folder.receipt("permissions").exists():
+    if following != "copy" and not run.folder.receipt("permissions").exists():
         following = "permissions"
-    return {"state": f"{info.release} is under way", "next": following, **steps}
+    return {"state": f"{run.release} is under way", "next": following, **steps}
 
 
-def _elements(folder: RunLayout, plan: PlanInfo, step: str) -> dict[str, int]:
-    ok = (receipts.copy_ok if step == "copy" else receipts.verify_ok)(folder, plan)
-    shards = receipts.indices(plan)
-    files, size, failed = Progress().total(folder, step, shards)
-    done = sum(map(ok, shards))
-    return {"elements": len(shards), "done": done, "files": files, "bytes": size, "failed": failed}
+def _elements(run: Run, step: str) -> dict[str, int]:
+    ok = (receipts.copied if step == "copy" else receipts.verified)(run)
+    files, size, failed = Progress().total(run.folder, step, run.indices)
+    done = sum(map(ok, run.indices))
+    return {"elements": len(run.indices), "done": done, "files": files, "bytes": size, "failed": failed}

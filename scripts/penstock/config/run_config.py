@@ -1,0 +1,64 @@
+"""The configuration that a run froze when it was listed: its steps go by it, whatever the configuration of
+today says."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.config.serialization import from_json, to_json
+from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, VerifyConfig
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.config.settings import Config
+
+T = TypeVar("T")
+
+
+def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
+    """The part of the configuration that concerns a run of this dataset, as JSON. `RunConfig` reads it."""
+    return {
+        "dataset": to_json(dataset),
+        "plan": to_json(config.plan),
+        "engine": to_json(config.engine),
+        "verify": to_json(config.verify),
+    }
+
+
+class RunConfig:
+    """What `freeze` made, perhaps by another version: a setting that came later has its default, one that
+    this version does not know is passed over. An audit froze the engine's part alone, so each part is
+    converted when it is first read; it raises FailedError then where it is missing or damaged."""
+
+    def __init__(self, raw: Mapping[str, object], where: object) -> None:
+        """`where` is the path of the document that holds it."""
+        self._raw, self._where = raw, where
+
+    @cached_property
+    def dataset(self) -> DatasetConfig:
+        return self._part("dataset", DatasetConfig)
+
+    @cached_property
+    def plan(self) -> PlanConfig:
+        return self._part("plan", PlanConfig)
+
+    @cached_property
+    def engine(self) -> EngineConfig:
+        return self._part("engine", EngineConfig)
+
+    @cached_property
+    def verify(self) -> VerifyConfig:
+        return self._part("verify", VerifyConfig)
+
+    def _part(self, name: str, kind: type[T]) -> T:
+        try:
+            return from_json(kind, self._raw[name])
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            raise FailedError(
+                "a run's description is damaged",
+                where=str(self._where),
+                why=f"its configuration has no {name} that can be read: {error!r}",
+            ) from error

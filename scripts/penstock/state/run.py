@@ -1,0 +1,110 @@
+"""One run: the two documents that list and plan wrote, the configuration that it froze, and where its state
+and its staging lie. What the steps and their helpers hand on to each other."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cached_property
+from typing import TYPE_CHECKING
+
+from penstock.config.run_config import RunConfig
+from penstock.core.layout import DATA
+from penstock.core.run_documents import plan_info, run_info
+from penstock.errors import FailedError, PreflightError
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout, RunLayout
+    from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
+
+
+@dataclass(frozen=True)
+class Run:
+    """A run as its documents describe it; each is read once."""
+
+    layout: DatasetLayout
+    """Of its dataset, as the configuration of today has it."""
+    info: RunInfo
+    folder: RunLayout
+    """Below `runs/`; of an audit, below `audits/`."""
+
+    @property
+    def id(self) -> str:
+        return self.info.run
+
+    @property
+    def dataset(self) -> str:
+        return self.info.dataset
+
+    @property
+    def release(self) -> str:
+        return self.info.release
+
+    @cached_property
+    def config(self) -> RunConfig:
+        """As frozen by list."""
+        return RunConfig(self.info.config, self.folder.run_file)
+
+    @cached_property
+    def plan(self) -> PlanInfo:
+        """Raises PreflightError when the run was not planned yet, FailedError when its plan is damaged. A
+        plan that is made anew is read by a new `Run`."""
+        return read_plan(self.folder)
+
+    @cached_property
+    def shards(self) -> Mapping[int, ShardInfo]:
+        """The plan's, by index."""
+        return self.plan.by_index()
+
+    @cached_property
+    def indices(self) -> Sequence[int]:
+        return tuple(self.shards)
+
+    @property
+    def staging(self) -> Path:
+        """The release under construction; it is there from plan to publish."""
+        return self.layout.staging(self.release)
+
+    @property
+    def data(self) -> Path:
+        """The files in `staging`."""
+        return self.staging / DATA
+
+
+def load(layout: DatasetLayout, folder: RunLayout) -> Run:
+    """The run of this folder. Raises FailedError when its description is missing or damaged."""
+    return Run(layout, read_run(folder), folder)
+
+
+def read_run(folder: RunLayout) -> RunInfo:
+    """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
+    try:
+        return run_info(durable.read_json(folder.run_file), folder.run_file)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError(
+            "a run's description cannot be read",
+            where=str(folder.run_file),
+            why=str(error),
+            hint=f"remove {folder.folder}: the same command makes it anew",
+        ) from error
+
+
+def read_plan(folder: RunLayout) -> PlanInfo:
+    """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
+    when it is damaged."""
+    try:
+        return plan_info(durable.read_json(folder.plan), folder.plan)
+    except FileNotFoundError:
+        raise PreflightError(
+            "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"
+        ) from None
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise FailedError(
+            "a run's plan cannot be read",
+            where=str(folder.plan),
+            why=str(error),
+            hint="list again, which drops a damaged plan, and plan again",
+        ) from error

@@ -1,0 +1,114 @@
+"""The work of verify: every stored file read back and compared, by elements of a second array.
+
+Guarantee: on return every shard has records of what was seen of each file on the target. What
+does not read back as it was copied is copied again, a bounded number of times, and read again.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from penstock.arrays.array_runner import run_array
+from penstock.core import events
+from penstock.errors import PenstockError
+from penstock.state import outcomes, receipts
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.layout import RunLayout
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+
+STEP = "verify"
+SHOWN = 5
+"""Files that a warning names."""
+ROUNDS = 2
+"""How often damaged files are copied again within one run before a person has to look."""
+
+
+def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> dict[str, Any]:
+    """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
+    and closes staging; it is called after the receipts of damaged shards were dropped."""
+    started = time.time()
+    folder, ok = run.folder, receipts.verified(run)
+    plan = run.plan
+    context.emit(
+        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
+    )
+    again: Counter[int] = Counter()
+    while True:
+        for index in run.indices:
+            if not ok(index):
+                receipts.drop(folder.receipt(STEP, index))
+        try:
+            run_array(context, run.dataset, folder, STEP, run.indices, ok)
+            break
+        except PenstockError:
+            damaged = [index for index in run.indices if _damaged(folder, index)]
+            if not damaged or any(again[index] >= ROUNDS for index in damaged):
+                raise
+        again.update(damaged)
+        _take_back(context, run, damaged)
+        copy_again()
+    told = [receipts.read(folder.receipt(STEP, index)) or {} for index in run.indices]
+    receipt = {
+        **receipts.head(run, STEP, started),
+        "files": plan.files,
+        "bytes": plan.bytes,
+        "elements": len(run.indices),
+        "grades": _summed(told, "grades"),
+        "methods": _summed(told, "methods"),
+        "copied_again": sorted(again),
+        "hosts": sorted({r.get("host", "") for r in told}),
+    }
+    receipt = receipts.keep(run, receipt)
+    context.emit(events.Ended(run.dataset, STEP, receipt))
+    return receipt
+
+
+def _damaged(folder: RunLayout, index: int) -> bool:
+    """Whether the element ended its reading and found rows that are not what was copied: it took
+    them back from the journal, and its outcome names them."""
+    outcome = outcomes.find(folder, STEP, index)
+    return outcome is not None and bool(outcome.failures)
+
+
+def _take_back(context: Context, run: Run, damaged: Sequence[int]) -> None:
+    """Drop the copy's receipts of these shards, and say why."""
+    shards = human.counted(len(damaged), "shard")
+    text = f"{shards} with files that do not read back as copied: those files are copied again"
+    context.emit(events.Warned(run.dataset, STEP, text=text))
+    base = run.plan.base
+    if base and (linked := _linked_failures(run.folder, damaged)):
+        context.emit(events.Warned(run.dataset, STEP, text=_base_damaged(run.dataset, base, linked)))
+    for index in damaged:
+        receipts.drop(run.folder.receipt("copy", index))
+        receipts.drop(run.folder.outcome(STEP, index))
+
+
+def _linked_failures(folder: RunLayout, damaged: Sequence[int]) -> list[tuple[str, str]]:
+    """(path, why) of files that these elements found wrong and that are linked."""
+    found = (outcomes.find(folder, STEP, index) for index in damaged)
+    return [one for outcome in found if outcome for one in outcome.linked_failures]
+
+
+def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:
+    """What to say of a release that files were linked from which are not as it states them."""
+    named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
+    more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
+    return (
+        f"release {base} holds {human.counted(len(linked), 'file')} that cannot be linked: {named}{more}. "
+        f"They are copied from the source here; release {base} stays as it is: look with "
+        f"`penstock audit {dataset} --release {base}`, mend with `penstock repair {dataset} --release {base}`"
+    )
+
+
+def _summed(told: list[dict[str, Any]], key: str) -> dict[str, int]:
+    total: Counter[str] = Counter()
+    for receipt in told:
+        total.update(receipt.get(key) or {})
+    return dict(total)

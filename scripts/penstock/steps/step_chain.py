@@ -1,0 +1,58 @@
+"""What a later step needs of the earlier ones: copy, permissions and verify, in this order, as far as their
+receipts do not hold. The workflow runs each as a rule of its own. Here they are gone on with for a step that
+finds them undone again: after files read back damaged, or were touched, or after a crash amid that.
+
+A step that never came to its end is not begun here; the caller's error names the command that does it.
+
+| permissions' receipt | copy came to its end | verify's receipts | then                                   |
+|----------------------|----------------------|-------------------|----------------------------------------|
+| holds                | any                  | any               | copy and permissions are done          |
+| none, or outdated    | yes                  | any               | copy and permissions, to their end     |
+| none, or outdated    | no, elements lack    | any               | FailedError: copy first                |
+|                      | receipts             |                   |                                        |
+| (`ensure_verified`)  | as above             | hold              | verify is done, if permissions held    |
+| (`ensure_verified`)  | as above             | one is missing    | verify, if it came to its end before;  |
+|                      |                      |                   | else FailedError: verify first         |
+"""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from penstock.state import receipts
+from penstock.steps.copy_step import copy
+from penstock.steps.permissions_step import close, current
+from penstock.steps.read_back import read_back
+
+if TYPE_CHECKING:
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+
+
+def ensure_closed(context: Context, run: Run) -> None:
+    """On return all is copied and staging is closed. For a holder of the dataset's lock."""
+    if current(run) is None:
+        if not run.folder.receipt("copy").exists():
+            receipts.need(receipts.copied(run), run, "copy")
+        _copy_and_close(context, run)
+
+
+def verify(context: Context, run: Run) -> dict[str, Any]:
+    """verify's receipt, when all reads back as it was copied. For a holder of the dataset's lock."""
+    ensure_closed(context, run)
+    return read_back(context, run, partial(_copy_and_close, context, run))
+
+
+def ensure_verified(context: Context, run: Run) -> None:
+    """On return all that was copied has been read back. For a holder of the dataset's lock."""
+    ok = receipts.verified(run)
+    if not run.folder.receipt("verify").exists():
+        receipts.need(ok, run, "verify")
+    if current(run) is None or not all(map(ok, run.indices)):
+        verify(context, run)
+
+
+def _copy_and_close(context: Context, run: Run) -> None:
+    copy(context, run)
+    close(context, run)
