@@ -17,7 +17,6 @@ A finding stands until an audit that looked there finds nothing, a repair mends 
 
 from __future__ import annotations
 
-import os
 from collections import Counter
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -26,7 +25,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, Standing, Verdict
 from penstock.errors import FailedError
-from penstock.storage import durable
+from penstock.storage import shared_files
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -42,10 +41,11 @@ MANIFEST = "manifest"
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
-    """None when the release was never audited. Raises FailedError when it is damaged, NewerFormatError."""
+    """None when the release was never audited. Raises FailedError when it is damaged or another account's,
+    NewerFormatError."""
     path = layout.verdict(release)
     try:
-        return document.from_json(path.read_bytes(), path)
+        return document.from_json(shared_files.read_notice(path, layout.folder), path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -56,17 +56,12 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Durable on return. To be called under the lock of audits."""
-    path = layout.verdict(verdict.release)
-    durable.make_dirs(path.parent, 0o755)
-    durable.write_json(path, document.to_json(verdict), mode=0o644)
+    shared_files.write_notice(layout.verdict(verdict.release), document.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
     """Of a release that is about to be published: what was said of another one of its name is void."""
-    path = layout.verdict(release)
-    if os.path.lexists(path):
-        path.unlink()
-        durable.fsync_dir(path.parent)
+    shared_files.forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:

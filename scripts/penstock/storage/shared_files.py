@@ -1,0 +1,169 @@
+"""Small JSON files that other accounts than a dataset's owner read or write: one rule for all of them.
+
+| file                   | lies in                  | written by  | who reads it obeys            | mode |
+|------------------------|--------------------------|-------------|-------------------------------|------|
+| a notice: what the     | beside the releases, in  | the owner   | it, where the dataset's owner | 0644 |
+| last audit said        | a folder of mode 0755    |             | wrote it; else FailedError    |      |
+| a posting: one         | a folder that many may   | any account | those of accounts that it     | 0644 |
+| account's word to all  | write, sticky (1777)     |             | trusts; others are counted    |      |
+
+Whose word a file is, the kernel says (`st_uid` of the open file), never its name or its content. A posting
+is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
+it (the folder is sticky). What is no plain file with one name, or too long, is foreign, whoever made it. A
+posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
+is None. Pins of releases, promises of space and slots of bandwidth are postings; nothing posts any yet.
+
+What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
+enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import stat
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from penstock.errors import FailedError
+from penstock.filesystem.errno_map import printable
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+READABLE = 0o644
+FOLDER_OF_OWNER = 0o755
+FOLDER_OF_ALL = 0o1777
+LONGEST = 1 << 16
+"""Bytes of a posting."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+_NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+
+
+def write_notice(path: Path, value: Any) -> None:
+    """Replace a notice, whole and durably; its folder is made where it is missing. By the owner alone."""
+    durable.make_dirs(path.parent, FOLDER_OF_OWNER)
+    durable.write_json(path, value, mode=READABLE)
+
+
+def read_notice(path: Path, owned: Path) -> bytes:
+    """The content of a notice of the account that owns the folder `owned`. Raises FileNotFoundError, OSError;
+    FailedError where another account wrote it, or it is no plain file."""
+    fd = os.open(path, _READ)
+    try:
+        seen, owner = os.fstat(fd), os.stat(owned, follow_symlinks=False).st_uid
+        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != owner:
+            raise FailedError(
+                "a file for readers is not its owner's",
+                where=printable(str(path)),
+                why=f"it belongs to uid {seen.st_uid}, and {owned} to uid {owner}"
+                if stat.S_ISREG(seen.st_mode)
+                else "it is no plain file",
+                hint="move it away; the owner's next audit writes it anew",
+            )
+        return os.read(fd, seen.st_size)
+    finally:
+        os.close(fd)
+
+
+def forget_notice(path: Path) -> None:
+    """Remove a notice, durably. One that is not there is forgotten."""
+    if os.path.lexists(path):
+        path.unlink()
+        durable.fsync_dir(path.parent)
+
+
+class Posting(NamedTuple):
+    """One account's word to all others."""
+
+    name: str
+    uid: int
+    """Who made it."""
+    made: float
+    """Its modification time, in seconds since the epoch, by the file system's clock."""
+    value: Any
+    """None: it is not whole."""
+
+
+class Postings(NamedTuple):
+    """What lies in a folder that many may write."""
+
+    obeyed: list[Posting]
+    """By name."""
+    foreign: int
+    """Of other accounts, or no plain files: counted, never obeyed."""
+
+
+def make_folder_of_all(path: Path) -> None:
+    """Make a folder in which every account may post, and change its own postings alone. Raises OSError;
+    FailedError where something stands there that others may empty."""
+    durable.make_dirs(path, FOLDER_OF_ALL)
+    seen = path.lstat()
+    if not stat.S_ISDIR(seen.st_mode) or not seen.st_mode & stat.S_ISVTX:
+        raise FailedError(
+            "a folder of many accounts is not safe",
+            where=printable(str(path)),
+            why=f"mode {stat.S_IMODE(seen.st_mode):04o}: others may remove what this account makes in it",
+            hint=f"chmod {FOLDER_OF_ALL:o} {path}, as its owner",
+        )
+
+
+def post(folder: Path, name: str, value: Any) -> bool:
+    """Have a name that nobody has; False where somebody, of whatever account, has it. Durable on return; on
+    an error the name is free again. Raises OSError."""
+    try:
+        fd = os.open(folder / name, _NEW, READABLE)
+    except FileExistsError:
+        return False
+    try:
+        with os.fdopen(fd, "wb") as file:
+            os.fchmod(fd, READABLE)
+            file.write(json.dumps(value, sort_keys=True, allow_nan=False).encode() + b"\n")
+            file.flush()
+            os.fsync(fd)
+        durable.fsync_dir(folder)
+    except BaseException:
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(folder / name)
+        raise
+    return True
+
+
+def withdraw(folder: Path, name: str) -> None:
+    """Give a name back that this account has. Raises OSError, for another's too."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(folder / name)
+    durable.fsync_dir(folder)
+
+
+def postings(folder: Path, trusted: Callable[[int], bool]) -> Postings:
+    """Those of the accounts of which `trusted` says so by uid; none where there is no such folder. Names with
+    a leading dot are passed over. Raises OSError."""
+    try:
+        names = sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        return Postings([], 0)
+    read = [_posting(folder, name) for name in names]
+    obeyed = [one for one in read if one is not None and trusted(one.uid)]
+    return Postings(obeyed, len(names) - len(obeyed))
+
+
+def _posting(folder: Path, name: str) -> Posting | None:
+    try:
+        fd = os.open(folder / name, _READ)
+    except OSError:
+        # Withdrawn since, a link, or of a mode that keeps it from readers.
+        return None
+    try:
+        seen = os.fstat(fd)
+        if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1 or seen.st_size > LONGEST:
+            return None
+        try:
+            value = json.loads(os.read(fd, LONGEST))
+        except ValueError:
+            value = None
+        return Posting(name, seen.st_uid, seen.st_mtime, value)
+    finally:
+        os.close(fd)

@@ -1,0 +1,121 @@
+"""What several accounts read and write: names are had by one, foreign files are counted and never obeyed."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import stat
+from concurrent.futures import ThreadPoolExecutor
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.storage.conftest import need_root
+from tests.support.forked import NOBODY, forked
+
+from penstock.errors import FailedError
+from penstock.storage import shared_files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+def mine(uid: int) -> bool:
+    return uid == os.geteuid()
+
+
+def test_a_notice_is_readable_and_its_owners(place: Path) -> None:
+    path = place / "audits" / "r1.json"
+    with pytest.raises(FileNotFoundError):
+        shared_files.read_notice(path, place)
+    for number in (1, 2):
+        shared_files.write_notice(path, {"n": number})
+        assert json.loads(shared_files.read_notice(path, place)) == {"n": number}
+    assert stat.S_IMODE(path.stat().st_mode) == 0o644
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o755
+    shared_files.forget_notice(path)
+    shared_files.forget_notice(path)
+    assert not os.listdir(path.parent)
+
+
+def test_a_notice_of_another_account_is_not_obeyed(place: Path) -> None:
+    need_root()
+    path = place / "audits" / "r1.json"
+    shared_files.write_notice(path, {})
+    os.chown(path, 12345, -1)
+    with pytest.raises(FailedError, match="belongs to uid 12345"):
+        shared_files.read_notice(path, place)
+
+
+def test_a_notice_that_is_no_file_is_not_obeyed(place: Path) -> None:
+    os.mkfifo(place / "fifo")
+    with pytest.raises(FailedError, match="no plain file"):
+        shared_files.read_notice(place / "fifo", place)
+    os.symlink("/etc/passwd", place / "link")
+    with pytest.raises(OSError, match=os.strerror(errno.ELOOP)):
+        shared_files.read_notice(place / "link", place)
+
+
+def test_of_many_one_has_a_name(place: Path) -> None:
+    folder = place / "slots"
+    shared_files.make_folder_of_all(folder)
+    assert stat.S_IMODE(folder.stat().st_mode) == 0o1777
+    with ThreadPoolExecutor(8) as pool:
+        won = list(pool.map(lambda n: shared_files.post(folder, "0", {"n": n}), range(32)))
+    assert won.count(True) == 1
+    seen = shared_files.postings(folder, mine)
+    assert [(one.name, one.uid, one.value) for one in seen.obeyed] == [
+        ("0", os.geteuid(), {"n": won.index(True)})
+    ]
+    assert seen.foreign == 0
+    shared_files.withdraw(folder, "0")
+    shared_files.withdraw(folder, "0")
+    assert shared_files.postings(folder, mine) == ([], 0)
+    assert shared_files.post(folder, "0", {})
+
+
+def test_another_account_posts_and_removes_only_its_own(place: Path) -> None:
+    need_root()
+    folder = place / "pins"
+    shared_files.make_folder_of_all(folder)
+    assert shared_files.post(folder, "owners", {"a": 1})
+
+    def as_reader() -> None:
+        assert shared_files.post(folder, "readers", {"b": 2})
+        assert not shared_files.post(folder, "owners", {})
+        with pytest.raises(PermissionError):
+            shared_files.withdraw(folder, "owners")
+
+    forked(as_reader, uid=NOBODY)
+    seen = shared_files.postings(folder, mine)
+    assert ([one.name for one in seen.obeyed], seen.foreign) == (["owners"], 1)
+    everyone = shared_files.postings(folder, lambda _: True)
+    assert [(one.name, one.uid) for one in everyone.obeyed] == [("owners", 0), ("readers", NOBODY)]
+    forked(lambda: shared_files.withdraw(folder, "readers"), uid=NOBODY)
+    assert [one.name for one in shared_files.postings(folder, lambda _: True).obeyed] == ["owners"]
+
+
+def test_what_is_foreign_is_counted(place: Path) -> None:
+    assert shared_files.postings(place / "none", mine) == ([], 0)
+    os.mkfifo(place / "fifo")
+    (place / "folder").mkdir()
+    (place / "long").write_bytes(b" " * (shared_files.LONGEST + 1))
+    (place / "twice").write_text("{}")
+    os.link(place / "twice", place / "again")
+    os.symlink("twice", place / "link")
+    (place / ".hidden").write_text("{}")
+    assert shared_files.postings(place, mine) == ([], 6)
+
+
+def test_a_posting_that_is_not_whole_still_holds_its_name(place: Path) -> None:
+    (place / "torn").write_text('{"a"')
+    seen = shared_files.postings(place, mine)
+    assert [(one.name, one.value) for one in seen.obeyed] == [("torn", None)]
+    assert not shared_files.post(place, "torn", {})
+
+
+def test_a_folder_that_others_may_empty_is_refused(place: Path) -> None:
+    (place / "open").mkdir()
+    (place / "open").chmod(0o777)
+    with pytest.raises(FailedError, match="0777"):
+        shared_files.make_folder_of_all(place / "open")
