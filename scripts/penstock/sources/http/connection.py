@@ -36,6 +36,9 @@ INTERIM = 16
 SHAPES = 8
 """Heads that a connection learns, at most: where each differs, each is taken apart."""
 _FIELD = re.compile(rb"\r\n" + FIELD)
+_FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
+"""A field's value that goes on in the next line (RFC 9112, 5.2)."""
+_CHUNK_SIZE = re.compile(rb"([0-9A-Fa-f]{1,15})[ \t]*(?:;.*)?", re.DOTALL)
 
 
 class _StaleError(Exception):
@@ -235,7 +238,13 @@ class Connection:
             self.abandon()
             raise self._broken("the answer is not HTTP/1.1")
         self.status = int(status[2])
-        headers, twice = fields(_FIELD.findall(head))
+        if b"\r\n " in head or b"\r\n\t" in head:
+            head = _FOLD.sub(b" ", head)
+        lines = _FIELD.findall(head)
+        if not head.count(b"\r") == head.count(b"\n") == len(lines):
+            self.abandon()
+            raise self._broken("a line of the answer's head is no header field")
+        headers, twice = fields(lines)
         self.headers = headers
         if twice:
             self.abandon()
@@ -248,7 +257,10 @@ class Connection:
             self._left = 0
             stated = decimal(length) if length else None
             self.length = -1 if stated is None else stated
-        elif b"chunked" in headers.get(b"transfer-encoding", b"").lower():
+        elif (coding := headers.get(b"transfer-encoding", b"identity").lower()) != b"identity":
+            if coding != b"chunked":
+                self.abandon()
+                raise self._broken("the answer's Transfer-Encoding is not chunked")
             self._chunked, self._left, self.length = True, -1, -1
             self._left = self._next_chunk(first=True)
         elif length is not None:
@@ -327,13 +339,10 @@ class Connection:
         """Read up to the next chunk's size; 0 after the last chunk and its trailer."""
         if not first and self._line():
             raise self._bad_chunk()
-        size, _, _ = self._line().partition(b";")
-        try:
-            left = int(size.strip(), 16)
-        except ValueError:
-            raise self._bad_chunk() from None
-        if left < 0:
+        size = _CHUNK_SIZE.fullmatch(self._line())
+        if size is None:
             raise self._bad_chunk()
+        left = int(size[1], 16)
         if not left:
             for _ in range(INTERIM):
                 if not self._line():

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import calendar
-import time
+import datetime as dt
 
+import botocore.auth
 import pytest
+from botocore.awsrequest import AWSRequest
+from botocore.credentials import Credentials
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -80,34 +83,50 @@ def test_s3s_vectors(
     assert found.endswith(f"Signature={signature}")
 
 
-@settings(deadline=None, max_examples=60)
-@given(
-    key=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30),
-    prefix=st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=20),
-    session=st.sampled_from(["", "session/token+=="]),
-)
-def test_agrees_with_botocore(key: str, prefix: str, session: str) -> None:
-    from botocore.auth import S3SigV4Auth
-    from botocore.awsrequest import AWSRequest
-    from botocore.credentials import Credentials
+_TEXT = st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30)
+_WORD = st.text("abcdefghijklmnopqrstuvwxyz0123456789-", min_size=1, max_size=12)
+_VALUE = st.text(st.characters(min_codepoint=33, max_codepoint=126), min_size=1, max_size=20)
 
-    path, query = (
-        quoted("/bucket/" + key),
-        query_string([("prefix", prefix), ("list-type", "2")]),
-    )
-    url = f"https://s3.example.com{path}?{query}"
-    request = AWSRequest("GET", url, headers={"x-amz-checksum-mode": "ENABLED"})
-    theirs = S3SigV4Auth(Credentials("AKIA", "secret", session or None), "s3", "eu-west-3")
-    theirs.add_auth(request)
-    stamp = request.context["timestamp"]
-    signer = Signer(Keys("AKIA", "secret", session), "eu-west-3")
-    assert signer.stamp(calendar.timegm(time.strptime(stamp, "%Y%m%dT%H%M%SZ"))) == stamp
-    headers = [("host", "s3.example.com"), ("x-amz-checksum-mode", "ENABLED")]
+
+@settings(deadline=None, max_examples=200)
+@given(
+    method=st.sampled_from(["GET", "HEAD"]),
+    bucket=_WORD,
+    key=_TEXT,
+    query=st.dictionaries(_TEXT.filter(bool), _TEXT, max_size=4),
+    headers=st.dictionaries(_WORD.map("x-amz-".__add__), _VALUE, max_size=3),
+    secret=_VALUE,
+    session=st.sampled_from(["", "session/token+=="]),
+    region=_WORD,
+    now=st.integers(0, 2**32),
+)
+def test_agrees_with_botocore(
+    method: str,
+    bucket: str,
+    key: str,
+    query: dict[str, str],
+    headers: dict[str, str],
+    secret: str,
+    session: str,
+    region: str,
+    now: int,
+) -> None:
+    path, pairs = quoted(f"/{bucket}/{key}"), query_string(list(query.items()))
+    request = AWSRequest(method, f"https://s3.example.com{path}" + f"?{pairs}" * bool(pairs), headers=headers)
+    moment = dt.datetime.fromtimestamp(now, dt.UTC)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(botocore.auth, "get_current_datetime", lambda **_: moment.replace(tzinfo=None))
+        botocore.auth.S3SigV4Auth(Credentials("AKIA", secret, session or None), "s3", region).add_auth(
+            request
+        )
+    signer = Signer(Keys("AKIA", secret, session), region)
     payload = request.headers["X-Amz-Content-SHA256"]
-    headers += [("x-amz-content-sha256", payload), ("x-amz-date", stamp)]
+    sent = {**headers, "host": "s3.example.com", "x-amz-content-sha256": payload}
+    sent["x-amz-date"] = signer.stamp(now)
     if session:
-        headers.append(("x-amz-security-token", session))
-    assert signer.authorization("GET", path, query, headers, payload) == request.headers["Authorization"]
+        sent["x-amz-security-token"] = session
+    found = signer.authorization(method, path, pairs, sorted(sent.items()), payload)
+    assert found == request.headers["Authorization"]
 
 
 def test_the_days_key_changes_with_the_day() -> None:
