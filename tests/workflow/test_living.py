@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.go_servers import UnavailableError
 from tests.support.living import Bucket, Place, kill_group, run_while_it_changes, whole
-from tests.support.versity import UnavailableError, Versity
+from tests.support.versity import Versity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

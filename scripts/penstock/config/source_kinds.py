@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
 S3 = ("s3", "s3a")
 WEB = ("http", "https")
 AZURE = ("az", "abfs", "abfss")
@@ -25,6 +30,9 @@ KINDS = {
 }
 """The kind that each scheme means; "" is a path."""
 
+LIBRARIES = {"s3": "s3fs", "azure": "adlfs", "gcs": "gcsfs"}
+"""The kind that a store of objects is with `reader: fsspec`, which is the name of its library too."""
+
 
 def scheme(url: str) -> str:
     """The part before `://`, in lower case; "" for a path."""
@@ -32,7 +40,15 @@ def scheme(url: str) -> str:
     return name.lower() if found else ""
 
 
-def kind(url: str) -> str:
+def through_fsspec(options: Mapping[str, Any]) -> bool:
+    """Whether a source's `storage_options` ask for fsspec's library in place of penstock's own reader."""
+    return options.get("reader") == "fsspec"
+
+
+def kind(url: str, options: Mapping[str, Any]) -> str:
     """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for another
     protocol of fsspec, which takes what it takes."""
-    return KINDS.get(scheme(url), "")
+    found = KINDS.get(scheme(url), "")
+    if not through_fsspec(options) or found == "folder":
+        return found
+    return "" if found == "web" else LIBRARIES.get(found, found)

@@ -37,23 +37,25 @@ def merged(dataset: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     value is one that was not given."""
     common = dataset.get(_COMMON) or {}
     sources = _sources(dataset)
-    several = len({kind(url) for url, _ in sources}) > 1
+    several = len({kind(url, {**common, **own}) for url, own in sources}) > 1
     for url, own in sources:
-        known = _known(kind(url)) if several and common else None
+        known = _known(kind(url, {**common, **own})) if several and common else None
         taken = {key: value for key, value in common.items() if known is None or key in known}
         yield {key: value for key, value in {**taken, **own}.items() if value is not None}
 
 
 def _of_dataset(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
     sources = list(_sources(dataset))
-    for index, (url, own) in enumerate(sources):
-        if own and (part := _part(kind(url))):
+    common = dataset.get(_COMMON)
+    shared = common if isinstance(common, dict) else {}
+    kinds = [kind(url, {**shared, **own}) for url, own in sources]
+    for index, (_, own) in enumerate(sources):
+        if own and (part := _part(kinds[index])):
             here = (*path, "sources", index, _COMMON)
             yield from (Problem((*here, *where), text) for where, text in validation.problems(own, part))
-    common = dataset.get(_COMMON)
     if not isinstance(common, dict) or not sources:
         return
-    kinds = list(dict.fromkeys(kind(url) for url, _ in sources))
+    kinds = list(dict.fromkeys(kinds))
     told: dict[KeyPath, str] = {}
     for one in kinds:
         known = _known(one)

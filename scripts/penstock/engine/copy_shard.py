@@ -249,12 +249,12 @@ def _ahead(task: CopyTask, rows: int, total: int) -> bool:
     """Whether streams ask for small objects before their turn: of sources that can be asked so. Not under
     a limit, where bytes are granted one by one, nor where the number of streams is configured: then it is
     the number of requests too."""
-    from penstock.config.source_kinds import S3, scheme
+    from penstock.config.source_kinds import kind
 
     engine = task.engine
     if total > rows * sizing.SMALL or engine.limit is not None or engine.streams is not None:
         return False
-    return all(scheme(source.url) in S3 for source in task.dataset.sources)
+    return all(kind(source.url, source.storage_options) == "s3" for source in task.dataset.sources)
 
 
 def _local_sources(task: CopyTask) -> bool:

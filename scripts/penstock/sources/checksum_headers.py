@@ -106,6 +106,17 @@ def _etag_is_md5(headers: Mapping[bytes, bytes]) -> bool:
     return encrypted == b"AES256" and b"x-amz-server-side-encryption-customer-algorithm" not in headers
 
 
+def google_claims(text: str) -> list[Claim]:
+    """Claims of the header x-goog-hash, which is of the whole object whatever the answer's range is."""
+    found: list[Claim] = []
+    for item in text.split(","):
+        label, _, stated = item.strip().partition("=")
+        value = decode(stated, {"crc32c": 4, "md5": 16}.get(label, 0))
+        if value:
+            found.append(Claim(label, "full", value))
+    return found
+
+
 def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
     """Claims of any web server: Repr-Digest and Digest (of all the bytes), Content-Digest and
     Content-MD5 (of an answer that is whole), and Google's x-goog-hash."""
@@ -121,10 +132,8 @@ def web_claims(headers: Mapping[bytes, bytes], *, whole: bool) -> list[Claim]:
             known = _DIGEST_NAMES.get(label.strip().lower())
             if known:
                 state(known[0], decode(text.strip().strip(":"), known[1]))
-    for item in headers.get(b"x-goog-hash", b"").decode("latin-1").split(","):
-        label, _, text = item.strip().partition("=")
-        if label in ("crc32c", "md5"):
-            state(label, decode(text, 4 if label == "crc32c" else 16))
+    for claim in google_claims(headers.get(b"x-goog-hash", b"").decode("latin-1")):
+        state(claim.algorithm, claim.value)
     if whole and b"content-md5" in headers:
         state("md5", decode(headers[b"content-md5"].decode("latin-1"), 16))
     order = ("crc32c", "sha256", "sha1", "sha512", "md5")

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB
+from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB, through_fsspec
 from penstock.filesystem.mounts import mount_of
 from penstock.sources.registry import folder, pinned, scheme
 
@@ -35,6 +35,8 @@ def origin(config: SourceConfig, source: Source) -> str:
         # A network mount has another device number on each host, and after each mount.
         held = device if ":" in device else f"device {seen.st_dev}"
         return f"{held} inode {seen.st_ino}"
+    if through_fsspec(config.storage_options):
+        kind = "fsspec"
     if kind in S3:
         from penstock.sources.s3.source import S3Source
 

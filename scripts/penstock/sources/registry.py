@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.sources.generic.opener import FsspecCredentials
     from penstock.sources.port import Source
 
 SILENT = (*FOLDER, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
@@ -74,6 +75,8 @@ def credentials(config: SourceConfig) -> object | None:
     when temporary ones near their end (`expires`). Raises PreflightError.
     """
     kind = scheme(config.url)
+    if source_kinds.through_fsspec(config.storage_options) and kind not in FOLDER:
+        kind = "fsspec"
     if kind in S3:
         from penstock.sources.s3.credentials import resolve
 
@@ -83,9 +86,9 @@ def credentials(config: SourceConfig) -> object | None:
 
         return account.resolve(config)
     if kind not in (*FOLDER, *WEB):
-        from penstock.sources.generic import source
+        from penstock.sources.generic import opener
 
-        return source.resolve(config)
+        return opener.resolve(config)
     return None
 
 
@@ -120,6 +123,11 @@ def open_source(
             empty=dataset.empty_folders,
             keep=keep,
         )
+    if kind not in (*S3, *WEB, *AZURE) or source_kinds.through_fsspec(config.storage_options):
+        from penstock.sources.generic.opener import FsspecCredentials
+
+        assert credentials is None or isinstance(credentials, FsspecCredentials)
+        return _by_fsspec(config, credentials, keep)
     if kind in S3:
         from penstock.sources.s3.credentials import S3Credentials
         from penstock.sources.s3.source import S3Source
@@ -130,13 +138,31 @@ def open_source(
         from penstock.sources.web.source import WebSource
 
         return WebSource(config, timeout=timeout)
-    if kind in AZURE:
-        from penstock.sources.azure.account import AzureCredentials
-        from penstock.sources.azure.source import AzureSource
+    from penstock.sources.azure.account import AzureCredentials
+    from penstock.sources.azure.source import AzureSource
 
-        assert credentials is None or isinstance(credentials, AzureCredentials)
-        return AzureSource(config, credentials, timeout=timeout)
-    from penstock.sources.generic.source import FsspecCredentials, FsspecSource
+    assert credentials is None or isinstance(credentials, AzureCredentials)
+    return AzureSource(config, credentials, timeout=timeout)
 
-    assert credentials is None or isinstance(credentials, FsspecCredentials)
+
+def _by_fsspec(
+    config: SourceConfig, credentials: FsspecCredentials | None, keep: Callable[[str], bool] | None
+) -> Source:
+    from penstock.sources.generic.library_source import LibrarySource
+
+    kind = source_kinds.kind(config.url, config.storage_options)
+    if kind == "s3fs":
+        from penstock.sources.generic.s3fs_objects import S3fsObjects
+
+        return LibrarySource(config, S3fsObjects(), credentials)
+    if kind == "adlfs":
+        from penstock.sources.generic.adlfs_objects import AdlfsObjects
+
+        return LibrarySource(config, AdlfsObjects(), credentials)
+    if kind in ("gcs", "gcsfs"):
+        from penstock.sources.generic.gcsfs_objects import GcsfsObjects
+
+        return LibrarySource(config, GcsfsObjects(), credentials)
+    from penstock.sources.generic.source import FsspecSource
+
     return FsspecSource(config, credentials, keep=keep)

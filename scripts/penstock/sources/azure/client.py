@@ -91,7 +91,7 @@ class Link:
         try:
             return future.result()
         except (AzureError, OSError, ValueError, TimeoutError) as error:
-            raise failure(error, self.credentials, where) from None
+            raise failure(error, self.credentials.cleaned, where) from None
 
     def run(self, work: Coroutine[Any, Any, T], where: str) -> T:
         return self.wait(self.submit(work), where)
@@ -131,8 +131,8 @@ class Links:
         link.close()
 
 
-def failure(error: BaseException, credentials: AzureCredentials, where: str) -> PenstockError:
-    """One table of what statuses and codes of Azure mean.
+def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
+    """One table of what statuses and codes of Azure mean. `cleaned` leaves secrets out of a text.
 
     | status, code | error |
     |---|---|
@@ -147,7 +147,7 @@ def failure(error: BaseException, credentials: AzureCredentials, where: str) -> 
     status = getattr(error, "status_code", None)
     code = getattr(error, "error_code", None)
     code = str(getattr(code, "value", code) or "")
-    message = credentials.cleaned(str(getattr(error, "message", "") or error)).strip()
+    message = cleaned(str(getattr(error, "message", "") or error)).strip()
     message = message.partition("\n")[0][:300]
     if not status:
         return _without_answer(error, message, where)

@@ -73,8 +73,9 @@ class FsspecBody:
 class FileSystem(Protocol):
     """What a reader needs of its source (`generic.source`)."""
 
-    secrets: Any
-    """Present ones: they may be renewed at any time."""
+    @property
+    def secrets(self) -> object:
+        """Present ones: they may be renewed at any time."""
 
     def connect(self) -> Any:
         """A new file system object of fsspec, with the present secrets."""

@@ -1,4 +1,4 @@
-"""Any other protocol that fsspec opens: Azure, GCS, FTP, SFTP, memory, ...
+"""Any other protocol that fsspec opens: FTP, SFTP, Hugging Face, memory, ...
 
 Listed folder by folder, in order; read by `generic.reader`.
 """
@@ -6,16 +6,13 @@ Listed folder by folder, in order; read by `generic.reader`.
 from __future__ import annotations
 
 import inspect
-import os
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import source_kinds
 from penstock.core.model import Listed
-from penstock.errors import ConfigError, PreflightError, SourceChangedError, TransientError
+from penstock.errors import SourceChangedError, TransientError
 from penstock.sources.generic.info import claims_of, failure, modified, protocol_errors, token_of
+from penstock.sources.generic.opener import Opener
 from penstock.sources.generic.reader import FsspecReader
-from penstock.sources.library_logs import keep_off_the_terminal
 from penstock.sources.posix.source import Offenders
 
 if TYPE_CHECKING:
@@ -23,47 +20,15 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry
+    from penstock.sources.generic.opener import FsspecCredentials
 
     Names = list[tuple[bytes, str, Mapping[str, Any]]]
 
-PACKAGES = {
-    "gs": "gcsfs",
-    "gcs": "gcsfs",
-    "hf": "huggingface_hub",
-    "sftp": "paramiko",
-    "ssh": "paramiko",
-    "smb": "smbprotocol",
-    "hdfs": "pyarrow",
-    "oss": "ossfs",
-    "oci": "ocifs",
-    "webdav": "webdav4",
-    "dropbox": "dropboxdrivefs",
-    "box": "boxfs",
-    "gdrive": "gdrivefs",
-}
-"""What opens a protocol, where that is no part of penstock's own environment."""
-HINT = "check the address and the account: docs/configuration.md has the options of each kind of source"
 BATCH = 2048
-OURS = frozenset({"ca_bundle", "proxy", "credentials_file", "instance_metadata", "profile"})
-
-
-@dataclass(frozen=True)
-class FsspecCredentials:
-    """Options that a `credentials_file` holds, for one protocol. Shows nothing of itself."""
-
-    options: Mapping[str, str] = field(repr=False)
-
-
-def resolve(config: SourceConfig) -> FsspecCredentials | None:
-    """The KEY=VALUE lines of `credentials_file`, as options of the protocol. Raises PreflightError."""
-    from penstock.sources.secret_file import pairs, read_secret
-
-    path = config.storage_options.get("credentials_file")
-    return FsspecCredentials(pairs(read_secret(os.path.expanduser(str(path))))) if path else None
 
 
 class FsspecSource:
-    """`storage_options` go to the protocol as they are, but for penstock's own."""
+    """One root of a protocol, listed folder by folder."""
 
     def __init__(
         self,
@@ -73,11 +38,15 @@ class FsspecSource:
         keep: Callable[[str], bool] | None = None,
     ) -> None:
         self.url = config.url
-        self._config, self._keep = config, keep
-        self.secrets = credentials if credentials is not None else resolve(config)
+        self._keep = keep
+        self._opener = Opener(config, credentials)
         self._root = ""
         self._single: bool | None = None
         self._markers = 0
+
+    @property
+    def secrets(self) -> FsspecCredentials | None:
+        return self._opener.secrets
 
     @property
     def ignored(self) -> Mapping[str, int]:
@@ -85,48 +54,12 @@ class FsspecSource:
         return {"markers": self._markers} if self._markers else {}
 
     def renew(self, credentials: object) -> None:
-        assert isinstance(credentials, FsspecCredentials)
-        self.secrets = credentials
+        self._opener.renew(credentials)
 
     def connect(self) -> Any:
         """A file system object of the protocol. Raises ConfigError, PreflightError."""
-        import fsspec
-
-        keep_off_the_terminal("fsspec", "paramiko", "gcsfs", "smbprotocol", "huggingface_hub", "google")
-        options = {k: v for k, v in self._config.storage_options.items() if k not in OURS}
-        options |= dict(self.secrets.options) if self.secrets else {}
-        try:
-            fs, root = fsspec.core.url_to_fs(self.url, skip_instance_cache=True, **options)
-        except ImportError as error:
-            raise self._lacking(error) from None
-        except (ValueError, TypeError) as error:
-            known = "not known" not in str(error)
-            raise ConfigError(
-                "the source cannot be opened" if known else "there is no such protocol",
-                where=self.url,
-                why=str(error)[:300],
-                hint=HINT if known else "write s3://, gs://, az://, https://, sftp://, or a folder's path",
-            ) from None
-        except protocol_errors() as error:
-            raise self._unreachable(error) from None
-        self._root = root.rstrip("/")
+        fs, self._root = self._opener.connect()
         return fs
-
-    def _unreachable(self, error: BaseException) -> PreflightError:
-        why = str(error)[:300] or type(error).__name__
-        return PreflightError("the source cannot be listed", where=self.url, why=why, hint=HINT)
-
-    def _lacking(self, error: ImportError) -> PreflightError:
-        protocol = source_kinds.scheme(self.url)
-        package = PACKAGES.get(protocol) or getattr(error.__cause__, "name", None) or error.name
-        return PreflightError(
-            f"{protocol}:// needs a package that is not installed",
-            where=self.url,
-            why=str(error)[:300],
-            hint=f"pip install {package}, in the environment that runs penstock, here and on the nodes"
-            if package
-            else "install it into the environment that runs penstock, here and on the nodes",
-        )
 
     def path(self, fs: Any, key: str) -> str:
         if self._single is None:
@@ -138,7 +71,7 @@ class FsspecSource:
         try:
             fs.info(self._root) if self._root else fs.ls(self._root, detail=True)
         except protocol_errors() as error:
-            raise self._unreachable(error) from None
+            raise self._opener.unreachable(error) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
         """Memory grows with the largest single folder, as far as the protocol allows."""
@@ -154,7 +87,7 @@ class FsspecSource:
                     yield batch
                     batch = []
         except protocol_errors() as error:
-            raise self._unreachable(error) from None
+            raise self._opener.unreachable(error) from None
         if batch:
             yield batch
         if offenders.count:

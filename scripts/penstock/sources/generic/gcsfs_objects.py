@@ -1,0 +1,97 @@
+"""Google Cloud Storage through gcsfs: its signed calls of the JSON API, pinned by generation."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+from penstock.core.model import Listed
+from penstock.errors import (
+    FailedError,
+    ObjectError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
+from penstock.sources.backoff import asked_for
+from penstock.sources.checksum_headers import google_claims
+from penstock.sources.generic.info import claims_of, nanoseconds
+from penstock.sources.generic.object_library import Answer
+from penstock.sources.objects.pages import Objects
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from penstock.core.model import Entry
+
+PLAIN = {"Accept-Encoding": "identity"}
+STORED = {"Accept-Encoding": "gzip"}
+"""An object that is stored compressed comes as it is stored, not decompressed on the way."""
+
+
+class GcsfsObjects:
+    """See `ObjectLibrary`."""
+
+    in_order = True
+    least = 1
+
+    def defaults(self) -> Mapping[str, Any]:
+        return {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
+
+    def page(self, fs: Any, bucket: str, prefix: str, token: str, limit: int) -> Objects:
+        found = fs.call(
+            "GET",
+            "b/{}/o",
+            bucket,
+            json_out=True,
+            headers=PLAIN,
+            prefix=prefix or None,
+            pageToken=token or None,
+            maxResults=limit,
+            fields="nextPageToken,items(name,size,generation,updated)",
+        )
+        objects = [
+            Listed(one["name"], int(one["size"]), str(one["generation"]), nanoseconds(one["updated"]))
+            for one in found.get("items", ())
+        ]
+        return Objects(objects, found.get("nextPageToken", ""))
+
+    def fetch(self, fs: Any, bucket: str, name: str, entry: Entry, offset: int, length: int) -> Answer:
+        pinned = {"generation": entry.token or None}
+        if not length:
+            seen = fs.call("GET", "b/{}/o/{}", bucket, name, json_out=True, headers=PLAIN, **pinned)
+            return Answer(b"", 200, int(seen["size"]), {}, str(seen["generation"]), claims_of(seen))
+        asked = dict(STORED)
+        if length != entry.size:
+            asked["Range"] = f"bytes={offset}-{offset + length - 1}"
+        told, data = fs.call("GET", "b/{}/o/{}", bucket, name, alt="media", headers=asked, **pinned)
+        headers = {name.lower().encode(): value.encode() for name, value in told.items()}
+        status = 206 if b"content-range" in headers else 200
+        claims = google_claims(told.get("X-Goog-Hash", ""))
+        return Answer(data, status, len(data), headers, told.get("X-Goog-Generation"), claims)
+
+    def failure(self, error: BaseException, where: str) -> PenstockError | None:
+        from aiohttp import ClientError
+        from gcsfs.retry import HttpError
+        from google.auth.exceptions import GoogleAuthError
+        from requests.exceptions import RequestException
+
+        why = str(error)[:300] or type(error).__name__
+        if isinstance(error, FileNotFoundError):  # also of a generation that is no longer there
+            return SourceChangedError(
+                "the object is gone, or changed since it was listed", where=where, why=why
+            )
+        if isinstance(error, GoogleAuthError):
+            return FailedError("there are no credentials for the source", where=where, why=why)
+        if isinstance(error, HttpError):
+            status = error.code if isinstance(error.code, int) else 0
+            if status == 401:
+                return FailedError("the store refuses the credentials", where=where, why=why)
+            if status in (0, 408, 429) or status >= 500:
+                return asked_for("the store asks for patience", where, why, status, "", None)
+            if status == 416:
+                return SourceChangedError("the object is shorter than it was listed", where=where, why=why)
+        if isinstance(error, (HttpError, ValueError)) or why.startswith("Forbidden"):
+            return ObjectError("the store refuses the object", where=where, why=why)
+        if isinstance(error, (OSError, ClientError, RequestException)):
+            return TransientError("the exchange with the server failed", where=where, why=why)
+        return None

@@ -1,0 +1,60 @@
+"""What the library that fsspec has for a store of objects must do for `library_source`.
+
+An implementation uses what the library offers to the public beside its folders and files: its signed calls
+(`s3fs.S3FileSystem.call_s3`, `gcsfs.GCSFileSystem.call`) or its client (`adlfs`: `service_client`). Folders
+(`ls`) are not used, since they hide keys with an empty segment (`a//b`), nor are files (`open`, `get_file`),
+since not every one of them is read on the condition that it is the listed version.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.model import Claim, Entry
+    from penstock.errors import PenstockError
+    from penstock.sources.objects.pages import Objects
+
+
+LONGEST = 300.0
+"""Seconds that one request may take: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are of the
+time without a byte, which a server that drips never reaches."""
+
+
+class Answer(NamedTuple):
+    """An answer with bytes of an object, or with none where its description was asked for."""
+
+    data: bytes
+    status: int
+    length: int
+    """Of the bytes; of a description, the object's size."""
+    headers: Mapping[bytes, bytes]
+    """By names in lower case."""
+    version: str | None
+    """The version that the answer states, as the listing's `token` has it; None where it states none."""
+    claims: Sequence[Claim]
+    """What the answer states of the whole object."""
+
+
+class ObjectLibrary(Protocol):
+    """One library. Methods raise what the library raises, which `failure` understands."""
+
+    in_order: bool
+    """Whether a listing surely comes in the byte order of the names."""
+    least: int
+    """Objects of a page of which one surely is the object whose whole name was the prefix."""
+
+    def defaults(self) -> Mapping[str, Any]:
+        """Options of the file system object that hold where the configuration gives none."""
+
+    def page(self, fs: Any, bucket: str, prefix: str, token: str, limit: int) -> Objects:
+        """Objects whose names begin with `prefix`, with their whole names, from where `token` says."""
+
+    def fetch(self, fs: Any, bucket: str, name: str, entry: Entry, offset: int, length: int) -> Answer:
+        """Bytes `[offset, offset + length)`, on the condition that the object is the listed version
+        (`entry.token`, unless it is ""); for no bytes its description."""
+
+    def failure(self, error: BaseException, where: str) -> PenstockError | None:
+        """What an error of the library means for one object; None for one that is not the library's."""

