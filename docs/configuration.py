@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import yaml
 
 from penstock.config import quantities, settings, validation
-from penstock.config.source_kinds import KINDS
+from penstock.config.source_kinds import KINDS, LIBRARIES
 from penstock.sources.generic.opener import PACKAGES
 
 if TYPE_CHECKING:
@@ -192,9 +192,14 @@ def _storage_options() -> Iterator[str]:
         kind = name.removeprefix("options_")
         if kind == name:
             continue
-        schemes = [scheme for scheme, of in KINDS.items() if of == kind]
+        read_by = {library: store for store, library in LIBRARIES.items()}
+        schemes = [scheme for scheme, of in KINDS.items() if of == read_by.get(kind, kind)]
         urls = ", ".join(f"`{scheme}://`" if scheme else "a path" for scheme in schemes)
-        package = next((f" Needs the package `{PACKAGES[s]}`." for s in schemes if s in PACKAGES), "")
+        urls += " with `reader: fsspec`" if kind in read_by else ""
+        lacks = kind not in LIBRARIES and any(scheme in PACKAGES for scheme in schemes)
+        package = next(
+            (f" Needs the package `{PACKAGES[s]}`." for s in schemes if lacks and s in PACKAGES), ""
+        )
         yield f"\n### {kind}: {urls}\n\n{part['description']}{package}\n"
         rows = [_option(dotted.partition(".")[2], child) for dotted, child, _ in keys(part, kind)]
         if rows:

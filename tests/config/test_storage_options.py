@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -11,6 +12,7 @@ from penstock.config import source_kinds
 from penstock.config.loader import load
 from penstock.config.validation import schema
 from penstock.errors import ConfigError
+from penstock.sources.generic.opener import OURS
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -115,7 +117,9 @@ def test_options_of_the_dataset_go_to_the_sources_that_know_them(tmp_path: Path)
 
 def test_each_kind_has_its_options() -> None:
     parts = {name for name in schema()["$defs"] if name.startswith("options_")}
-    assert parts == {f"options_{kind}" for kind in source_kinds.KINDS.values()}
+    assert parts == {
+        f"options_{kind}" for kind in (*source_kinds.KINDS.values(), *source_kinds.LIBRARIES.values())
+    }
 
 
 NAMES = [
@@ -202,3 +206,50 @@ def test_a_value_that_is_read_in_two_ways_is_told_by_its_key_with_all_else(tmp_p
 )
 def test_values_that_cannot_be_meant(tmp_path: Path, text: str, said: str) -> None:
     assert said in text_refused(tmp_path, text)
+
+
+def test_the_reader_says_whose_options_are_known(tmp_path: Path) -> None:
+    own, library = {"addressing_style": "path"}, {"reader": "fsspec", "client_kwargs": {"verify": False}}
+    for options in (own, library, {**own, "reader": "penstock"}):
+        assert loaded(tmp_path, {"source": "s3://b/x", "storage_options": options})
+    assert "addressing_style" in refused(tmp_path, "s3://b/x", {**own, "reader": "fsspec"})
+    assert "client_kwargs" in refused(tmp_path, "s3://b/x", {**library, "reader": "penstock"})
+    assert "reader" in refused(tmp_path, "/folder", {"reader": "fsspec"})
+    assert "secret" in refused(tmp_path, "s3://b/x", {"reader": "fsspec", "secret": "x"})
+
+
+def test_each_source_may_have_its_own_reader(tmp_path: Path) -> None:
+    two = {
+        "sources": [
+            {"url": "s3://a/", "into": "a", "storage_options": {"reader": "fsspec", "use_ssl": False}},
+            {"url": "s3://b/", "into": "b", "storage_options": {"addressing_style": "path"}},
+        ],
+        "storage_options": {"profile": "p", "region": "r"},
+    }
+    sources = loaded(tmp_path, two).sources
+    assert [dict(source.storage_options) for source in sources] == [
+        {"profile": "p", "reader": "fsspec", "use_ssl": False},
+        {"profile": "p", "region": "r", "addressing_style": "path"},
+    ]
+
+
+def test_pinned_needs_penstocks_own_reader(tmp_path: Path) -> None:
+    dataset = {"source": "s3://b/x", "changed": "pinned"}
+    assert loaded(tmp_path, dataset)
+    with pytest.raises(ConfigError, match="fsspec"):
+        loaded(tmp_path, {**dataset, "storage_options": {"reader": "fsspec"}})
+
+
+@pytest.mark.parametrize(
+    ("kind", "library"),
+    [("s3fs", "s3fs.S3FileSystem"), ("adlfs", "adlfs.AzureBlobFileSystem"), ("gcsfs", "gcsfs.GCSFileSystem")],
+)
+def test_options_of_a_library_are_those_that_it_takes(kind: str, library: str) -> None:
+    module, _, name = library.partition(".")
+    package = pytest.importorskip(module)
+    taken = set(inspect.signature(getattr(package, name).__init__).parameters)
+    if kind == "gcsfs":  # its class for accounts with folders hands on to this one
+        taken |= set(inspect.signature(package.core.GCSFileSystem.__init__).parameters)
+    # Handed on: to botocore's session, and to azure-identity.
+    further = {"profile", "managed_identity_client_id", "workload_identity_client_id"}
+    assert set(schema()["$defs"][f"options_{kind}"]["properties"]) <= taken | further | OURS

@@ -271,6 +271,10 @@ class GcsStore:
 class GcsfsStore(GcsStore):
     """The same, read through gcsfs."""
 
+    def __init__(self, server: FakeGcs, bucket: str) -> None:
+        pytest.importorskip("gcsfs")
+        super().__init__(server, bucket)
+
     def source(self, **options: Any) -> Source:
         return super().source(reader="fsspec", project="p", **options)
 

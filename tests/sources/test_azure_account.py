@@ -197,13 +197,13 @@ def test_no_secret_in_any_message() -> None:
         "https://a", "BlobEndpoint=https://a;AccountKey=TOP;SharedAccessSignature=sv=1&sig=KEEP"
     )
     answer = HttpResponseError("TOP said https://a/c?sv=2&sig=SECRET&x=1 and sv=1&sig=KEEP")
-    text = str(failure(answer, secrets, "az://c/x"))
+    text = str(failure(answer, secrets.cleaned, "az://c/x"))
     assert not {"TOP", "SECRET", "KEEP"} & set(text.replace("=", " ").replace("&", " ").split())
-    refused = failure(ServiceRequestError("Cannot connect to host"), secrets, "az://c/x")
+    refused = failure(ServiceRequestError("Cannot connect to host"), secrets.cleaned, "az://c/x")
     assert isinstance(refused, TransientError)
-    nobody = failure(ClientAuthenticationError("DefaultAzureCredential failed"), secrets, "az://c/x")
+    nobody = failure(ClientAuthenticationError("DefaultAzureCredential failed"), secrets.cleaned, "az://c/x")
     assert isinstance(nobody, FailedError)
-    untrusted = failure(ServiceRequestError("CERTIFICATE_VERIFY_FAILED"), secrets, "az://c/x")
+    untrusted = failure(ServiceRequestError("CERTIFICATE_VERIFY_FAILED"), secrets.cleaned, "az://c/x")
     assert "ca_bundle" in str(untrusted)
 
 

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.config import quantities, secret_check, storage_options, strict_yaml, validation
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConfig
+from penstock.config.source_kinds import through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.errors import ConfigError
@@ -178,9 +179,11 @@ def _changed_problems(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Pro
     if dataset.get("changed") != "pinned":
         return
     urls = [dataset["source"]] if "source" in dataset else [source["url"] for source in dataset["sources"]]
-    for url in urls:
+    for url, options in zip(urls, storage_options.merged(dataset), strict=True):
         scheme = _SCHEME.match(url)
-        if scheme is None or scheme[1].lower() not in _VERSIONED:
+        if through_fsspec(options):
+            yield Problem((*path, "changed"), "`pinned` is not for `reader: fsspec`; write follow or refuse")
+        elif scheme is None or scheme[1].lower() not in _VERSIONED:
             yield Problem(
                 (*path, "changed"),
                 f"{shown(url)} has no versions that stay: `pinned` is for versioned S3 buckets; "

@@ -49,6 +49,4 @@ def kind(url: str, options: Mapping[str, Any]) -> str:
     """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for another
     protocol of fsspec, which takes what it takes."""
     found = KINDS.get(scheme(url), "")
-    if not through_fsspec(options) or found == "folder":
-        return found
-    return "" if found == "web" else LIBRARIES.get(found, found)
+    return LIBRARIES.get(found, found) if through_fsspec(options) else found

@@ -1,1 +1,1 @@
-"""Any other protocol that fsspec opens."""
+"""What fsspec opens: stores of objects through its libraries (`library_source`), any other protocol (`source`)."""
