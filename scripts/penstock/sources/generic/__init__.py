@@ -1,1 +1,1 @@
-"""What fsspec opens: stores of objects through its libraries (`library_source`), any other protocol (`source`)."""
+"""What fsspec opens: object stores by its libraries (`library_source`), other protocols (`source`)."""
