@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.engine.reread_shard import COLD_STREAMS
 from penstock.engine.shard_run import Run
 from penstock.engine.tasks import Outcome
+from penstock.engine.workers.messages import ReadWork
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -118,9 +119,14 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
 
     outcome, left = run.outcome, seen.left
     done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
-    setup = {"job": "audit", "data": task.data, "digests": (), "whole": False}
     # A cold read waits for the device, on this machine or over a network.
-    run.start(setup, rows=left, total=task.shard.bytes - seen.bytes, local=False, each=COLD_STREAMS)
+    run.start(
+        ReadWork(task.data, audit=True),
+        rows=left,
+        total=task.shard.bytes - seen.bytes,
+        local=False,
+        each=COLD_STREAMS,
+    )
 
     def take(_: Batch, answer: Answer) -> None:
         for row, method, why, unread in answer.results:

@@ -32,12 +32,12 @@ from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
-    from typing import Any
 
     from penstock.core.model import Entry, Listed
     from penstock.engine.credentials import Credentials
     from penstock.engine.records.amendments import Amendments
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
+    from penstock.storage.port import WriterOptions
 
 LOOKS = 8
 """Objects that are listed anew at a time."""
@@ -53,7 +53,7 @@ class Following:
         task: CopyTask,
         outcome: Outcome,
         credentials: Credentials,
-        writer: Mapping[str, Any],
+        writer: WriterOptions,
         changes: Amendments,
     ) -> None:
         """`writer`: how staging is written. `changes`: those of earlier attempts; kept up to date here."""

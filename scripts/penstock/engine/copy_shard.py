@@ -17,6 +17,7 @@ from penstock.engine.shard_run import Run
 from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.engine.workers import sizing
+from penstock.engine.workers.messages import CopyWork
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
@@ -67,7 +68,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         changes = Amendments.read(task.journals, task.shard.digest, done)
         credentials = Credentials(task.dataset)
-        setup = _setup(task, outcome.durability, credentials.current)
+        work = _work(task, outcome.durability, credentials.current)
         from penstock.engine.batches import batches
         from penstock.formats.shards import read_shard
 
@@ -93,7 +94,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         large = units > rows
         each = sizing.EACH_LARGE if large else sizing.EACH
         ahead = _ahead(task, rows, total)
-        run.start(setup, rows=units, total=total, local=local, each=each, ahead=ahead)
+        run.start(work, rows=units, total=total, local=local, each=each, ahead=ahead)
         run.tuner.probing = large
         book = journal.Journal(
             task.journals,
@@ -110,7 +111,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
         if task.dataset.changed == "follow":
             from penstock.engine.change_following import Following
 
-            follow = Following(task, outcome, credentials, setup["writer"], changes)
+            follow = Following(task, outcome, credentials, work.writer, changes)
 
         def take(batch: Batch, answer: Answer) -> None:
             of_parts = multipart.take(batch, answer)
@@ -222,19 +223,11 @@ def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> I
         yield [entry._replace(reuse="") if number in rows else entry for number, entry in numbered]
 
 
-def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str, Any]:
+def _work(task: CopyTask, durability: str, credentials: list[Any]) -> CopyWork:
     permissions = task.dataset.permissions
-    return {
-        "job": "copy",
-        "data": task.data,
-        "base": task.base,
-        "stagings": dict(task.stagings),
-        "dataset": task.dataset,
-        "credentials": credentials,
-        "timeout": task.engine.timeout,
-        "policy": task.verify.source_checksum,
-        "later": task.verify.digests if task.verify.whole_file_digest else (),
-        "writer": {
+    return CopyWork(
+        data=task.data,
+        writer={
             "file_mode": permissions.file_mode,
             "dir_mode": permissions.dir_mode,
             "gid": task.gid,
@@ -242,7 +235,14 @@ def _setup(task: CopyTask, durability: str, credentials: list[Any]) -> dict[str,
             "attempt": task.attempt,
             "keep_mtime": permissions.mtime == "keep",
         },
-    }
+        dataset=task.dataset,
+        credentials=credentials,
+        timeout=task.engine.timeout,
+        policy=task.verify.source_checksum,
+        later=task.verify.digests if task.verify.whole_file_digest else (),
+        base=task.base,
+        stagings=dict(task.stagings),
+    )
 
 
 def _ahead(task: CopyTask, rows: int, total: int) -> bool:

@@ -21,6 +21,7 @@ from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import Run
 from penstock.engine.tasks import Failure, Outcome
+from penstock.engine.workers.messages import ReadWork
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable
 
@@ -122,9 +123,9 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
     if rows:
         verify = task.verify
         whole = verify.whole_file_digest
-        setup = {"job": "reread", "data": task.data, "digests": verify.digests, "whole": whole}
+        work = ReadWork(task.data, digests=verify.digests, whole=whole)
         # A cold read waits for the device, on this machine or over a network.
-        run.start(setup, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
+        run.start(work, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 
         def take(_: Batch, answer: Answer) -> None:
             seen.add(answer.results)
@@ -252,7 +253,7 @@ def _write(
     host = task.host
     grades, passed = Counter[str](), Counter[str]()
 
-    def columns(rows: Sequence[int]) -> dict[str, Any]:
+    def columns(rows: Sequence[int]) -> Mapping[str, Sequence[object]]:
         count = len(rows)
         known = [copied[row] for row in rows]
         methods = [METHODS[code] for code in map(seen.methods.__getitem__, rows)]

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.engine.batches import Ahead
 from penstock.engine.workers import sizing
+from penstock.engine.workers.messages import Setup
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.engine.batch import Batch
     from penstock.engine.tasks import Answer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
+    from penstock.engine.workers.messages import CopyWork, ReadWork
 
 
 class Run:
@@ -56,7 +58,7 @@ class Run:
 
     def start(
         self,
-        setup: dict[str, Any],
+        work: CopyWork | ReadWork,
         *,
         rows: int,
         total: int,
@@ -85,8 +87,8 @@ class Run:
             self.outcome.why += (
                 f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead at first"
             )
-        common = {"limit": self.engine.limit, "attempts": self.engine.attempts}
-        self.pool.set_up(setup | common, self.tuner.streams, ahead=ahead)
+        setup = Setup(work, self.engine.limit, self.engine.attempts)
+        self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
 
     def go(
         self,

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.engine.shared_memory import SLOTS, Shared
 from penstock.engine.tasks import Answer
 from penstock.engine.workers.cpu_usage import busy_seconds
+from penstock.engine.workers.messages import CopyWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
 from penstock.runtime import wire
@@ -69,7 +70,7 @@ class Pool:
         self.fatal: PenstockError | None = None
         self.streams = workers
         self.ahead = False
-        self._setup: dict[str, Any] = {}
+        self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
         for _ in range(workers):
             self._spawn()
@@ -97,33 +98,38 @@ class Pool:
             self._bury(member)
         self.streams = max(workers, 1)
 
-    def set_up(self, setup: dict[str, Any], streams: int, *, ahead: bool = False) -> None:
-        """Tell every worker what to do. `setup` is picklable and may hold secrets. With `ahead` streams ask
-        for small objects before their turn, until a store asks for less."""
+    def set_up(self, setup: Setup, streams: int, *, ahead: bool = False) -> None:
+        """Tell every worker what to do; each gets its share of `streams`. With `ahead` streams ask for small
+        objects before their turn, until a store asks for less."""
         self._setup, self.streams, self.ahead = setup, streams, ahead
         for member in self.alive:
             self._introduce(member)
 
     def _introduce(self, member: Member) -> None:
+        if self._setup is None:
+            return
         member.set_up = True
-        self._send(member, wire.encode(wire.SETUP, self._setup | self._share(member)))
+        streams, ahead = self._share(member)
+        setup = self._setup._replace(streams=streams, ahead=ahead, first_slot=member.slots.start)
+        self._send(member, wire.encode(wire.SETUP, setup))
 
-    def _share(self, member: Member) -> dict[str, int]:
+    def _share(self, member: Member) -> tuple[int, int]:
+        """The streams of this worker, and how many objects each asks for before their turn."""
         alive = self.alive
         base, more = divmod(self.streams, len(alive))
         ahead = asked_ahead(self.streams) if self.ahead else 1
         own = max(1, base + (alive.index(member) < more))
-        return {"streams": own, "ahead": ahead, "first_slot": member.slots.start}
+        return own, ahead
 
     def set_streams(self, streams: int) -> None:
         self.streams = streams
         for member in self.alive:
-            share = self._share(member)
-            self._send(member, wire.encode(wire.STREAMS, (share["streams"], share["ahead"])))
+            self._send(member, wire.encode(wire.STREAMS, self._share(member)))
 
     def renew(self, credentials: Any) -> None:
         """New credentials for all workers, also for those to come."""
-        self._setup["credentials"] = credentials
+        if self._setup is not None and isinstance(self._setup.work, CopyWork):
+            self._setup = self._setup._replace(work=self._setup.work._replace(credentials=credentials))
         frame = wire.encode(wire.CREDENTIALS, credentials)
         for member in self.alive:
             self._send(member, frame)

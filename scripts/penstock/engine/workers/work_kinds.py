@@ -1,7 +1,6 @@
-"""The kinds of work a worker does: from the set-up that the parent sent to streams that do rows.
+"""The kinds of work a worker does: from what its parent set it up with to streams that do rows.
 
-Each function gives a maker of streams (called in the stream's own thread) and what takes new
-credentials. Nothing that is not needed for that kind is imported.
+Nothing that is not needed for that kind is imported.
 """
 
 from __future__ import annotations
@@ -9,66 +8,62 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.open_sources import Sources
+from penstock.engine.workers.messages import CopyWork, ReadWork
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from penstock.engine.reading.rereader import Rereader
     from penstock.engine.stream import Stream
 
     Maker = Callable[..., Stream]
     Renew = Callable[[Any], None]
 
 
-def copy(given: dict[str, Any]) -> tuple[Maker, Renew]:
+def streams(work: CopyWork | ReadWork) -> tuple[Maker, Renew]:
+    """A maker of streams, called in each stream's own thread, and what takes new credentials."""
+    return _copying(work) if isinstance(work, CopyWork) else _reading(work)
+
+
+def _copying(work: CopyWork) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
     from penstock.storage.staging_writer import StagingWriter, prepare_process
 
     prepare_process()
-    sources = Sources(given["dataset"], given["credentials"], given["timeout"])
+    sources = Sources(work.dataset, work.credentials, work.timeout)
 
     def make(**common: Any) -> Stream:
-        writer = StagingWriter(given["data"], **given["writer"])
         return Copier(
             sources=sources,
-            writer=writer,
-            base=given["base"],
-            stagings=given["stagings"],
-            policy=given["policy"],
-            later=given["later"],
+            writer=StagingWriter(work.data, **work.writer),
+            base=work.base,
+            stagings=work.stagings,
+            policy=work.policy,
+            later=work.later,
             **common,
         )
 
     return make, sources.renew
 
 
-def reread(given: dict[str, Any]) -> tuple[Maker, Renew]:
-    from penstock.engine.reading.rereader import Rereader
-
-    return _reading(given, Rereader)
-
-
-def audit(given: dict[str, Any]) -> tuple[Maker, Renew]:
-    from penstock.engine.reading.auditor import Auditor
-
-    return _reading(given, Auditor)
-
-
-def _reading(given: dict[str, Any], kind: type[Rereader]) -> tuple[Maker, Renew]:
+def _reading(work: ReadWork) -> tuple[Maker, Renew]:
     from penstock.filesystem.capabilities import facts
     from penstock.filesystem.cold_read import ColdReader
     from penstock.filesystem.safe_open import raise_limit
 
+    if work.audit:
+        from penstock.engine.reading.auditor import Auditor as Kind
+    else:
+        from penstock.engine.reading.rereader import Rereader as Kind  # type: ignore[assignment]
+
     # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
     raise_limit()
-    data = given["data"]
-    seen = facts(data)
+    data, seen = work.data, facts(work.data)
 
     def reader() -> ColdReader:
         return ColdReader(data, seen)
 
     def make(**common: Any) -> Stream:
-        return kind(reader=reader, digests=given["digests"], whole=given["whole"], **common)
+        return Kind(reader=reader, digests=work.digests, whole=work.whole, **common)
 
     def renew(_: Any) -> None:
         """Nothing here needs credentials."""

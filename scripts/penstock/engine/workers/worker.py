@@ -12,6 +12,7 @@ import socket
 import sys
 import threading
 import time
+from functools import partial
 from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.stream import Stream
+    from penstock.engine.workers.messages import Setup
 
 SLICE = 64
 FIELDS = len(Entry._fields)
@@ -61,25 +63,24 @@ class Worker:
         self.threads: list[threading.Thread] = []
         self.make: Callable[..., Stream] = _unset
         self.renew: Callable[[Any], None] = _ignore
-        self.common: dict[str, Any] = {}
         self.first_slot = 0
         self.told: dict[int, float] = {}
 
-    def setup(self, given: dict[str, Any]) -> None:
+    def setup(self, given: Setup) -> None:
         """What to do, for whom: resolves the kind of work and starts the first threads."""
         from penstock.engine.workers import work_kinds
 
-        limiter = Limiter(self.shared, given["limit"], self.stopping.wait) if given["limit"] else None
-        self.first_slot = given["first_slot"]
-        self.common = {
-            "counters": self.shared.counters,
-            "stopping": self.stopping,
-            "attempts": given["attempts"],
-            "limiter": limiter,
-            "tell": self.tell,
-        }
-        self.make, self.renew = getattr(work_kinds, given["job"])(given)
-        self.set_streams(given["streams"], given["ahead"])
+        make, self.renew = work_kinds.streams(given.work)
+        self.make = partial(
+            make,
+            counters=self.shared.counters,
+            stopping=self.stopping,
+            attempts=given.attempts,
+            limiter=Limiter(self.shared, given.limit, self.stopping.wait) if given.limit else None,
+            tell=self.tell,
+        )
+        self.first_slot = given.first_slot
+        self.set_streams(given.streams, given.ahead)
         self.channel.send(wire.READY)
 
     def set_streams(self, number: int, ahead: int) -> None:
@@ -114,7 +115,7 @@ class Worker:
     def run(self, index: int) -> None:
         """A thread's life."""
         try:
-            stream = self.make(slot=self.first_slot + index, **self.common)
+            stream = self.make(slot=self.first_slot + index)
         except PenstockError as error:
             self.fatal(error)
             return

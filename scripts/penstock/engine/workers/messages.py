@@ -1,0 +1,59 @@
+"""What a worker is set up with: sent once by its parent, pickled, and perhaps with secrets in it."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig
+    from penstock.storage.port import Abandoned, WriterOptions
+
+
+class CopyWork(NamedTuple):
+    """Copy rows of a dataset into staging."""
+
+    data: Path
+    """Staging's `data` folder."""
+    writer: WriterOptions
+    dataset: DatasetConfig
+    credentials: Sequence[Any]
+    """Of each source, as its kind resolves them."""
+    timeout: float
+    """Seconds without a byte before a connection counts as broken."""
+    policy: str
+    """`verify.source_checksum`."""
+    later: Sequence[str]
+    """Digests of whole giants that verify will make: a checksum by one of them need not hold yet."""
+    base: Path | None
+    """`data` of the release whose unchanged files are linked."""
+    stagings: Mapping[str, Abandoned]
+
+
+class ReadWork(NamedTuple):
+    """Read rows back from the target."""
+
+    data: Path
+    audit: bool = False
+    """Whether a row that differs is a result, as an audit wants it, or a failure."""
+    digests: Sequence[str] = ()
+    """Made of each file beside the one that is compared."""
+    whole: bool = False
+    """Giants get digests of the whole file, too."""
+
+
+class Setup(NamedTuple):
+    """A worker's work, and its share of the element's streams."""
+
+    work: CopyWork | ReadWork
+    limit: int | None
+    """Bytes per second read from the source by all workers of the element."""
+    attempts: int
+    """Tries for each row."""
+    streams: int = 1
+    ahead: int = 1
+    """Small objects that each stream asks for before their turn."""
+    first_slot: int = 0
+    """The first of this worker's counters in the shared memory."""
