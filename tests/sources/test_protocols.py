@@ -8,6 +8,7 @@ import sys
 import threading
 
 import pytest
+from fsspec.registry import _registry
 from tests.sources.conftest import dataset
 
 from penstock.config.settings import SourceConfig
@@ -27,8 +28,10 @@ from penstock.sources.registry import open_source
 )
 def test_a_package_that_is_missing_is_named(url: str, package: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, package, None)  # as where it is not installed
+    monkeypatch.delitem(_registry, url.partition(":")[0], raising=False)  # nor opened by an earlier test
+    config = SourceConfig(url, storage_options={"reader": "fsspec"})
     with pytest.raises(PreflightError, match="needs a package") as caught:
-        open_source(SourceConfig(url), dataset(url)).check()
+        open_source(config, dataset(url)).check()
     assert f"pip install {package}" in caught.value.hint
     assert caught.value.exit_code == 3
 
