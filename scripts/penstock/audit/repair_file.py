@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.findings import Finding
     from penstock.core.model import Record
     from penstock.state.context import Stop
-    from penstock.storage.file_replacement import Mender
+    from penstock.storage.port import Mender
 
 T = TypeVar("T")
 

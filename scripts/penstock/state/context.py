@@ -7,15 +7,18 @@ import select
 import threading
 import weakref
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.events import Event, Sink, silent
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, InterruptedRunError
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig
+    from penstock.storage.port import Storage
 
 
 class Hold(Protocol):
@@ -86,6 +89,11 @@ class Context:
     """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
     hold: Hold | None = None
     """What the step that is under way holds (`ownership.dataset_hold`)."""
+
+    @cached_property
+    def storage(self) -> Storage:
+        """Of the target: what steps change it by."""
+        return open_storage()
 
     def dataset(self, name: str) -> DatasetConfig:
         try:

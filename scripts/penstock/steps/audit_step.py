@@ -33,7 +33,6 @@ from penstock.errors import FailedError, FindingsError, InterruptedRunError, Pre
 from penstock.formats.shards import read_shard
 from penstock.ownership.dataset_hold import lock_of
 from penstock.state import history, receipts, verdicts
-from penstock.storage import dataset_folders, durable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -74,11 +73,11 @@ def run(context: Context, dataset: str, request: Request | None = None) -> dict[
     """
     request = request or Request()
     layout = context.layout(dataset)
-    if dataset_folders.owns(layout):
-        dataset_folders.check_owner(layout)
+    if context.storage.owns(layout):
+        context.storage.check_owner(layout)
     else:
         layout = _as_reader(context, layout)
-    release = _released(layout, request.release)
+    release = _released(context, layout, request.release)
     began = time.time()
     with auditing(context, layout, release, STEP):
         seal, digest = audit_plan.read_seal(layout, release)
@@ -105,7 +104,7 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
     own = replace(layout, state_root=home / "penstock" / place)
     try:
-        durable.make_dirs(own.state)
+        context.storage.make_dirs(own.state)
     except OSError as error:
         raise PreflightError(
             "there is no place for the state of this audit",
@@ -118,14 +117,14 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     return own
 
 
-def _released(layout: DatasetLayout, name: str | None) -> str:
+def _released(context: Context, layout: DatasetLayout, name: str | None) -> str:
     """That release, or the current one. Raises FailedError when it is not there."""
-    release = name or dataset_folders.current(layout)
-    if release is None or release not in dataset_folders.releases(layout):
+    release = name or context.storage.current(layout)
+    if release is None or release not in context.storage.releases(layout):
         raise FailedError(
             "there is no such release to audit" if release else "nothing is published yet",
             where=f"{layout.dataset}/{release}" if release else layout.dataset,
-            hint=f"released are: {', '.join(dataset_folders.releases(layout)) or 'none'}",
+            hint=f"released are: {', '.join(context.storage.releases(layout)) or 'none'}",
         )
     return release
 
@@ -151,10 +150,10 @@ def _audit(
     ]
     if any(finding.path == MANIFEST for finding in manifest):
         # Nothing can be judged by a manifest that is not the published one.
-        return _close(layout, audit, seal, None, iter(manifest), began, Counter())
+        return _close(context, layout, audit, seal, None, iter(manifest), began, Counter())
     if not _is_folder(layout.release(release) / DATA):
         gone = Finding("missing", ".", "the release's data folder is not there")
-        return _close(layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
+        return _close(context, layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
     plan = audit_plan.plan(context, layout, audit, seal)
     context.emit(
         events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
@@ -179,7 +178,7 @@ def _audit(
         aside.wait()
     read = _unsaid(_read(folder, plan, methods), audit_store.kept(shape))
     found = chain(manifest, audit_store.kept(shape), read)
-    return _close(layout, audit, seal, plan, found, began, methods, resumed)
+    return _close(context, layout, audit, seal, plan, found, began, methods, resumed)
 
 
 def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
@@ -280,6 +279,7 @@ def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
 
 
 def _close(
+    context: Context,
     layout: DatasetLayout,
     audit: Audit,
     seal: Seal,
@@ -317,18 +317,20 @@ def _close(
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
-        "owner": dataset_folders.owns(layout),
+        "owner": context.storage.owns(layout),
         "promise": audit.choice.promise() if plan else "no file was read",
         "began": audit.created,
         "seconds": round(time.time() - began, 3),
     }
-    _tell(layout, audit, result, compared=plan is not None)
+    _tell(context, layout, audit, result, compared=plan is not None)
     # Last: an audit with a result has ended, and what it said stands at the gate.
-    durable.write_json(audit_store.result(folder), result)
+    context.storage.write_json(audit_store.result(folder), result)
     return result
 
 
-def _tell(layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compared: bool) -> None:
+def _tell(
+    context: Context, layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compared: bool
+) -> None:
     """Note the result for the gate, and in the history of audits. Of an audit that was stopped in between
     the line may stand twice."""
     known = history.published_seal(layout, audit.release) or audit.seal
@@ -354,7 +356,7 @@ def _tell(layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compar
     verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line = {key: result[key] for key in kept}
-    durable.append_line(
+    context.storage.append_line(
         layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **asdict(history.this_author())}
     )
 
@@ -363,8 +365,8 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     """Let the findings that stand against a release stand no more, by its owner's word. Returns {dataset,
     release, status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
     layout = context.layout(dataset)
-    dataset_folders.check_owner(layout)
-    release = _released(layout, release)
+    context.storage.check_owner(layout)
+    release = _released(context, layout, release)
     with auditing(context, layout, release, STEP):
         before = verdicts.read(layout, release)
         counts = verdicts.standing(before)
@@ -374,7 +376,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
         if before is not None and counts:
             verdicts.write(layout, verdicts.overruled(before, why, history.user()))
             line = {"event": "overrule", "at": verdicts.now(), **result, **asdict(history.this_author())}
-            durable.append_line(layout.audit_history, line)
+            context.storage.append_line(layout.audit_history, line)
     return result
 
 

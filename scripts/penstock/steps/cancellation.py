@@ -7,7 +7,6 @@ from typing import TYPE_CHECKING
 from penstock.arrays.live_arrays import live_arrays
 from penstock.state import cancel_mark
 from penstock.steps.status_report import held_by
-from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.state.context import Context
@@ -18,7 +17,7 @@ def run(context: Context, dataset: str) -> list[str]:
     whichever backend they were submitted to, and the controller at work, which obeys a durable mark.
     Takes no lock: the controller that holds it may be the one that hangs."""
     layout = context.layout(dataset)
-    dataset_folders.check_owner(layout)
+    context.storage.check_owner(layout)
     holder = held_by(layout)
     # Before the arrays: a controller that sees them end must not submit them again.
     cancel_mark.make(layout)

@@ -17,8 +17,6 @@ from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
 from penstock.state import receipts
 from penstock.steps.locked_run import with_lock
-from penstock.storage import dataset_folders, tree_removal
-from penstock.storage.modes import dir_mode, group_id, unseal
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -60,9 +58,11 @@ def copy(context: Context, run: Run) -> dict[str, Any]:
         # What permissions closed is written to again. The receipt goes last: after a crash in
         # between all of this is done again.
         policy = run.config.dataset.permissions
-        dataset_folders.open_staging(run.layout, run.release, dir_mode(policy), group_id(policy))
-        tree_removal.open_folders(run.data)
-        unseal(run.data, _giants(folder, left))
+        context.storage.open_staging(
+            run.layout, run.release, context.storage.dir_mode(policy), context.storage.group_id(policy)
+        )
+        context.storage.open_folders(run.data)
+        context.storage.unseal(run.data, _giants(folder, left))
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(run)

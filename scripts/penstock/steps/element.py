@@ -27,7 +27,7 @@ from penstock.runtime.job_environment import host_name
 from penstock.state import outcomes, receipts, run_claims
 from penstock.state.element_progress import Reporter
 from penstock.state.run import Run, read_run
-from penstock.storage import dataset_folders, durable
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
@@ -45,7 +45,7 @@ def run_element(
     `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
     versions: the one that the run was listed for. Raises PreflightError where the dataset's folders are
     not this account's own, LockedError where another run claimed the dataset: nothing is written then."""
-    folder = RunLayout(run_folder)
+    folder, storage = RunLayout(run_folder), open_storage()
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
         raise FailedError(f"there are no elements of {step!r}", why=f"only of {', '.join(IN_ELEMENTS)}")
@@ -55,12 +55,12 @@ def run_element(
     layout = DatasetLayout(root or Path(info.root), info.dataset, state)
     run = Run(layout, info, folder)
     if step in RUN_IN_ELEMENTS:
-        dataset_folders.check_owner(layout)
+        storage.check_owner(layout)
         run_claims.check(layout, run.id)
     index = shard_for(folder, step, index, host_name(), job_environment.current())
     reporter = Reporter(folder.progress(step, index))
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
-        durable.make_dirs(path.parent)
+        storage.make_dirs(path.parent)
     before = journal.names(folder.journals(index))
     try:
         shard = _shard(run, index)
@@ -136,7 +136,6 @@ def _work(
         from penstock.engine.copy_shard import copy_shard
         from penstock.engine.tasks import CopyTask
         from penstock.ownership import abandoned_stagings
-        from penstock.storage.modes import group_id
 
         base = run.plan.base
         task = CopyTask(
@@ -150,7 +149,7 @@ def _work(
             attempt=attempt,
             host=host_name(),
             verify=config.verify,
-            gid=group_id(config.dataset.permissions),
+            gid=open_storage().group_id(config.dataset.permissions),
             base=run.layout.release(base) / DATA if base else None,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
@@ -163,7 +162,7 @@ def _work(
 
     copied_by = receipts.copied_by(folder, shard.index)
     records = folder.records(shard.index)
-    durable.make_dirs(records.parent)
+    open_storage().make_dirs(records.parent)
     reread = RereadTask(
         shard=shard,
         rows=folder.shard(shard.index),
@@ -201,7 +200,7 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
         seen=audit_store.seen(run.folder, shard.index),
         engine=run.config.engine,
     )
-    durable.make_dirs(task.seen.parent)
+    open_storage().make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)
     return outcome, {"findings": len(seen.bad), "seen": receipts.file_digest(task.seen)}
 

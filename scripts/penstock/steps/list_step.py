@@ -29,7 +29,6 @@ from penstock.release.evidence import short
 from penstock.sources.origin import origin
 from penstock.state import cancel_mark, current_pointer, history, run_store, seals
 from penstock.state.run import Run, read_run
-from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -56,7 +55,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     cannot be staged, LockedError, NoSpaceError.
     """
     config, layout = context.dataset(dataset), context.layout(dataset)
-    dataset_folders.check_root(layout.root)
+    context.storage.check_root(layout.root)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
     for source in sources:
@@ -64,7 +63,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
     context.emit(events.Started(dataset, STEP))
     try:
-        dataset_folders.prepare(layout)
+        context.storage.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
             cancel_mark.clear(layout)
             receipt = _list(context, config, layout, sources, hold)
@@ -78,10 +77,10 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
 def _list(
     context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: Hold
 ) -> dict[str, Any]:
-    durable.make_dirs(layout.runs)
+    context.storage.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
         if name.startswith(_NEW):
-            tree_removal.remove_tree(layout.runs / name)
+            context.storage.remove_tree(layout.runs / name)
     spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
@@ -92,7 +91,7 @@ def _list(
         if kept:
             empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
         run_id = run_of(context.config, config, layout, urls, gathered.digest, kept)
-        stands, old = _stands(layout, run_id) if context.new_release else "", run_id
+        stands, old = _stands(context, layout, run_id) if context.new_release else "", run_id
         if stands:
             run_id = run_of(context.config, config, layout, urls, gathered.digest, kept, without=old)
         hold.claim(context, run_id)
@@ -102,12 +101,12 @@ def _list(
             text = f"release {stands} stays as it is; the same content is staged as a new one"
             context.emit(events.Noted(layout.dataset, STEP, text))
         origins = [origin(one, source) for one, source in zip(config.sources, sources, strict=True)]
-        run = _meet(context.config, config, layout, run_id, urls, origins, gathered, spool)
+        run = _meet(context, config, layout, run_id, urls, origins, gathered, spool)
     except OSError as error:
         raise storage_error(error, "the listing cannot be kept", str(layout.runs)) from error
     finally:
         if spool.exists():
-            tree_removal.remove_tree(spool)
+            context.storage.remove_tree(spool)
     info = run.info
     if run_store.sealed_run(layout, info.release) not in (None, info.run):
         raise FailedError(
@@ -139,7 +138,7 @@ def _list(
         "ignored": dict(info.ignored),
         "hard_links": dict(info.hard_links),
         "published": published,
-        "current": dataset_folders.current(layout),
+        "current": context.storage.current(layout),
     }
 
 
@@ -221,7 +220,7 @@ def identity(
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def _stands(layout: DatasetLayout, run: str) -> str:
+def _stands(context: Context, layout: DatasetLayout, run: str) -> str:
     """The release of this run where it stands under its final name, whole or not; "" where there is none."""
     folder = layout.run(run)
     if folder.run_file.exists():
@@ -229,7 +228,7 @@ def _stands(layout: DatasetLayout, run: str) -> str:
         return release if os.path.lexists(layout.release(release)) else ""
     # Its state was removed.
     return next(
-        (one for one in dataset_folders.releases(layout) if run_store.sealed_run(layout, one) == run), ""
+        (one for one in context.storage.releases(layout) if run_store.sealed_run(layout, one) == run), ""
     )
 
 
@@ -248,7 +247,7 @@ def _refuse_short(context: Context, run: Run) -> None:
 
 
 def _meet(
-    config: Config,
+    context: Context,
     dataset: DatasetConfig,
     layout: DatasetLayout,
     run_id: str,
@@ -259,7 +258,7 @@ def _meet(
 ) -> Run:
     """The run that stands, or a new one with the listing just made."""
     folder = layout.run(run_id)
-    frozen = run_config.freeze(config, dataset)
+    frozen = run_config.freeze(context.config, dataset)
     if folder.run_file.exists() and folder.listing.exists() and not abandoned_stagings.retire(layout, folder):
         info = read_run(folder)
         now_true = {"config": frozen, "origins": origins, **_roots(layout)}
@@ -267,11 +266,11 @@ def _meet(
             # What decides the content is part of the id and so the same; how to do it may change, and
             # where: a root is moved, mounted elsewhere, or copied with all that is in it.
             info = run_documents.RunInfo(**{**run_documents.to_json(info), **now_true})
-            durable.write_json(folder.run_file, run_documents.to_json(info))
+            context.storage.write_json(folder.run_file, run_documents.to_json(info))
         return Run(layout, info, folder)
     now = datetime.now(UTC)
     release = f"{now:%Y%m%d}-{run_id[:8]}" if dataset.release == "auto" else dataset.release
-    if run_id != identity(config, dataset, urls, gathered.digest) and dataset.release != "auto":
+    if run_id != identity(context.config, dataset, urls, gathered.digest) and dataset.release != "auto":
         release = f"{dataset.release}-{run_id[:8]}"  # the name itself is another release's
     sealed = run_store.sealed_run(layout, release)
     if sealed is not None and sealed != run_id:
@@ -297,10 +296,10 @@ def _meet(
         sources=urls,
         origins=origins,
     )
-    durable.write_json(spool / "run.json", run_documents.to_json(info))
+    context.storage.write_json(spool / "run.json", run_documents.to_json(info))
     if folder.folder.exists():
-        tree_removal.remove_tree(folder.folder)
-    durable.rename(spool, folder.folder)
+        context.storage.remove_tree(folder.folder)
+    context.storage.rename(spool, folder.folder)
     return Run(layout, info, folder)
 
 

@@ -14,8 +14,6 @@ from penstock.core import events
 from penstock.errors import FailedError
 from penstock.state import receipts
 from penstock.steps.locked_run import with_lock
-from penstock.storage import tree_removal
-from penstock.storage.modes import group_id, mend
 
 if TYPE_CHECKING:
     from penstock.state.context import Context
@@ -46,10 +44,10 @@ def close(context: Context, run: Run) -> dict[str, Any]:
             hint=f"wait for them, or `penstock cancel {run.dataset}`",
         )
     policy = run.config.dataset.permissions
-    swept = tree_removal.sweep_temporaries(run.data)
-    counts = mend(run.staging, policy, group_id(policy))
+    swept = context.storage.sweep_temporaries(run.data)
+    counts = context.storage.set_permissions(run.staging, policy, context.storage.group_id(policy))
     # An attempt that lives on unseen could make one until its folder was closed.
-    swept += tree_removal.sweep_temporaries(run.data)
+    swept += context.storage.sweep_temporaries(run.data)
     receipt = {
         **receipts.head(run, STEP, started),
         **counts,

@@ -29,7 +29,6 @@ from penstock.planning.forecast import Totals
 from penstock.planning.takeover import TakeOver
 from penstock.sources.registry import may_be_split
 from penstock.state import run_store, seals
-from penstock.storage import dataset_folders, durable, modes, tree_removal
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -160,7 +159,7 @@ class _Planner:
 
     def shards(self, totals: Totals, wanted: int) -> list[ShardInfo]:
         if self.folder.shard(0).parent.exists():
-            tree_removal.remove_tree(self.folder.shard(0).parent)
+            self.context.storage.remove_tree(self.folder.shard(0).parent)
         cut = Cut(totals.cost, wanted)
         made: list[ShardInfo] = []
         writer, index = ShardWriter(self.folder.shard(0), 0), 0
@@ -205,7 +204,7 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
 def _plan(context: Context, run: Run) -> None:
     layout, info, folder = run.layout, run.info, run.folder
     planner = _Planner(context, run)
-    gid = modes.group_id(planner.dataset.permissions)
+    gid = context.storage.group_id(planner.dataset.permissions)
     abandoned_stagings.make_way(context, run)
     planner.base = bases.find(run)
     if planner.plan.reuse:
@@ -234,9 +233,9 @@ def _plan(context: Context, run: Run) -> None:
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         abandoned_stagings.take(one, info.run)
-    data = dataset_folders.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    data = context.storage.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
     for name in empty_folders.read(folder.empty_folders):
-        durable.make_dirs(data / name)
+        context.storage.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
     plan = run_documents.PlanInfo(
         run=info.run,
@@ -264,7 +263,7 @@ def _plan(context: Context, run: Run) -> None:
             enough,
         ),
     )
-    durable.write_json(folder.plan, run_documents.to_json(plan))
+    context.storage.write_json(folder.plan, run_documents.to_json(plan))
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:

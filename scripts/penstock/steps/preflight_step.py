@@ -26,7 +26,6 @@ from penstock.listing.key_filter import Filter
 from penstock.locks import dataset_lock
 from penstock.release.evidence import beyond
 from penstock.sources.registry import states_checksums
-from penstock.storage import dataset_folders, modes
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -66,7 +65,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     with looks:
         checked.append(_target(context, layout, warnings))
     with looks:
-        checked.append(_group(config))
+        checked.append(_group(context, config))
     with looks:
         _evidence(context, config, layout)
     with looks:
@@ -156,10 +155,10 @@ def _interpreter() -> str:
 
 
 def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str:
-    dataset_folders.check_root(layout.root)
+    context.storage.check_root(layout.root)
     if layout.state_root is not None:
-        dataset_folders.check_root(layout.state_root)
-    dataset_folders.check_owner(layout)
+        context.storage.check_root(layout.state_root)
+    context.storage.check_owner(layout)
     seen = facts(layout.root)
     if seen.read_only:
         raise PreflightError(
@@ -216,8 +215,8 @@ def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) ->
         )
 
 
-def _group(config: DatasetConfig) -> str:
-    gid = modes.group_id(config.permissions)
+def _group(context: Context, config: DatasetConfig) -> str:
+    gid = context.storage.group_id(config.permissions)
     if gid is None:
         return "group: as the target gives it"
     mine = {os.getegid(), *os.getgroups()}

@@ -25,7 +25,6 @@ from penstock.release.sealing import RecordsError, seal_staging
 from penstock.runtime.job_environment import host_name
 from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
 from penstock.steps.step_chain import ensure_verified
-from penstock.storage import dataset_folders, reveal, tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -46,7 +45,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     if run_store.published(run):
-        return _receipt(run, receipts.read(run.folder.receipt(STEP)) or {})
+        return _receipt(context, run, receipts.read(run.folder.receipt(STEP)) or {})
     with holding(context, dataset, run.id, STEP):
         return _publish(context, run)
 
@@ -60,7 +59,7 @@ def _publish(context: Context, run: Run) -> dict[str, Any]:
         _seal(context, run)
         verdicts.forget(layout, info.release)
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
-    reveal.reveal(layout, info.release, context.assert_held)
+    context.storage.reveal(layout, info.release, context.assert_held)
     stored = seals.of_run(run)
     if stored is None:
         context.assert_held()
@@ -68,10 +67,10 @@ def _publish(context: Context, run: Run) -> dict[str, Any]:
             "the release is not the one that was sealed", where=str(layout.release(info.release))
         )
     seal = stored.seal
-    before = dataset_folders.current(layout)
+    before = context.storage.current(layout)
     told = current_pointer.settled(run)
     if not told:
-        reveal.point(layout, info.release, context.assert_held)
+        context.storage.point(layout, info.release, context.assert_held)
         context.assert_held()
         line = Publication(
             at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
@@ -100,7 +99,7 @@ def _publish(context: Context, run: Run) -> dict[str, Any]:
     }
     receipts.write(run.folder.receipt(STEP), receipt)
     abandoned_stagings.clean(context, run)
-    receipt = _receipt(run, receipt)
+    receipt = _receipt(context, run, receipt)
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
@@ -129,7 +128,7 @@ def _seal(context: Context, run: Run) -> None:
                 hint="nobody but penstock writes there: find out who did, remove them, and publish again",
             )
         if deviations.leftover:
-            tree_removal.sweep_temporaries(run.data)
+            context.storage.sweep_temporaries(run.data)
         for index in deviations.shards:
             receipts.drop(run.folder.receipt("verify", index))
         for path, holding_it in deviations.wrong.items():
@@ -191,7 +190,7 @@ def _facts(stored: seals.Stored) -> dict[str, Any]:
     }
 
 
-def _receipt(run: Run, kept: dict[str, Any]) -> dict[str, Any]:
+def _receipt(context: Context, run: Run, kept: dict[str, Any]) -> dict[str, Any]:
     """What the command answers: the receipt that is kept, with what is true now."""
     stored = None if kept else seals.of_run(run)
     facts = _facts(stored) if stored else {}
@@ -201,5 +200,5 @@ def _receipt(run: Run, kept: dict[str, Any]) -> dict[str, Any]:
         **kept,
         "published": True,
         "path": str(run.layout.release(run.release) / DATA),
-        "current": dataset_folders.current(run.layout),
+        "current": context.storage.current(run.layout),
     }

@@ -18,7 +18,7 @@ from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.layout import RunLayout
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, PenstockError
 from penstock.state import outcomes
-from penstock.storage import dataset_folders, durable
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -45,19 +45,19 @@ def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
     from penstock.arrays.array_runner import still_alive
 
     layout = context.layout(dataset)
-    dataset_folders.prepare(layout)
+    context.storage.prepare(layout)
     place = folder(layout, step)
-    durable.make_dirs(place.folder)
+    context.storage.make_dirs(place.folder)
     frozen = place.folder / "config.json"
     config = to_json(context.config)
-    if still_alive(context, dataset, place, step) and _read(frozen) != config:
+    if still_alive(context, dataset, place, step) and _read(context, frozen) != config:
         # An element of another configuration: let it end, then do what is asked for now.
         text = f"waiting for a {step} that began with another configuration"
         context.emit(events.Noted(dataset, step, text))
         _do(context, dataset, step, place, frozen)
     if not still_alive(context, dataset, place, step):
         place.receipt(step, INDEX).unlink(missing_ok=True)
-        durable.write_json(frozen, config)
+        context.storage.write_json(frozen, config)
     return _do(context, dataset, step, place, frozen)
 
 
@@ -77,7 +77,7 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
         raise
     except PenstockError as error:
         raise _theirs(place, step) or error from error
-    result = _read(receipt)
+    result = _read(context, receipt)
     if not isinstance(result, dict):
         raise FailedError(f"{step} on a node left no receipt that can be read", where=str(receipt))
     if context.run and result.get("run") != context.run:
@@ -91,9 +91,9 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
     return result
 
 
-def _read(path: Path) -> Any:
+def _read(context: Context, path: Path) -> Any:
     try:
-        return durable.read_json(path)
+        return context.storage.read_json(path)
     except (OSError, ValueError):
         return None
 
@@ -117,7 +117,7 @@ def _theirs(place: RunLayout, step: str) -> PenstockError | None:
 def joined_config(frozen: Path) -> Config:
     """The configuration that the controller froze. Raises ConfigError."""
     try:
-        return from_json(Config, durable.read_json(frozen))
+        return from_json(Config, open_storage().read_json(frozen))
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
             "the controller's configuration cannot be read here", where=str(frozen), why=str(error)

@@ -28,8 +28,6 @@ from penstock.formats.manifest import read_manifest
 from penstock.ownership.dataset_hold import holding
 from penstock.state import history, verdicts
 from penstock.steps.audit_step import auditing, findings_of
-from penstock.storage import dataset_folders
-from penstock.storage.file_replacement import Mender
 from penstock.views import findings_text as views
 from penstock.views import human
 
@@ -41,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.state.context import Context, Stop
+    from penstock.storage.port import Mender
 
 STEP = "repair"
 STREAMS = 8
@@ -69,8 +68,8 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
     damaged, LockedError.
     """
     layout = context.layout(dataset)
-    dataset_folders.check_owner(layout)
-    release = release or dataset_folders.current(layout)
+    context.storage.check_owner(layout)
+    release = release or context.storage.current(layout)
     if release is None:
         raise FailedError("nothing is published yet", where=dataset)
     audits = audit_store.since_whole(layout, release)
@@ -107,7 +106,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     done: list[_Done] = []
     left: list[str] = []
     try:
-        with Mender(
+        with context.storage.mender(
             data,
             file_mode=_first(published.file_mode, config.permissions.file_mode),
             dir_mode=_first(published.dir_mode, config.permissions.dir_mode),
@@ -118,7 +117,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             _folders(layout, audit, folders, mender, done)
             records = _records(layout, audit, wanted)
             named = {record.path for record in records}
-            shared = sharing(layout, audit.release, named)
+            shared = sharing(context, layout, audit.release, named)
             done += [_Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
 
             def one(record: Record) -> _Done:
@@ -176,10 +175,12 @@ def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: 
         return _Done(record.path, why=f"its folder: {os.strerror(error.errno or 0)}")
 
 
-def sharing(layout: DatasetLayout, release: str, paths: Iterable[str]) -> dict[str, set[str]]:
+def sharing(
+    context: Context, layout: DatasetLayout, release: str, paths: Iterable[str]
+) -> dict[str, set[str]]:
     """Other release to those of these files that are the same inodes there, so that the same damage is in
     both. To be asked before a repair gives this release files of its own."""
-    others = [name for name in dataset_folders.releases(layout) if name != release]
+    others = [name for name in context.storage.releases(layout) if name != release]
     found: dict[str, set[str]] = {}
     for path in paths:
         mine = _inode(layout, release, path)

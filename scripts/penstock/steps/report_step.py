@@ -15,7 +15,6 @@ from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes, receipts, run_store, seals, verdicts
-from penstock.storage import dataset_folders
 from penstock.views.keys import Amount, ElementResult, Failed, Result, StepResult
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ POINTS = 400
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     """The result of the dataset's last run; `html` is where the page goes, if anywhere."""
-    result = gather(run_store.open_run(context.layout(dataset), context.run))
+    result = gather(context, run_store.open_run(context.layout(dataset), context.run))
     if html is not None:
         from penstock.views import html_report
 
@@ -44,7 +43,7 @@ def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
     return result
 
 
-def gather(run: Run) -> Result:
+def gather(context: Context, run: Run) -> Result:
     """Everything that is known of a run. Figures that are not known are left out."""
     layout, info, folder = run.layout, run.info, run.folder
     plan = run.plan if folder.plan.exists() else None
@@ -94,7 +93,7 @@ def gather(run: Run) -> Result:
             amended = cast("Amended", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
         result |= verdict_of(layout, info.release)
-    current = dataset_folders.current(layout)
+    current = context.storage.current(layout)
     result["current"] = str(layout.current) if current else ""
     result["current_release"] = current
     if published and current != info.release:

@@ -13,7 +13,6 @@ from penstock.ownership import abandoned_stagings
 from penstock.state import receipts, run_store, seals, verdicts
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
-from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -26,8 +25,8 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     last_audit, findings}: what there is; keys without a value are left out."""
     layout = context.layout(dataset)
     answer: dict[str, Any] = {"dataset": dataset, "state": "nothing staged yet"}
-    answer["current"] = dataset_folders.current(layout)
-    answer["releases"] = dataset_folders.releases(layout)
+    answer["current"] = context.storage.current(layout)
+    answer["releases"] = context.storage.releases(layout)
     answer["lock"] = held_by(layout)
     if answer["current"]:
         answer["state"] = "published"
@@ -39,7 +38,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}
         if answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
-    if not dataset_folders.owns(layout):
+    if not context.storage.owns(layout):
         answer["seen"] = "what is published alone: another account stages this dataset"
         return {key: value for key, value in answer.items() if value}
     try:
