@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from penstock.core.model import Entry
 from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.records.journal_flusher import next_pause
-from penstock.engine.stream import may_retry, of_row
+from penstock.engine.stream import of_row
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.sizing import asked_ahead, cpus, free_memory, size
 from penstock.engine.workers.stream_tuning import Tuner
@@ -26,7 +26,7 @@ from penstock.errors import (
 )
 from penstock.runtime import wire
 from penstock.runtime.job_environment import JobEnvironment
-from penstock.sources.backoff import asked_for, pause
+from penstock.sources.backoff import asked_for, may_retry, pause
 
 GIB = 1 << 30
 BOOT = 40_000.0
@@ -230,12 +230,11 @@ def test_pauses_grow_spread_and_honour_what_was_asked() -> None:
 
 
 def test_what_is_tried_again() -> None:
-    assert may_retry(TransientError("x"), 4, 5)
-    assert not may_retry(TransientError("x"), 5, 5)
-    assert may_retry(IntegrityError("x"), 1, 5)
-    assert not may_retry(IntegrityError("x"), 2, 5)
-    assert not may_retry(ObjectError("x"), 1, 5)
-    assert not may_retry(SourceChangedError("x"), 1, 5)
+    assert may_retry(TransientError("x"), 4)
+    assert may_retry(IntegrityError("x"), 1)
+    assert not may_retry(IntegrityError("x"), 2)
+    assert not may_retry(ObjectError("x"), 1)
+    assert not may_retry(SourceChangedError("x"), 1)
 
 
 def test_what_fails_a_row_and_what_fails_the_shard() -> None:

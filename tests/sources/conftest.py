@@ -17,6 +17,7 @@ from tests.support.fake_gcs import FakeGcs
 from tests.support.go_servers import UnavailableError
 from tests.support.s3server import S3Server
 from tests.support.versity import ACCESS, SECRET, Versity
+from tests.support.webserver import WebServer
 
 from penstock.config.settings import DatasetConfig, SourceConfig
 from penstock.sources.registry import open_source
@@ -88,6 +89,19 @@ class DemoStore(FolderStore):
         keys = Keys("AKIDEMO", "demo-secret-demo")
         credentials = S3Credentials(keys, "us-east-1", self._server.endpoint)
         return open_source(config, dataset(config.url), credentials=credentials, timeout=30)
+
+
+class WebStore(FolderStore):
+    """A folder behind a real web server; read by its pages."""
+
+    odd = ODD
+
+    def __init__(self, root: Path, server: WebServer) -> None:
+        super().__init__(root)
+        self._url = server.url
+
+    def source(self) -> Source:
+        return open_source(SourceConfig(self._url), dataset(self._url), timeout=30)
 
 
 class VersityStore:
@@ -167,6 +181,18 @@ class MemoryStore:
 
     def source(self) -> Source:
         return open_source(SourceConfig("memory://root"), dataset("memory://root"))
+
+
+@pytest.fixture
+def web_store(tmp_path: Path) -> Iterator[WebStore]:
+    root = tmp_path / "root"
+    root.mkdir()
+    try:
+        server = WebServer(root)
+    except UnavailableError as error:
+        pytest.skip(f"no real web server: {error}")
+    with server:
+        yield WebStore(root, server)
 
 
 @pytest.fixture(scope="session")

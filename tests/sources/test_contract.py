@@ -17,6 +17,7 @@ from tests.sources.conftest import (
     MemoryStore,
     S3fsStore,
     VersityStore,
+    WebStore,
 )
 from tests.support.versity import ACCESS
 
@@ -137,6 +138,14 @@ def _multipart(store: VersityStore, key: str, parts: list[bytes], algorithm: str
         name = f"Checksum{algorithm}"
         done.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
     store.client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": done})
+
+
+class TestWeb(SourceContract):
+    """A real web server, by its folder pages."""
+
+    @pytest.fixture
+    def store(self, web_store: WebStore) -> WebStore:
+        return web_store
 
 
 class TestAzurite(SourceContract):

@@ -24,6 +24,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.generic import object_library
+from penstock.sources.port import WholeReader
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.sigv4 import Keys
@@ -194,34 +195,51 @@ def test_claims_are_handed_on_as_stated(mode: str) -> None:
         reader.close()
 
 
-@pytest.mark.parametrize("span", [WHOLE, PART])
-@pytest.mark.parametrize(
-    ("mode", "kind"),
-    [
-        ("shortlen", TransientError),
-        ("nolen", TransientError),
-        ("badchunk", TransientError),
-        ("cut", TransientError),
-        ("reset", TransientError),
-        ("long", TransientError),
-        ("gzip", ObjectError),
-        ("changed", SourceChangedError),
-        ("errhtml200", PenstockError),
-        ("412", SourceChangedError),
-        ("slowdown", TransientError),
-        ("denied", ObjectError),
-    ],
-)
-def test_web_answers(mode: str, kind: type[PenstockError], span: tuple[int, int]) -> None:
+WEB_FAULTS = [
+    *(fault for fault in S3_FAULTS if fault[0] not in ("errhtml200", "expired", "redirect", "redirectother")),
+    ("expired", ObjectError),  # the web has no credentials
+    ("redirect", ObjectError),
+    ("redirectother", ObjectError),
+]
+
+
+@pytest.mark.parametrize(("span", "small"), [(WHOLE, False), (WHOLE, True), (PART, False)])
+@pytest.mark.parametrize(("mode", "kind"), WEB_FAULTS)
+def test_web_answers(mode: str, kind: type[PenstockError], span: tuple[int, int], small: bool) -> None:
+    """`small`: by one call, after an answer whose head was learned."""
     with Hostile({"x": DATA}) as server:
+        source = web(server, timeout=1.0 if mode in ("drip", "silent") else 20.0)
+        entry = entry_of(listing(source)["x"])
+        reader = source.reader()
+        room = memoryview(bytearray(1 << 18))
+
+        def get() -> bytes:
+            if not small:
+                return read(reader, entry, *span)
+            assert isinstance(reader, WholeReader)
+            found = reader.whole(entry, room)
+            assert found is not None
+            return bytes(found[0])
+
+        assert get() == DATA[span[0] : span[0] + span[1]]
+        server.modes["x"] = mode
+        with pytest.raises(kind) as caught:
+            get()
+        assert type(caught.value) is kind
+        del server.modes["x"]
+        assert get() == DATA[span[0] : span[0] + span[1]]
+        reader.close()
+
+
+def test_a_login_page_is_not_taken_for_the_file() -> None:
+    with Hostile({"x": DATA}, {"x": "errhtml200"}) as server:
         source = web(server)
         entry = entry_of(listing(source)["x"])
-        server.modes["x"] = mode
         reader = source.reader()
-        with pytest.raises(kind):
-            read(reader, entry, *span)
-        del server.modes["x"]
-        assert read(reader, entry, *span) == DATA[span[0] : span[0] + span[1]]
+        with pytest.raises(SourceChangedError):
+            read(reader, entry)
+        with pytest.raises(ObjectError):
+            read(reader, entry, *PART)
         reader.close()
 
 

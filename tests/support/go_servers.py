@@ -38,6 +38,18 @@ def built(name: str, module: str) -> Path:
     return found
 
 
+def built_here(source: Path) -> Path:
+    """The program of a folder of these tests, named as the folder; Go's own cache makes a further build
+    cheap."""
+    place = CACHE / "bin" / source.name
+    place.parent.mkdir(parents=True, exist_ok=True)
+    with tempfile.TemporaryDirectory(dir=CACHE) as folder:
+        made = Path(folder) / source.name
+        _run([_go(), "build", "-C", str(source), "-o", str(made), "."])
+        os.replace(made, place)
+    return place
+
+
 def _go() -> str:
     if path := shutil.which("go"):
         return path

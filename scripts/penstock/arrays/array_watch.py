@@ -216,8 +216,7 @@ def patiently(watch: Watch, ask: Callable[[], T]) -> T:
                 watch.asked_in_vain = True
                 text = f"the cluster does not answer, asking on: {error}"
                 watch.context.emit(events.Warned(watch.dataset, watch.step, text))
-            pause = watch.context.cluster.interval(time.monotonic() - begun)
-            watch.context.stop.wait(max(pause, error.after or 0.0))
+            watch.context.stop.wait(watch.context.cluster.interval(time.monotonic() - begun))
             continue
         if watch.asked_in_vain:
             watch.asked_in_vain = False

@@ -12,17 +12,14 @@ import xxhash
 from penstock.core.digests import PLAIN, Digest, part_of
 from penstock.core.model import Entry
 from penstock.engine.shared_memory import Limiter, Shared
-from penstock.engine.stream import BLOCK, may_retry
+from penstock.engine.stream import BLOCK
 from penstock.errors import (
-    ExpiredCredentialsError,
     IntegrityError,
     ObjectError,
-    PenstockError,
-    SourceChangedError,
     TransientError,
 )
 from penstock.filesystem.errno_map import printable
-from penstock.sources.backoff import pause_after
+from penstock.sources.backoff import retrying
 from penstock.sources.registry import credentials, open_source
 from penstock.storage.file_replacement import write_at
 
@@ -75,19 +72,12 @@ class Fetcher:
             record.version, part=part, offset=offset, length=length,
         )  # fmt: skip
         wanted = record.digest if part < 0 else PLAIN + part_of(record.parts, part).hex()
-        tried = 0
-        while True:
-            tried += 1
+
+        def attempt() -> None:
             stop.check()
-            try:
-                self._fetch(entry, wanted, fd, record)
-                return
-            except PenstockError as error:
-                if isinstance(error, SourceChangedError) or not may_retry(error, tried, self._attempts):
-                    raise
-                if isinstance(error, ExpiredCredentialsError):
-                    self._renew(record)
-                stop.wait(pause_after(error, tried))
+            self._fetch(entry, wanted, fd, record)
+
+        retrying(attempt, self._attempts, stop.wait, renew=lambda: self._renew(record))
 
     def _fetch(self, entry: Entry, wanted: str, fd: int, record: Record) -> None:
         hashed = xxhash.xxh3_128()

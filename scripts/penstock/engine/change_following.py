@@ -22,12 +22,11 @@ from penstock.engine.records import journal
 from penstock.engine.stream import failure
 from penstock.engine.tasks import FailedRow, Failure
 from penstock.errors import (
-    ExpiredCredentialsError,
     ObjectError,
     PenstockError,
     SourceChangedError,
 )
-from penstock.sources.backoff import pause_after
+from penstock.sources.backoff import retrying
 from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
@@ -178,20 +177,19 @@ class Following:
 
     def _list_one(self, entry: Entry, ending: threading.Event) -> Listed | PenstockError | None:
         """The object as it is listed now; what remains of the tries."""
-        tried = 0
-        while True:
-            tried += 1
-            try:
-                return self._sources.get(entry.source).list_one(entry.key)
-            except PenstockError as error:
-                if not error.retry or tried >= self._task.engine.attempts:
-                    return error
-                if isinstance(error, ExpiredCredentialsError):
-                    with self._lock:
-                        self._credentials.renew(expired=True)
-                        self._sources.renew(self._credentials.current)
-                if ending.wait(pause_after(error, tried)):
-                    return error
+
+        def renew() -> None:
+            with self._lock:
+                self._credentials.renew(expired=True)
+                self._sources.renew(self._credentials.current)
+
+        def attempt() -> Listed | None:
+            return self._sources.get(entry.source).list_one(entry.key)
+
+        try:
+            return retrying(attempt, self._task.engine.attempts, ending.wait, renew=renew)
+        except PenstockError as error:
+            return error
 
     def _limited(self, changed: int, gone: int) -> None:
         """Raises SourceChangedError where so many rows are beyond what may be."""

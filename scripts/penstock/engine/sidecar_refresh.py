@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
 from penstock.formats.listing import read_listing
-from penstock.sources.backoff import pause_after
+from penstock.sources.backoff import may_retry, retrying
 from penstock.sources.checksum_files import joined, read
 
 if TYPE_CHECKING:
@@ -67,15 +67,18 @@ def _text(
     sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
 ) -> Iterator[str]:
     """Of the file as it is now; nothing where it is gone."""
-    for tried in range(1, attempts + 1):
-        try:
-            listed = sources.get(source).list_one(key)
-            if listed is not None:
-                yield os.fsdecode(read(sources.get(source), listed))
-            return
-        except PenstockError as error:
-            passing = error.retry or isinstance(error, SourceChangedError)
-            if not passing or tried == attempts:
-                why = f"{error.what}: {error.why}"
-                raise ObjectError("a checksum file cannot be read again", where=key, why=why) from error
-            wait(pause_after(error, tried))
+
+    def attempt() -> bytes | None:
+        listed = sources.get(source).list_one(key)
+        return None if listed is None else read(sources.get(source), listed)
+
+    def may(error: PenstockError, tried: int) -> bool:
+        return isinstance(error, SourceChangedError) or may_retry(error, tried)
+
+    try:
+        text = retrying(attempt, attempts, wait, may=may)
+    except PenstockError as error:
+        why = f"{error.what}: {error.why}"
+        raise ObjectError("a checksum file cannot be read again", where=key, why=why) from error
+    if text is not None:
+        yield os.fsdecode(text)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import mmap
 import time
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import (
@@ -23,7 +24,7 @@ from penstock.errors import (
 )
 from penstock.filesystem.errno_map import printable
 from penstock.runtime.wire import EXPIRED, PRESSURE
-from penstock.sources.backoff import pause_after
+from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
-INTEGRITY_TRIES = 2
 RENEWAL = 120.0
 """Seconds that rows wait for credentials that ran out to be renewed, whatever `attempts` is: a process or a
 sign-on that gives new ones may take that long."""
@@ -43,12 +43,6 @@ FIRST_LOOK, LONGEST_LOOK = 0.1, 1.0
 
 class Stopped(Exception):  # noqa: N818
     """Leave the row as it is: the engine stops."""
-
-
-def may_retry(error: PenstockError, tried: int, attempts: int) -> bool:
-    if isinstance(error, IntegrityError):
-        return tried < min(attempts, INTEGRITY_TRIES)
-    return error.retry and tried < attempts
 
 
 def of_row(error: PenstockError) -> bool:
@@ -95,34 +89,38 @@ class Stream:
         return seen
 
     def attempt(self, row: int, entry: Any) -> Any:
-        """`do` with retries. Raises what remains."""
-        tried = 0
+        """`do` with retries. Raises what remains; Stopped."""
+        return retrying(partial(self._try, row, entry), self.attempts, self._pause, failed=self._count)
+
+    def _try(self, row: int, entry: Any) -> Any:
+        """`do`, again as long as new credentials are waited for. Pressure is reported."""
         before = self.counters[self.slot]
         while True:
-            tried += 1
             try:
                 done = self.do(row, entry)
-                if self._refused_since >= 0:
-                    self._refused_since = -1.0
-                return done
             except (PenstockError, ValueError) as raised:
                 error = raised if isinstance(raised, PenstockError) else _nonsense(entry, raised)
                 self.counters[self.slot] = before
                 if isinstance(error, ExpiredCredentialsError):
                     self.tell(EXPIRED)
                     if self._renewing():
-                        tried -= 1
                         self.retries += 1
                         continue
                 elif isinstance(error, OverloadedError):
                     self.tell(PRESSURE)
-                if not may_retry(error, tried, self.attempts):
-                    if error is raised:
-                        raise
-                    raise error from raised
-                self.retries += 1
-                if self.stopping.wait(pause_after(error, tried)):
-                    raise Stopped from None
+                if error is raised:
+                    raise
+                raise error from raised
+            if self._refused_since >= 0:
+                self._refused_since = -1.0
+            return done
+
+    def _count(self, _: PenstockError) -> None:
+        self.retries += 1
+
+    def _pause(self, seconds: float) -> None:
+        if self.stopping.wait(seconds):
+            raise Stopped
 
     def _renewing(self) -> bool:
         """Wait a little for renewed credentials. False once that took RENEWAL seconds in all: from then on

@@ -12,9 +12,9 @@ from operator import attrgetter
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry, Listed
-from penstock.errors import ObjectError, PreflightError, TransientError
+from penstock.errors import ObjectError, PreflightError
 from penstock.formats.listing import ListingWriter, read_listing
-from penstock.sources.backoff import pause_after
+from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -64,12 +64,5 @@ def _listed(entry: Entry, claim: Claim | None) -> Listed:
 def _text(context: Context, source: Source, listed: Listed) -> str:
     from penstock.sources.checksum_files import read
 
-    tries = context.config.engine.attempts
-    for attempt in range(1, tries + 1):
-        try:
-            return os.fsdecode(read(source, listed))
-        except TransientError as error:
-            if attempt == tries:
-                raise
-            context.stop.wait(pause_after(error, attempt))
-    raise AssertionError("engine.attempts is at least 1")
+    attempts, wait = context.config.engine.attempts, context.stop.wait
+    return os.fsdecode(retrying(lambda: read(source, listed), attempts, wait))

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.core import events
 from penstock.engine.checksums import admitted
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
-from penstock.errors import ExpiredCredentialsError, ObjectError, SourceChangedError, TransientError
-from penstock.sources.backoff import pause_after
+from penstock.errors import ObjectError, SourceChangedError, TransientError
+from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -50,19 +50,15 @@ class GiantClaims:
         if not self._sources:
             self._sources = open_sources(self._config, self._timeout)
         source = self._sources[entry.source]
-        for attempt in range(1, TRIES + 1):
-            try:
-                return ask(source)
-            except TransientError as error:
-                if isinstance(error, ExpiredCredentialsError):
-                    source.renew(registry.credentials(self._config.sources[entry.source]))
-                if attempt == TRIES:
-                    text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
-                    self._context.emit(events.Warned(self._dataset, "publish", text))
-                else:
-                    self._context.stop.wait(pause_after(error, attempt))
-            except (SourceChangedError, ObjectError) as error:
-                text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
-                self._context.emit(events.Warned(self._dataset, "publish", text))
-                break
+
+        def renew() -> None:
+            source.renew(registry.credentials(self._config.sources[entry.source]))
+
+        try:
+            return retrying(lambda: ask(source), TRIES, self._context.stop.wait, renew=renew)
+        except TransientError as error:
+            text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
+        except (SourceChangedError, ObjectError) as error:
+            text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
+        self._context.emit(events.Warned(self._dataset, "publish", text))
         return None

@@ -9,7 +9,13 @@ import random
 import time
 from typing import TYPE_CHECKING, TypeVar
 
-from penstock.errors import ExpiredCredentialsError, OverloadedError, PenstockError, TransientError
+from penstock.errors import (
+    ExpiredCredentialsError,
+    IntegrityError,
+    OverloadedError,
+    PenstockError,
+    TransientError,
+)
 from penstock.sources.decimals import decimal
 
 if TYPE_CHECKING:
@@ -21,6 +27,7 @@ TRIES = 7
 """How often a listing asks for one page, or one file: over some six seconds."""
 FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
+INTEGRITY_TRIES = 2
 LONGEST_ASKED = 120.0
 """Seconds that one `Retry-After` may keep anybody waiting, wherever something is asked for again."""
 OVERLOADED = frozenset({429, 503})
@@ -68,6 +75,12 @@ def pause_after(error: PenstockError, tried: int) -> float:
     return pause(tried, asked, random.random())  # noqa: S311
 
 
+def may_retry(error: PenstockError, tried: int) -> bool:
+    """Whether another try may help: after errors that pass, and once after bytes that contradict a checksum
+    (a wire may flip a bit)."""
+    return tried < INTEGRITY_TRIES if isinstance(error, IntegrityError) else error.retry
+
+
 def retrying(
     ask: Callable[[], T],
     attempts: int,
@@ -75,14 +88,14 @@ def retrying(
     *,
     renew: Callable[[], None] | None = None,
     failed: Callable[[PenstockError], None] | None = None,
-    may: Callable[[PenstockError, int], bool] | None = None,
+    may: Callable[[PenstockError, int], bool] = may_retry,
 ) -> T:
     """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
 
     `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
     new credentials when the old ones ran out; the first time the next try follows at once. `failed` is told
     of each error that is followed by a try. `may` says of an error and the tries so far whether a further
-    one makes sense, in place of `error.retry`. Raises the last error.
+    one makes sense. Raises the last error.
     """
     tried, renewed = 0, False
     while True:
@@ -90,8 +103,7 @@ def retrying(
         try:
             return ask()
         except PenstockError as error:
-            again = error.retry if may is None else may(error, tried)
-            if tried >= attempts or not again:
+            if tried >= attempts or not may(error, tried):
                 raise
             if failed is not None:
                 failed(error)

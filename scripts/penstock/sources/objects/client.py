@@ -32,6 +32,8 @@ class ObjectClient:
     ENCODED: ClassVar[bool] = True
     """Whether objects may be stored in a Content-Encoding, and come with their bytes as they are stored."""
     REDIRECTS: ClassVar[int] = 4
+    CIRCLE: ClassVar[type[PenstockError]] = FailedError
+    """What a redirect in a circle raises: FailedError where it is the whole store's."""
     connection: Connection
     """After `request`: it holds the answer's head."""
 
@@ -107,7 +109,7 @@ class ObjectClient:
                 return connection
             path = there
         self.connection.abandon()
-        raise FailedError("the store redirects in a circle", where=self.url)
+        raise self.CIRCLE("the server redirects in a circle", where=self.url)
 
     def body_of_error(self) -> bytes:
         """The body of an answer that is an error; may be read again. b"" where it does not come."""

@@ -1,4 +1,4 @@
-"""Asks web servers for what lies behind a URL, over kept connections, and says what they answered.
+"""The web's dialect: what lies behind a URL, over kept connections, and what servers answer.
 
 A redirect is followed within its server, and to the hosts that `redirects` of storage_options names; from
 https never to http. Nothing secret is sent, but what a server may make this machine fetch is published:
@@ -12,16 +12,21 @@ import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
 
-from penstock.errors import ObjectError, PenstockError, SourceChangedError
+from penstock.errors import ObjectError, PenstockError
 from penstock.filesystem.errno_map import printable
-from penstock.sources.backoff import asked_for, retry_after
+from penstock.sources.checksum_headers import web_claims
 from penstock.sources.http.connection import Connection
 from penstock.sources.http.endpoint import endpoint, split, without_user
+from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.objects.client import ObjectClient
+from penstock.sources.objects.refusals import refusal
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
-REDIRECTS = 6
+    from penstock.core.model import Claim, Entry
+    from penstock.sources.objects.client import Request
+
 _PORT = re.compile(r"[^:\]]:[0-9]{1,5}$|\]:[0-9]{1,5}$")
 CONNECTIONS = 4
 
@@ -81,46 +86,76 @@ def _port(parts: SplitResult) -> int:
     return parts.port or (443 if parts.scheme == "https" else 80)
 
 
-class WebClient:
-    """For one thread: a few kept connections, redirects followed."""
+class WebClient(ObjectClient):
+    """The dialect: a path is a whole URL. A few kept connections, redirects followed."""
 
-    def __init__(self, options: Mapping[str, object], timeout: float) -> None:
-        self._options, self._timeout = options, timeout
+    NAMES = HeaderNames(
+        values=(
+            b"last-modified",
+            b"content-md5",
+            b"repr-digest",
+            b"content-digest",
+            b"digest",
+            b"x-goog-hash",
+        )
+    )
+    ENCODED = False
+    REDIRECTS = 6
+    CIRCLE = ObjectError
+
+    def __init__(self, url_of: Callable[[str], str], options: Mapping[str, object], timeout: float) -> None:
+        """`url_of` gives the URL of a key; of a folder's key ("" or ending in a slash), its page's."""
+        super().__init__(without_user(url_of("")))
+        self._url_of, self._options, self._timeout = url_of, options, timeout
         named = options.get("redirects")
         self._named = [str(one) for one in named] if isinstance(named, (list, tuple)) else []
         self._connections: dict[tuple[str, int, bool], Connection] = {}
 
-    def request(self, method: str, url: str, lines: str = "") -> Connection:
-        """The answer's head, after redirects. Raises ObjectError for one that is not followed."""
-        for _ in range(REDIRECTS):
-            parts = split(url)
-            tls = parts.scheme == "https"
-            place = (parts.hostname or "", parts.port or (443 if tls else 80), tls)
-            connection = self._connections.get(place)
-            if connection is None:
-                if len(self._connections) >= CONNECTIONS:
-                    self._connections.pop(next(iter(self._connections))).close()
-                connection = Connection(endpoint(url, self._options, timeout=self._timeout))
-                self._connections[place] = connection
-            server = connection.endpoint
-            target = plain(parts.path or "/") + (f"?{plain(parts.query)}" if parts.query else "")
-            head = (
-                f"{method} {server.origin}{target} HTTP/1.1\r\nHost: {server.authority}\r\n"
-                f"Accept-Encoding: identity\r\nUser-Agent: penstock\r\n{server.proxy_lines}{lines}\r\n"
-            )
-            status = connection.request(head.encode("latin-1"), bodyless=method == "HEAD")
-            location = connection.headers.get(b"location", b"").decode("latin-1")
-            if status not in (301, 302, 303, 307, 308) or not location:
-                return connection
-            connection.abandon()
-            url = self._redirected(parts, url, location)
-        raise ObjectError("the server redirects in a circle", where=without_user(url))
+    def get(self, entry: Entry) -> Request:
+        token = entry.token
+        strong = token and " " not in token and not token.startswith("W/")
+        return self._url_of(entry.key), "", f'If-Match: "{token}"\r\n' if strong else ""
 
-    def _redirected(self, parts: SplitResult, url: str, location: str) -> str:
+    def where(self, key: str) -> str:
+        return without_user(self._url_of(key))
+
+    def version(self, headers: Mapping[bytes, bytes], size: int) -> str:
+        return token_of(headers, size)
+
+    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
+        return web_claims(headers, whole=whole)
+
+    def head(self, method: str, path: str, query: str, lines: str) -> bytes:  # noqa: ARG002 (a URL has its own)
+        parts = split(path)
+        connection = self.connection = self._connection(path, parts)
+        server = connection.endpoint
+        target = plain(parts.path or "/") + (f"?{plain(parts.query)}" if parts.query else "")
+        return (
+            f"{method} {server.origin}{target} HTTP/1.1\r\nHost: {server.authority}\r\n"
+            f"Accept-Encoding: identity\r\nUser-Agent: penstock\r\n{server.proxy_lines}{lines}\r\n"
+        ).encode("latin-1")
+
+    def _connection(self, url: str, parts: SplitResult) -> Connection:
+        place = (parts.hostname or "", _port(parts), parts.scheme == "https")
+        connection = self._connections.get(place)
+        if connection is None:
+            if len(self._connections) >= CONNECTIONS:
+                self._connections.pop(next(iter(self._connections))).close()
+            server = endpoint(url, self._options, timeout=self._timeout)
+            connection = self._connections[place] = Connection(server, names=self.NAMES)
+        return connection
+
+    def moved(self, path: str) -> str | None:
         """Where a redirect leads. Raises ObjectError when it is not followed."""
+        connection = self.connection
+        location = connection.headers.get(b"location", b"").decode("latin-1")
+        if connection.status not in (301, 302, 303, 307, 308) or not location:
+            return None
+        connection.abandon()
+        parts = split(path)
         try:
             # A header's bytes are Latin-1 by the book, and UTF-8 where somebody put a name in.
-            target = urljoin(url, location.encode("latin-1").decode("utf-8", "surrogateescape"))
+            target = urljoin(path, location.encode("latin-1").decode("utf-8", "surrogateescape"))
             new = urlsplit(target)
             known = new.scheme in ("http", "https") and bool(new.hostname) and new.port != 0
         except ValueError:
@@ -128,46 +163,40 @@ class WebClient:
         if not known:
             why = f"to {printable(location[:200])}"
             raise ObjectError(
-                "the server redirects to what is no web address", where=without_user(url), why=why
+                "the server redirects to what is no web address", where=without_user(path), why=why
             )
         if parts.scheme == "https" and new.scheme != "https":
             raise ObjectError("the server redirects from https to http", where=without_user(target))
         if not may_follow(parts, new, self._named):
             raise ObjectError(
                 "the server redirects to another server, which is not followed",
-                where=without_user(url),
+                where=without_user(path),
                 why=f"to {printable(new.netloc.rpartition('@')[2])}",
                 hint="if that server is to be trusted, name it: `redirects: [HOST]` in storage_options",
             )
         return target
 
+    def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
+        del body  # a page for people
+        where, why = self.where(key), f"status {status}"
+        if status in (401, 407):
+            return ObjectError(
+                "the server asks for a name and a password",
+                where=where,
+                why=why,
+                hint="web sources are read without any: name a place that needs none, or another protocol",
+            )
+        if status == 403 and where.endswith("/"):
+            return ObjectError(
+                "the server does not show this folder",
+                where=where,
+                why=f"{why}: it has no listing of its files (nginx: `autoindex off`, Apache: no `Indexes`)",
+                hint="have the listing switched on, or give single files as `sources`, each with its URL",
+            )
+        return refusal(status, headers, where, codes={})
+
     def close(self) -> None:
+        self._sent = b""
         for connection in self._connections.values():
             connection.close()
         self._connections.clear()
-
-
-def refused(connection: Connection, where: str) -> PenstockError:
-    """What a status other than the wanted one means for one object."""
-    status, headers = connection.status, connection.headers
-    connection.abandon()
-    why = f"status {status}"
-    if status in (401, 407):
-        return ObjectError(
-            "the server asks for a name and a password",
-            where=where,
-            why=why,
-            hint="web sources are read without any: name a place that needs none, or another protocol",
-        )
-    if status == 403 and where.endswith("/"):
-        return ObjectError(
-            "the server does not show this folder",
-            where=where,
-            why=f"{why}: it has no listing of its files (nginx: `autoindex off`, Apache: no `Indexes`)",
-            hint="have the listing switched on, or give single files as `sources`, each with its URL",
-        )
-    if status in (408, 429) or status >= 500:
-        return asked_for("the server asks for patience", where, why, status, "", retry_after(headers))
-    if status in (404, 410, 412, 416):
-        return SourceChangedError("the file is not there as it was listed", where=where, why=why)
-    return ObjectError("the server refuses the file", where=where, why=why)

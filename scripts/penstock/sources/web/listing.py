@@ -15,10 +15,10 @@ from urllib.parse import unquote_to_bytes, urljoin, urlsplit
 
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, TransientError
-from penstock.sources.backoff import TRIES, pause_after
 from penstock.sources.decimals import decimal
 from penstock.sources.http.endpoint import without_user
-from penstock.sources.web.client import modified, plain, refused, token_of
+from penstock.sources.objects.pages import Requests
+from penstock.sources.web.client import modified, plain, token_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -78,23 +78,20 @@ class WebListing:
     """One listing: its threads, each with connections of its own. `url_of` gives the URL of a key."""
 
     def __init__(self, client: Callable[[], WebClient], url_of: Callable[[str], str]) -> None:
-        self._client, self._url_of = client, url_of
+        self._url_of = url_of
+        self._requests = Requests(client, lambda: None, lambda: None)
         self.unclear = 0
         """Links that may mean a file of a folder, and whose name cannot be told: see `links`."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
-        self._own = threading.local()
-        self._opened: list[WebClient] = []
-        self._ending = threading.Event()
         self._room = Room(LOOKS)
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._ending.set()
+        self._requests.stop()
         self._threads.shutdown(cancel_futures=True)
-        for client in self._opened:
-            client.close()
+        self._requests.close()
 
     def folder(self, prefix: str = "", depth: int = 0) -> Iterator[Sequence[Listed]]:
         """All files below, in batches, in byte order. What may pass is asked for again, a few times with
@@ -133,30 +130,18 @@ class WebListing:
         for start in range(0, len(keys), BATCH):
             yield list(self._threads.map(self.file, keys[start : start + BATCH]))
 
-    def _mine(self) -> WebClient:
-        """This thread's."""
-        if not hasattr(self._own, "client"):
-            self._own.client = self._client()
-            self._opened.append(self._own.client)
-        client: WebClient = self._own.client
-        return client
+    def _patiently(self, ask: Callable[[WebClient, str], T], key: str) -> T:
+        def attempt(client: WebClient) -> T:
+            with self._room:
+                return ask(client, key)
 
-    def _patiently(self, ask: Callable[[str], T], key: str) -> T:
-        tried = 0
-        while True:
-            tried += 1
-            try:
-                with self._room:
-                    return ask(key)
-            except TransientError as error:
-                if tried == TRIES or self._ending.wait(pause_after(error, tried)):
-                    raise
+        return self._requests.do(attempt)
 
-    def _page(self, prefix: str) -> str:
+    def _page(self, client: WebClient, prefix: str) -> str:
         url = self._url_of(prefix)
-        connection = self._mine().request("GET", url)
+        connection = client.request("GET", url)
         if connection.status != 200:
-            raise refused(connection, without_user(url))
+            raise client.failure(prefix)
         unbounded = connection.unbounded
         page = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
         if unbounded and not closed(page):
@@ -169,9 +154,9 @@ class WebListing:
             )
         return page
 
-    def _look(self, key: str) -> Listed:
+    def _look(self, client: WebClient, key: str) -> Listed:
         """Size and version of one file, by HEAD, or by its first byte where HEAD is refused."""
-        url, client = self._url_of(key), self._mine()
+        url = self._url_of(key)
         connection = client.request("HEAD", url)
         size = connection.length
         if connection.status in (403, 405, 501) or (connection.status == 200 and size < 0):
@@ -185,7 +170,7 @@ class WebListing:
             else:
                 connection.abandon()
         if connection.status not in (200, 206):
-            raise refused(connection, without_user(url))
+            raise client.failure(key)
         if size < 0:
             raise PreflightError("the server does not state the file's size", where=without_user(url))
         headers = connection.headers

@@ -6,68 +6,19 @@ An object is pinned by its strong etag (If-Match), else by its date and size.
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
-from urllib.parse import quote, unquote_to_bytes, urlsplit
+from urllib.parse import unquote_to_bytes, urlsplit
 
-from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
-from penstock.sources.checksum_headers import web_claims
-from penstock.sources.decimals import decimal
-from penstock.sources.http.body import HttpBody
+from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError
 from penstock.sources.http.endpoint import split, without_user
-from penstock.sources.web.client import WebClient, refused, token_of
+from penstock.sources.http.quoting import quoted
+from penstock.sources.objects.reader import ObjectReader
+from penstock.sources.web.client import WebClient
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry, Listed
-
-
-class WebReader:
-    def __init__(self, source: WebSource) -> None:
-        self._source = source
-        self._client = source.client()
-
-    def open(self, entry: Entry, offset: int, length: int) -> HttpBody:
-        url = self._source.url_of(entry.key)
-        where = without_user(url)
-        whole = length == entry.size
-        lines = "" if whole else f"Range: bytes={offset}-{offset + length - 1}\r\n"
-        token = entry.token
-        if token and " " not in token and not token.startswith("W/"):
-            lines += f'If-Match: "{token}"\r\n'
-        connection = self._client.request("GET", url, lines)
-        status, headers = connection.status, connection.headers
-        if status != (200 if whole else 206):
-            if status == 200:
-                connection.abandon()
-                raise ObjectError("the server ignores ranges", where=where, why="status 200, not 206")
-            raise refused(connection, where)
-        error: PenstockError | None = None
-        stated = headers.get(b"content-range", b"").decode("latin-1")
-        total = decimal(stated.rpartition("/")[2])
-        if headers.get(b"content-encoding", b"identity") != b"identity":
-            error = ObjectError("the answer is encoded on the way", where=where, why="Content-Encoding")
-        elif token and token_of(headers, entry.size) != token:
-            error = SourceChangedError("the file changed since it was listed", where=where)
-        elif not whole and total not in (None, entry.size):
-            why = f"it has {total} bytes, {entry.size} were listed"
-            error = SourceChangedError("the file's size changed since it was listed", where=where, why=why)
-        elif whole and not token and connection.length not in (-1, length):
-            # Nothing else can tell that it changed.
-            why = f"it has {connection.length} bytes, {length} were listed"
-            error = SourceChangedError("the file's size changed since it was listed", where=where, why=why)
-        elif not whole and stated != f"bytes {offset}-{offset + length - 1}/{entry.size}":
-            error = ObjectError("the server answers with another range", where=where, why=repr(stated))
-        elif connection.length not in (-1, length):
-            why = f"{connection.length} bytes, not {length}"
-            error = TransientError("the answer's length is not the listed one", where=where, why=why)
-        if error is not None:
-            connection.abandon()
-            raise error
-        return HttpBody(connection, length, web_claims(headers, whole=whole), where)
-
-    def close(self) -> None:
-        self._client.close()
 
 
 class WebSource:
@@ -95,12 +46,12 @@ class WebSource:
         """The web needs none."""
 
     def client(self) -> WebClient:
-        return WebClient(self._options, self._timeout)
+        return WebClient(self.url_of, self._options, self._timeout)
 
     def url_of(self, key: str) -> str:
         if self._single:
             return self._base
-        return self._base + quote(key.encode("utf-8", "surrogateescape"), safe="/-._~")
+        return self._base + quoted(key)
 
     def check(self) -> None:
         client = self.client()
@@ -109,7 +60,7 @@ class WebSource:
             if connection.status == 405 and self._single:
                 return
             if connection.status != 200:
-                raise refused(connection, self.url)
+                raise client.failure()
             connection.abandon()
         except PreflightError:
             raise
@@ -144,15 +95,15 @@ class WebSource:
                     return None
                 raise
 
-    def reader(self) -> WebReader:
-        return WebReader(self)
+    def reader(self) -> ObjectReader[WebClient]:
+        return ObjectReader(self.client, lambda: None)
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
-        client = self.client()
+        """By HEAD; () where the server refuses that."""
+        reader = self.reader()
         try:
-            connection = client.request("HEAD", self.url_of(entry.key))
-            if connection.status != 200 or token_of(connection.headers, entry.size) != entry.token:
-                return ()
-            return web_claims(connection.headers, whole=True)
+            return reader.checksum(entry)
+        except ObjectError:
+            return ()
         finally:
-            client.close()
+            reader.close()

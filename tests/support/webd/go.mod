@@ -1,0 +1,3 @@
+module webd
+
+go 1.22
