@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import quantities, secret_check, storage_options, strict_yaml, validation
+from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConfig
 from penstock.config.source_kinds import through_fsspec
@@ -22,7 +23,7 @@ from penstock.config.validation import Problem, shown
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://", re.ASCII)
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs", "abfss")
@@ -52,7 +53,7 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
             where=str(file),
             hint="it begins with `target:` and `datasets:`; config.yaml is a commented example",
         )
-    fits = _fingerprint(document)
+    root, fits = Section(raw), _fingerprint(document)
     hidden = [Problem(where, why) for where, why in secret_check.offenders(raw)]
     if hidden:
         raise _error(file, document, hidden, hint=secret_check.HINT)
@@ -61,15 +62,15 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     if os.environ.get(FITS) != fits:
         # What is read in different ways has been told; whether it would do as text does not matter.
         found += [problem for problem in validation.problems(raw) if problem.path not in unclear]
-        found += storage_options.problems(raw)
+        found += storage_options.problems(root)
     if not found:
-        found = list(_meaning(raw))
+        found = list(_meaning(root))
     if found:
         raise _error(file, document, found)
     os.environ[FITS] = fits
     if backend_override not in (None, "", "local", "slurm"):
         raise ConfigError(f"backend {backend_override!r} is unknown", hint="it is local or slurm")
-    return _build(raw, backend_override)
+    return _build(root, backend_override)
 
 
 def _fingerprint(document: Document) -> str:
@@ -129,21 +130,20 @@ def _control_characters(value: Any, path: KeyPath = ()) -> Iterator[Problem]:
 # What the schema cannot say ----------------------------------------------------------------
 
 
-def _meaning(raw: Mapping[str, Any]) -> Iterator[Problem]:
-    for name, dataset in raw["datasets"].items():
-        path: KeyPath = ("datasets", name)
+def _meaning(root: Section) -> Iterator[Problem]:
+    for name, dataset in root.at("datasets").each():
         if name in _RESERVED:
-            yield Problem(path, f"the name {name!r} is taken by the workflow: choose another")
-        yield from _sources_problems(dataset, path)
-        yield from _changed_problems(dataset, path)
-    yield from _sizes(raw.get("plan", {}))
-    for step, options in raw.get("cluster", {}).get("steps", {}).items():
-        if options.get("memory") == 0:
-            yield Problem(("cluster", "steps", step, "memory"), "must be more than nothing")
+            yield Problem(dataset.path, f"the name {name!r} is taken by the workflow: choose another")
+        yield from _sources_problems(dataset)
+        yield from _changed_problems(dataset)
+    yield from _sizes(root.at("plan"))
+    for _, step in root.at("cluster").at("steps").each():
+        if step.values.get("memory") == 0:
+            yield Problem((*step.path, "memory"), "must be more than nothing")
 
 
-def _sizes(plan: Mapping[str, Any]) -> Iterator[Problem]:
-    given = read(PlanConfig, plan, _READERS)
+def _sizes(plan: Section) -> Iterator[Problem]:
+    given = read(PlanConfig, plan.values, _READERS)
     if given.shard_bytes < 1:
         yield Problem(("plan", "shard_bytes"), "must be more than nothing")
     if given.part_bytes < _ALIGN or given.part_bytes % _ALIGN:
@@ -153,39 +153,41 @@ def _sizes(plan: Mapping[str, Any]) -> Iterator[Problem]:
         yield Problem(("plan", key), "giant_bytes must not be smaller than part_bytes")
 
 
-def _sources_problems(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
+def _sources_problems(dataset: Section) -> Iterator[Problem]:
     if "source" in dataset:
-        yield from _url_problems(dataset["source"], (*path, "source"))
+        yield from _url_problems(dataset.text("source"), (*dataset.path, "source"))
         return
+    sources = dataset.listed("sources")
     seen: dict[str, int] = {}
-    for index, source in enumerate(dataset["sources"]):
-        here = (*path, "sources", index)
-        yield from _url_problems(source["url"], (*here, "url"))
+    for index, source in enumerate(sources):
+        yield from _url_problems(source.text("url"), (*source.path, "url"))
+        where = (*source.path, "into")
         try:
-            into = _into(source.get("into", ""))
+            into = _into(source.text("into"))
         except ValueError as error:
-            yield Problem((*here, "into"), f"{shown(source['into'])} {error}")
+            yield Problem(where, f"{shown(source.text('into'))} {error}")
             continue
-        if len(dataset["sources"]) > 1 and not into:
-            yield Problem((*here, "into"), "is missing: several sources need a folder each")
+        if len(sources) > 1 and not into:
+            yield Problem(where, "is missing: several sources need a folder each")
             continue
         for other, at in seen.items():
             if f"{into}/".startswith(f"{other}/") or f"{other}/".startswith(f"{into}/"):
-                yield Problem((*here, "into"), f"{shown(into)} is, or lies in, the folder of sources[{at}]")
+                yield Problem(where, f"{shown(into)} is, or lies in, the folder of sources[{at}]")
         seen[into] = index
 
 
-def _changed_problems(dataset: Mapping[str, Any], path: KeyPath) -> Iterator[Problem]:
-    if dataset.get("changed") != "pinned":
+def _changed_problems(dataset: Section) -> Iterator[Problem]:
+    if dataset.text("changed") != "pinned":
         return
-    urls = [dataset["source"]] if "source" in dataset else [source["url"] for source in dataset["sources"]]
+    where = (*dataset.path, "changed")
+    urls = [source.text("url") for source in storage_options.sources(dataset)]
     for url, options in zip(urls, storage_options.merged(dataset), strict=True):
         scheme = _SCHEME.match(url)
         if through_fsspec(options):
-            yield Problem((*path, "changed"), "`pinned` is not for `reader: fsspec`; write follow or refuse")
+            yield Problem(where, "`pinned` is not for `reader: fsspec`; write follow or refuse")
         elif scheme is None or scheme[1].lower() not in _VERSIONED:
             yield Problem(
-                (*path, "changed"),
+                where,
                 f"{shown(url)} has no versions that stay: `pinned` is for versioned S3 buckets; "
                 "write follow or refuse",
             )
@@ -224,32 +226,32 @@ def _into(text: str) -> str:
 _FILE_OPTIONS = ("ca_bundle", "credentials_file", "key_filename")
 
 
-def _build(raw: Mapping[str, Any], backend: str | None) -> Config:
+def _build(root: Section, backend: str | None) -> Config:
     """Of what is all right: brought into the form of the dataclasses, which say how each value is read."""
-    given: Mapping[str, Any] = raw.get("cluster", {})
+    given = root.at("cluster").values
     common = {key: value for key, value in given.items() if key in JobOptions.__dataclass_fields__}
     cluster = {
         **given,
         "backend": backend or given.get("backend", ClusterConfig.backend),
         "options": common,
-        "steps": {step: {**common, **own} for step, own in given.get("steps", {}).items()},
+        "steps": {step: {**common, **own.values} for step, own in root.at("cluster").at("steps").each()},
     }
     datasets = {
-        name: {**one, "name": name, "sources": _sources(one)} for name, one in raw["datasets"].items()
+        name: {**one.values, "name": name, "sources": _sources(one)}
+        for name, one in root.at("datasets").each()
     }
-    return read(Config, {**raw, "cluster": cluster, "datasets": datasets}, _READERS)
+    return read(Config, {**root.values, "cluster": cluster, "datasets": datasets}, _READERS)
 
 
-def _sources(dataset: Mapping[str, Any]) -> list[dict[str, Any]]:
+def _sources(dataset: Section) -> list[dict[str, object]]:
     """Each source with its own options, of which the paths of files are absolute: an element runs in another
     working directory."""
-    given = dataset.get("sources") or [{"url": dataset["source"]}]
-    sources = []
-    for source, options in zip(given, storage_options.merged(dataset), strict=True):
-        files = {key: options[key] for key in _FILE_OPTIONS if isinstance(options.get(key), str)}
-        absolute = {key: str(_folder(path)) for key, path in files.items()}
-        sources.append({**source, "storage_options": {**options, **absolute}})
-    return sources
+    found = []
+    for source, merged in zip(storage_options.sources(dataset), storage_options.merged(dataset), strict=True):
+        options = Section(merged)
+        absolute = {key: str(_folder(path)) for key in _FILE_OPTIONS if (path := options.text(key))}
+        found.append({**source.values, "storage_options": {**merged, **absolute}})
+    return found
 
 
 def _folder(text: str) -> Path:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -40,12 +40,12 @@ def scheme(url: str) -> str:
     return name.lower() if found else ""
 
 
-def through_fsspec(options: Mapping[str, Any]) -> bool:
+def through_fsspec(options: Mapping[str, object]) -> bool:
     """Whether a source's `storage_options` ask for fsspec's library in place of penstock's own reader."""
     return options.get("reader") == "fsspec"
 
 
-def kind(url: str, options: Mapping[str, Any]) -> str:
+def kind(url: str, options: Mapping[str, object]) -> str:
     """One of the kinds whose options are known (`$defs/options_*` of the schema), or "" for another
     protocol of fsspec, which takes what it takes."""
     found = KINDS.get(scheme(url), "")

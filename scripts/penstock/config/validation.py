@@ -46,8 +46,7 @@ def schema() -> Mapping[str, Any]:
 
     # libyaml's reader, where there is one, takes a tenth of the time.
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    loaded: Mapping[str, Any] = yaml.load(source(), Loader=loader)  # noqa: S506
-    return loaded
+    return dict(yaml.load(source(), Loader=loader))  # noqa: S506
 
 
 def problems(value: Any, part: str = "") -> list[Problem]:
@@ -131,7 +130,7 @@ def _told(error: ValidationError) -> Iterator[Problem]:
             yield Problem(path, f"{text}; give {expect}" if expect else f"{text}: {error.message}")
 
 
-def _wrong_type_is_told(part: Mapping[str, Any], instance: Any) -> bool:
+def _wrong_type_is_told(part: Any, instance: Any) -> bool:
     """The `type` beside a `unit` has told it already."""
     types = part.get("type", [])
     allowed = [types] if isinstance(types, str) else types
