@@ -329,13 +329,13 @@ def test_what_may_change_while_it_is_copied(write: Any) -> None:
     dataset = {"source": "s3://b/", "changed": "follow", "follow_limit": {"changed": "12.5%", "gone": 0}}
     found = load(write(changed("datasets.d", dataset))).datasets["d"]
     assert (found.changed, found.follow_limit) == ("follow", settings.FollowLimit(0.125, 0.0))
-    assert settings.dataset_config(settings.to_json(found)) == found
+    assert from_json(settings.DatasetConfig, to_json(found)) == found
 
 
 def test_a_run_listed_before_changes_could_be_followed_has_the_defaults() -> None:
-    old = settings.to_json(settings.DatasetConfig("d", (settings.SourceConfig("s3://b/"),)))
+    old = to_json(settings.DatasetConfig("d", (settings.SourceConfig("s3://b/"),)))
     del old["changed"], old["follow_limit"]
-    found = settings.dataset_config(old)
+    found = from_json(settings.DatasetConfig, old)
     assert (found.changed, found.follow_limit) == ("refuse", settings.FollowLimit())
 
 

@@ -9,7 +9,7 @@ from os import fsdecode
 from typing import TYPE_CHECKING
 
 from penstock.audit.sample_draw import drawn, takes
-from penstock.config.settings import to_json
+from penstock.config.serialization import to_json
 from penstock.core import run_documents
 from penstock.core.balance import Cut, Load, decide
 from penstock.core.digests import PLAIN, Digest, part_of

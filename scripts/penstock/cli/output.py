@@ -9,7 +9,7 @@ import os
 import re
 import select
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.text import printable_lines
 
@@ -55,7 +55,7 @@ def show(text: str) -> None:
     sys.stdout.write(printable_lines(text.removesuffix("\n")) + "\n")
 
 
-def show_json(result: Mapping[str, Any]) -> None:
+def show_json(result: Mapping[str, object]) -> None:
     """The same as one line of JSON, ASCII alone."""
     sys.stdout.write(json.dumps(result, sort_keys=True, default=str) + "\n")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib
 import re
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -36,10 +37,9 @@ def build() -> argparse.ArgumentParser:
     children = parser.add_subparsers(dest="command", metavar="COMMAND", title="commands")
     for command in COMMANDS:
         # An entry without `help` is left out of the list but works.
-        shown: dict[str, Any] = {} if command.hidden else {"help": command.summary}
-        child = children.add_parser(
+        add = children.add_parser if command.hidden else partial(children.add_parser, help=command.summary)
+        child = add(
             command.name,
-            **shown,
             description=command.summary[0].upper() + command.summary[1:] + ".",
             epilog=EXIT_STATUS,
             formatter_class=argparse.RawDescriptionHelpFormatter,

@@ -15,7 +15,7 @@ import os
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING, Any, Protocol, Self
+from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.cli import ancestors
 from penstock.cli.log_file import close_log, logged, open_log
@@ -160,7 +160,7 @@ class Session:
             return False
         return True
 
-    def receipt(self, result: Mapping[str, Any]) -> None:
+    def receipt(self, result: Mapping[str, object]) -> None:
         """Write the result where --receipt says, durably and whole."""
         from penstock.storage import durable
 

@@ -20,12 +20,13 @@ DEADLINE = 40
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0 when every source opens; else `VISIT_FAILED`, with the reasons in the file of --answer."""
     from penstock.cluster.slurm.probe_job import VISIT_FAILED
-    from penstock.config.settings import dataset_config
+    from penstock.config.serialization import from_json
+    from penstock.config.settings import DatasetConfig
     from penstock.errors import PenstockError
     from penstock.listing.collection import open_sources
 
     given = json.loads(sys.stdin.readline())
-    dataset = dataset_config(given["dataset"])
+    dataset = from_json(DatasetConfig, given["dataset"])
     wrong = []
 
     def late(_: int, __: FrameType | None) -> None:

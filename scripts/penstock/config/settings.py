@@ -11,11 +11,8 @@ beside that is what is allowed and what it means; a test holds the schema, this 
 # dataclasses would write one from its annotations, which costs every process some milliseconds.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import partial
 from pathlib import Path
 from typing import Annotated, TypeVar
-
-from penstock.config.serialization import from_json, to_json
 
 T = TypeVar("T")
 
@@ -232,11 +229,3 @@ class Config:
     plan: PlanConfig = PlanConfig()
     engine: EngineConfig = EngineConfig()
     verify: VerifyConfig = VerifyConfig()
-
-
-dataset_config = partial(from_json, DatasetConfig)
-permissions_config = partial(from_json, PermissionsConfig)
-plan_config = partial(from_json, PlanConfig)
-engine_config = partial(from_json, EngineConfig)
-verify_config = partial(from_json, VerifyConfig)
-__all__ = ["to_json"]

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
-from penstock.config.settings import to_json
+from penstock.config.serialization import to_json
 from penstock.core import events
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
