@@ -24,7 +24,7 @@ GIB = 1 << 30
 FILE_COST = 256 * KIB
 """What opening, creating, syncing, renaming and reading back a file costs, in bytes moved in the
 same time. Measured: a node of two cores moves 1 to 2 GB/s, and makes five to six thousand small
-files a second where each metadata call waits for half a millisecond (docs/design.md)."""
+files a second where each metadata call waits for half a millisecond."""
 REUSED_SHARE = 2
 """A linked file is not copied but read back all the same: half of the work of its bytes."""
 ELEMENT_COST = 32 * GIB

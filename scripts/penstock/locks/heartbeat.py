@@ -1,6 +1,6 @@
 """How often the holder of a lock shows that it lives, and how long a silence means that it does not.
 
-One setting for tests shortens all of it: `PENSTOCK_TEST_HEARTBEAT`, seconds (docs/design.md, "Tests").
+One setting for tests shortens all of it: `PENSTOCK_TEST_HEARTBEAT`, seconds (CONTRIBUTING.md).
 """
 
 from __future__ import annotations

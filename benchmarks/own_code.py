@@ -1,0 +1,246 @@
+"""What own code saves against the library in its place: the figures of docs/decisions.
+
+`python benchmarks/own_code.py [signature http listing pages walk start digest]`: each way is run several
+times, in alternation, and its median is printed. CPU is that of this process and of those that it started
+and that ended. `walk` on a file system that waits:
+`gcc -O2 -shared -fPIC -o slow.so benchmarks/slow.c -ldl`, then
+`SLOW_BELOW=/tmp SLOW_MICROSECONDS=500 LD_PRELOAD=./slow.so python benchmarks/own_code.py walk`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+HERE = Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE.parent))
+
+from tests.support.s3server import S3Server  # noqa: E402
+
+from penstock.config.settings import DatasetConfig, SourceConfig  # noqa: E402
+from penstock.filesystem import path_walk, tree  # noqa: E402
+from penstock.sources.http.connection import Connection  # noqa: E402
+from penstock.sources.http.endpoint import endpoint  # noqa: E402
+from penstock.sources.registry import open_source  # noqa: E402
+from penstock.sources.s3.sigv4 import EMPTY_SHA256, Keys, Signer  # noqa: E402
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from penstock.sources.s3.page import Page
+
+ROUNDS = 5
+
+
+def compare(title: str, unit: float, each: str, ways: Mapping[str, Callable[[], object]]) -> None:
+    """Prints the median of each way, wall and CPU, for one of `unit` things."""
+    seen: dict[str, list[tuple[float, float]]] = {name: [] for name in ways}
+    for _ in range(ROUNDS):
+        for name, way in ways.items():
+            wall, cpu = time.perf_counter(), sum(os.times()[:4])
+            way()
+            seen[name].append((time.perf_counter() - wall, sum(os.times()[:4]) - cpu))
+    for name, times in seen.items():
+        wall, cpu = (statistics.median(column) / unit * 1e6 for column in zip(*times, strict=True))
+        print(f"{title:10} {name:34} {wall:12,.1f} us wall {cpu:12,.1f} us CPU  {each}", flush=True)
+
+
+def signature() -> None:
+    import botocore.auth
+    from botocore.awsrequest import AWSRequest
+    from botocore.credentials import Credentials
+
+    signer, count = Signer(Keys("AKIA", "secret"), "us-east-1"), 2000
+
+    def ours() -> None:
+        fixed = [("host", "h"), ("x-amz-content-sha256", EMPTY_SHA256), ("x-amz-date", signer.stamp())]
+        rest, start = signer.prepare(fixed)
+        for number in range(count):
+            _ = start + signer.sign(f"GET\n/bucket/{number}\n\n{rest}")
+
+    theirs = botocore.auth.S3SigV4Auth(Credentials("AKIA", "secret"), "s3", "us-east-1")
+
+    def botocores() -> None:
+        for number in range(count):
+            theirs.add_auth(AWSRequest("GET", f"http://h/bucket/{number}"))
+
+    compare("signature", count, "a request", {"penstock": ours, "botocore": botocores})
+
+
+def http() -> None:
+    import h11
+    import urllib3
+
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "o").write_bytes(os.urandom(4096))
+        with S3Server(Path(folder)) as server:
+            head = f"GET /bucket/o HTTP/1.1\r\nHost: 127.0.0.1:{server.port}\r\n\r\n".encode()
+            count = 500
+            connection = Connection(endpoint(server.endpoint, {}, timeout=20))
+            room = memoryview(bytearray(1 << 16))
+
+            def ours() -> None:
+                for _ in range(count):
+                    connection.request(head, room=room)
+                    body = connection.take() or connection.read_all(1 << 20)
+                    assert len(body) == 4096
+                    connection.finish()
+
+            pool = urllib3.HTTPConnectionPool("127.0.0.1", server.port)
+
+            def urllib3s() -> None:
+                for _ in range(count):
+                    assert len(pool.request("GET", "/bucket/o").data) == 4096
+
+            def h11s() -> None:
+                import socket
+
+                with socket.create_connection(("127.0.0.1", server.port)) as sock:
+                    for _ in range(count):
+                        client = h11.Connection(h11.CLIENT)
+                        sock.sendall(
+                            client.send(
+                                h11.Request(method="GET", target="/bucket/o", headers=[("Host", "h")])
+                            )
+                            or b""
+                        )
+                        got = 0
+                        while type(event := client.next_event()) is not h11.EndOfMessage:
+                            if event is h11.NEED_DATA:
+                                client.receive_data(sock.recv(1 << 16))
+                            elif isinstance(event, h11.Data):
+                                got += len(event.data)
+                        assert got == 4096
+
+            compare("http", count, "an object of 4 KiB", {"penstock": ours, "urllib3": urllib3s, "h11": h11s})
+            connection.close()
+
+
+def listing() -> None:
+    import s3fs
+
+    files = 20000
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(files):
+            path = Path(folder) / f"{number % 40:03}" / f"{number:06}"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+        with S3Server(Path(folder), processes=2) as server:
+            config = SourceConfig(
+                "s3://bucket/", storage_options={"endpoint_url": server.endpoint, "anon": True}
+            )
+
+            def ours() -> None:
+                source = open_source(config, DatasetConfig("d", (config,)))
+                assert sum(len(batch) for batch in source.list()) == files
+
+            def s3fss() -> None:
+                system: Any = s3fs.S3FileSystem(
+                    anon=True,
+                    endpoint_url=server.endpoint,
+                    skip_instance_cache=True,
+                    use_listings_cache=False,
+                )
+                assert len(system.find("bucket")) == files
+
+            ours()
+            compare("listing", files, "an object", {"penstock": ours, "s3fs": s3fss})
+
+
+def pages() -> None:
+    """200 pages of a store in memory, each of which takes 30 ms: by one stream, and by several."""
+    from tests.sources.test_ranges import Store
+
+    keys = [f"{number:06}" for number in range(20000)]
+
+    def streams(most: int) -> Callable[[], None]:
+        def run() -> None:
+            store = Store(keys, 100)
+            fetch = store.fetch
+
+            def slow(token: str, after: str) -> Page:
+                time.sleep(0.03)
+                return fetch(token, after)
+
+            ranges = store.ranges
+            ranges._fetch, ranges._most = slow, most  # noqa: SLF001
+            assert len(store.listed()) == len(keys)
+            asked.append(len(store.asked))
+
+        return run
+
+    asked: list[int] = []
+    compare("pages", 1, "a listing", {"one stream": streams(1), "up to 16": streams(16)})
+    print(f"pages      requests: {asked[0]} and {asked[1]}")
+
+
+def walk() -> None:
+    files = 50000
+    with tempfile.TemporaryDirectory() as folder:
+        for number in range(files):
+            path = Path(folder) / f"{number % 500:03}" / f"{number:06}"
+            path.parent.mkdir(exist_ok=True)
+            path.touch()
+
+        def ours() -> None:
+            assert sum(one.kind == "file" for one in path_walk.walk(Path(folder))) == files
+
+        def alone() -> None:
+            large, tree.LARGE = tree.LARGE, 1 << 60
+            try:
+                ours()
+            finally:
+                tree.LARGE = large
+
+        def library() -> None:
+            """The same order and figures."""
+            found = []
+            for above, _, names in os.walk(folder):
+                for name in names:
+                    path = os.path.join(above, name)
+                    found.append((os.fsencode(path), os.lstat(path)))
+            found.sort(key=lambda one: one[0])
+            assert len(found) == files
+
+        compare(
+            "walk", files, "a file", {"penstock": ours, "penstock, no readahead": alone, "os.walk": library}
+        )
+
+
+def start() -> None:
+    """`snakemake --version`: its imports, and its end."""
+
+    def run(*words: str) -> Callable[[], object]:
+        return lambda: subprocess.run(
+            [sys.executable, *words, "--version"], check=True, stdout=subprocess.DEVNULL
+        )
+
+    compare(
+        "start",
+        1,
+        "a start",
+        {"penstock": run("-m", "penstock.cli.snakemake_start"), "snakemake": run("-m", "snakemake")},
+    )
+
+
+def digest() -> None:
+    import xxhash
+
+    data = os.urandom(64 << 20)
+    ways: dict[str, Callable[[], object]] = {"xxh3_128": lambda: xxhash.xxh3_128(data).digest()}
+    for name in ("sha256", "blake2b", "md5"):
+        ways[name] = lambda name=name: hashlib.new(name, data, usedforsecurity=False).digest()
+    compare("digest", 64, "a MiB", ways)
+
+
+if __name__ == "__main__":
+    known = {one.__name__: one for one in (signature, http, listing, pages, walk, start, digest)}
+    for chosen in sys.argv[1:] or known:
+        known[chosen]()

@@ -1,0 +1,85 @@
+"""The documents name what the code has: packages, files, columns, fields; and their links lead somewhere."""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import re
+from pathlib import Path
+
+import pytest
+
+from penstock.audit import audit_store
+from penstock.core import columns, layout, run_documents
+from penstock.core.documents.seal import Seal
+from penstock.locks.holder import Holder
+
+CHECKOUT = Path(__file__).resolve().parents[2]
+PACKAGE = CHECKOUT / "scripts/penstock"
+FORMATS = (CHECKOUT / "docs/formats.md").read_text()
+ARCHITECTURE = (CHECKOUT / "docs/architecture.md").read_text()
+PAGES = sorted({*CHECKOUT.glob("*.md"), *CHECKOUT.glob("docs/**/*.md"), *CHECKOUT.glob("benchmarks/*.md")})
+
+
+def names_in(module: Path) -> set[str]:
+    """Names of files and folders that a module writes out, without their numbers."""
+    constants = {
+        node.value
+        for node in ast.walk(ast.parse(module.read_text()))
+        if isinstance(node, ast.Constant) and isinstance(node.value, str)
+    }
+    return {
+        one
+        for one in constants
+        if re.fullmatch(r"[a-z][a-z0-9-]*(\.(json|jsonl|parquet|xxh128|sha256))?", one)
+    }
+
+
+def test_each_file_that_the_layout_names_stands_in_formats() -> None:
+    names = names_in(Path(layout.__file__)) | {"cancelled.json", "nodes"}
+    names |= {one for one in names_in(Path(audit_store.__file__)) if "." in one}
+    assert {"lock", "claims", "plan.json", "seen", "manifest.parquet"} <= names | {"seen"}
+    missing = {one for one in names if not re.search(rf"[`/.]{re.escape(one)}\b", FORMATS)}
+    assert not missing
+
+
+@pytest.mark.parametrize(
+    "document", [run_documents.RunInfo, run_documents.PlanInfo, run_documents.ShardInfo, Holder, Seal]
+)
+def test_each_field_stands_in_formats(document: type) -> None:
+    missing = {one.name for one in dataclasses.fields(document) if f"`{one.name}`" not in FORMATS}
+    assert not missing
+
+
+def test_each_column_of_a_row_stands_in_formats() -> None:
+    tables = (columns.LISTING, columns.SHARD, columns.RECORDS, columns.MANIFEST)
+    asked = {one.name for one in columns.COLUMNS if any(table in one.stands for table in tables)}
+    assert not {name for name in asked if f"`{name}`" not in FORMATS}
+
+
+def test_each_package_stands_in_the_drawing_and_in_the_table() -> None:
+    packages = {path.parent.name for path in PACKAGE.glob("*/__init__.py")}
+    drawing, _, rest = ARCHITECTURE.partition("Also checked there")
+    for package in packages:
+        assert re.search(rf"^ +(.*\| )?{package}( |$)", drawing, re.MULTILINE), package
+        assert re.search(rf"^\| `{package}` \|", rest, re.MULTILINE), package
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(CHECKOUT)))
+def test_links_lead_to_files(page: Path) -> None:
+    text = re.sub(r"```.*?```", "", page.read_text(), flags=re.DOTALL)
+    for target in re.findall(r"\]\(([^)#\s]+)(?:#[^)]*)?\)", text):
+        assert re.match(r"https?://", target) or (page.parent / target).exists(), target
+
+
+def test_each_decision_is_listed() -> None:
+    listed = (CHECKOUT / "docs/decisions/README.md").read_text()
+    for page in (CHECKOUT / "docs/decisions").glob("0*.md"):
+        assert f"({page.name})" in listed
+        text = page.read_text()
+        assert [line for line in text.splitlines() if line.startswith("## ")] == [
+            "## Problem",
+            "## Alternatives",
+            "## Outcome",
+        ]
+        assert re.search(r"^Date: 20\d\d-\d\d-\d\d", text, re.MULTILINE)
