@@ -83,7 +83,7 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
     assert code == 0
     assert "published, findings stand: 1 changed" in text
     assert "sample" in text
-    told = report_step.gather(run_store.open_run(staged.layout("data")))
+    told = report_step.gather(staged, run_store.open_run(staged.layout("data")))
     assert (told["status"], told["findings"]) == ("FINDINGS", {"changed": 1})
     assert said("path")[0] == 0
     assert said("repair")[0] == 0

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.arrays.shard_assignment import shard_for
+from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import RunLayout
 from penstock.runtime.job_environment import JobEnvironment
 from penstock.state import receipts
@@ -24,7 +25,7 @@ def run(tmp_path: Path) -> RunLayout:
     """Twelve shards, written by two hosts in turn; all but shard 5 are in the array."""
     layout = RunLayout(tmp_path)
     for shard in range(12):
-        receipts.write(layout.receipt("copy", shard), {"host": f"n{shard % 2}"})
+        receipts.write_element(layout, ElementReceipt("copy", shard, host=f"n{shard % 2}"))
     book = ArrayBook(layout.arrays)
     book.intend("penstock-data-run-verify-1234", "verify", "slurm", [s for s in range(12) if s != 5])
     return layout

@@ -11,6 +11,7 @@ import pytest
 from tests.support.staging_runs import tree
 from tests.support.whole_way import FILES, go, staging
 
+from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
 from penstock.ownership.dataset_hold import holding
@@ -47,8 +48,7 @@ def element(folder: RunLayout, step: str, index: int, stop: Stop | None = None) 
 
 
 def outcome(folder: RunLayout, step: str, index: int) -> dict[str, Any]:
-    found = receipts.read(folder.outcome(step, index))
-    assert found is not None
+    found: dict[str, Any] = durable.read_json(folder.outcome(step, index))
     return found
 
 
@@ -56,20 +56,20 @@ def test_a_whole_shard_leaves_a_receipt(context: Context) -> None:
     folder = planned(context)
     shard = read_plan(folder).shards[0]
     assert element(folder, "copy", 0) == 0
-    receipt = receipts.read(folder.receipt("copy", 0))
+    receipt = receipts.element(folder, "copy", 0)
     assert receipt is not None
-    assert (receipt["shard"], receipt["rows"], receipt["bytes"]) == (shard.digest, shard.rows, shard.bytes)
-    assert receipt["host"] == host_name()
-    assert receipt["started"] <= receipt["ended"]
-    assert receipt["samples"][-1][1:] == [shard.rows, shard.bytes]
-    assert receipts.read(folder.outcome("copy", 0)) is None
+    assert (receipt.shard, receipt.rows, receipt.bytes) == (shard.digest, shard.rows, shard.bytes)
+    assert receipt.host == host_name()
+    assert receipt.started <= receipt.ended
+    assert receipt.samples[-1][1:] == (shard.rows, shard.bytes)
+    assert not folder.outcome("copy", 0).exists()
 
 
 def test_rows_that_fail_leave_an_outcome_and_the_others_are_done(context: Context, tmp_path: Path) -> None:
     folder = planned(context)
     (tmp_path / "source" / "a" / "one").write_bytes(b"changed since")
     assert element(folder, "copy", 0) == 5
-    assert receipts.read(folder.receipt("copy", 0)) is None
+    assert receipts.element(folder, "copy", 0) is None
     told = outcome(folder, "copy", 0)
     assert told["exit_code"] == 5
     assert [path for path, _ in told["failures"]] == ["a/one"]
@@ -82,7 +82,7 @@ def test_verify_before_copy_fails_without_records(context: Context) -> None:
     folder = planned(context)
     assert element(folder, "verify", 0) == 1
     assert not folder.records(0).exists()
-    assert receipts.read(folder.receipt("verify", 0)) is None
+    assert receipts.element(folder, "verify", 0) is None
 
 
 def test_a_stop_is_told_as_one_and_may_be_tried_again(context: Context) -> None:
@@ -194,7 +194,7 @@ def test_progress_never_goes_back_and_counts_failures_of_live_elements(context: 
     assert progress.total(folder, "copy", [0, 1]) == (3, 30, 2)
     reporter(1, 10, 0)
     assert progress.total(folder, "copy", [0, 1]) == (3, 30, 0)
-    receipts.write(folder.receipt("copy", 0), {"files": 7, "bytes": 70})
+    receipts.write_element(folder, ElementReceipt("copy", 0, files=7, bytes=70))
     assert progress.total(folder, "copy", [0, 1]) == (7, 70, 0)
 
 

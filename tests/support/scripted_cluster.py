@@ -12,6 +12,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig
 from penstock.core.documents.element_outcome import ElementOutcome
+from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import RunLayout
 from penstock.errors import TransientError
 from penstock.state import outcomes, receipts
@@ -152,7 +153,7 @@ class Stage:
         self.context.config = replace(self.context.config, cluster=ClusterConfig(retries=count))
 
     def receipt(self, index: int) -> None:
-        receipts.write(self.run.receipt("copy", index), {"files": 1, "bytes": 10})
+        receipts.write_element(self.run, ElementReceipt("copy", index, files=1, bytes=10))
 
     def outcome(self, index: int, **what: Any) -> None:
         outcomes.write(self.run, "copy", index, ElementOutcome(**what))

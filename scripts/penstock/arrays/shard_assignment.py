@@ -109,4 +109,5 @@ def _order(index: int, indices: Sequence[int], own: Callable[[int], bool], taken
 
 
 def _writer(run: RunLayout, shard: int) -> str:
-    return str((receipts.read(run.receipt("copy", shard)) or {}).get("host", ""))
+    receipt = receipts.element(run, "copy", shard)
+    return receipt.host if receipt else ""

@@ -19,7 +19,7 @@ import secrets
 import time
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.audit_selection import Choice
 from penstock.core.findings import Finding, from_json, to_json
@@ -108,8 +108,8 @@ def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit:
     return audit
 
 
-def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, dict[str, Any] | None]]:
-    """All audits that are there, newest first, each with its result (None: it is open)."""
+def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, bool]]:
+    """All audits that are there, newest first, each with whether it has ended."""
     try:
         names = sorted((p.name for p in layout.audits.iterdir()), reverse=True)
     except FileNotFoundError:
@@ -130,18 +130,16 @@ def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, dict[str, Any] | None
                 hint="remove this folder; other audits are not concerned",
             ) from error
         try:
-            yield audit, durable.read_json(result(run))
-        except FileNotFoundError:
-            yield audit, None
+            yield audit, isinstance(durable.read_json(result(run)), dict)
         except (OSError, ValueError):
-            yield audit, None
+            yield audit, False
 
 
 def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -> Audit | None:
     """The unfinished audit of the same release that asks the same, if there is one."""
-    for audit, end in audits(layout):
+    for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
-        if end is None and same and time.time() - _touched(audit.layout(layout)) < STALE:
+        if not ended and same and time.time() - _touched(audit.layout(layout)) < STALE:
             return audit
     return None
 
@@ -149,20 +147,20 @@ def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -
 def next_turn(layout: DatasetLayout, turns: int) -> int:
     """The slice after the last finished one of this rotation, whatever its release: a slice is a share
     of the paths, so a dataset that gets new releases often is covered all the same."""
-    for audit, end in audits(layout):
+    for audit, ended in audits(layout):
         choice = audit.choice
-        if end is not None and (choice.kind, choice.turns) == ("slice", turns):
+        if ended and (choice.kind, choice.turns) == ("slice", turns):
             return (choice.turn + 1) % turns
     return 0
 
 
 def tidy(layout: DatasetLayout) -> None:
     """Keep of ended (or given up) audits what they found, of the oldest nothing."""
-    for number, (audit, end) in enumerate(list(audits(layout))):
+    for number, (audit, ended) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
             tree_removal.remove_tree(run.folder)
-        elif end is not None or time.time() - _touched(run) >= STALE:
+        elif ended or time.time() - _touched(run) >= STALE:
             for name in os.listdir(run.folder):
                 path = run.folder / name
                 if path.is_dir():
@@ -181,8 +179,8 @@ def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
     """The finished audits of a release, newest first, back to the last one that read everything: what
     they found together is what is known of it."""
     found = []
-    for audit, end in audits(layout):
-        if end is not None and audit.release == release:
+    for audit, ended in audits(layout):
+        if ended and audit.release == release:
             found.append(audit)
             if audit.choice.kind == "whole":
                 break

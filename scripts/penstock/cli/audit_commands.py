@@ -3,17 +3,19 @@ that something is left to do."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypeVar
 
 from penstock.cli import output
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from penstock.cli.session import Session
     from penstock.state.context import Context
+
+R = TypeVar("R", bound="Mapping[str, object]")
 
 
 def audit(parsed: argparse.Namespace, session: Session) -> int:
@@ -62,9 +64,9 @@ def repair(parsed: argparse.Namespace, session: Session) -> int:
 def _each(
     parsed: argparse.Namespace,
     session: Session,
-    work: Callable[[Context, str], dict[str, Any]],
-    render: Callable[[dict[str, Any]], str],
-    judge: Callable[[dict[str, Any]], None],
+    work: Callable[[Context, str], R],
+    render: Callable[[R], str],
+    judge: Callable[[R], None],
 ) -> int:
     """The exit status is the first that is not 0. --receipt is written also with findings."""
     config = session.config()

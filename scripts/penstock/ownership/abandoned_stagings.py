@@ -22,16 +22,18 @@ import os
 import stat
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.core import events
+from penstock.core.documents import taken_mark
+from penstock.core.documents.taken_mark import TakenMark
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, InterruptedRunError, LockedError, NewerFormatError, PenstockError
 from penstock.filesystem.errno_map import storage_error
 from penstock.ownership import liveness
 from penstock.ownership.invalid_runs import damage
-from penstock.state import receipts, run_claims, run_store, seals
+from penstock.state import run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
@@ -43,6 +45,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock.core.documents.step_results import StagingStatus
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
@@ -204,25 +207,25 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
         context.emit(events.Noted(run.dataset, "publish", text=text))
 
 
-def described(run: Run) -> list[dict[str, Any]]:
+def described(run: Run) -> list[StagingStatus]:
     """{staging, run, files, bytes, idle_seconds} of each staging of another run: what its journals' writers
     counted, and how long nobody has written there. What is not known is left out."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     found = []
     for name in abandoned(run.layout, run.release):
-        one: dict[str, Any] = {"staging": name}
+        one: StagingStatus = {"staging": name}
         if name in known:
             key, theirs = known[name]
             one["run"] = key
             with contextlib.suppress(PenstockError):
                 files, size, _ = Progress().total(theirs.folder, "copy", theirs.indices)
-                one |= {"files": files, "bytes": size}
+                one["files"], one["bytes"] = files, size
             one["idle_seconds"] = round(time.time() - _touched(theirs.folder))
         found.append(one)
     return found
 
 
-def sentence(one: dict[str, Any]) -> str:
+def sentence(one: StagingStatus) -> str:
     """What `described` says of a staging, for people."""
     text = f"{one['staging']} of run {one['run']}" if "run" in one else f"{one['staging']}, of no known run"
     if "files" in one:
@@ -273,13 +276,19 @@ def _others(run: Run) -> Iterator[tuple[str, Run]]:
 
 def _name(run: Run) -> str:
     """Of the run's staging, whether it is there or not."""
-    marked = receipts.read(run.folder.taken) or {}
-    return str(marked.get("staging") or run.staging.name)
+    path = run.folder.taken
+    try:
+        marked = taken_mark.from_json(path.read_bytes(), path).staging
+    except (FileNotFoundError, ValueError):
+        marked = ""
+    except OSError as error:
+        raise FailedError("a run's mark cannot be read", where=str(path), why=str(error)) from error
+    return marked or run.staging.name
 
 
 def _mark(folder: RunLayout, run: str, staging: str) -> None:
     try:
-        durable.write_json(folder.taken, {"by": run, "staging": staging})
+        durable.write_json(folder.taken, taken_mark.to_json(TakenMark(run, staging)))
     except OSError as error:
         raise storage_error(error, "a run cannot be marked", str(folder.taken)) from error
 

@@ -11,7 +11,7 @@ from collections import Counter
 from dataclasses import dataclass
 from itertools import groupby
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.documents.seal import SealedAmendment
 from penstock.core.model import Listed
@@ -23,9 +23,10 @@ from penstock.state import outcomes, receipts
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterator, Mapping, Sequence
+    from collections.abc import Collection, Iterator, Sequence
     from pathlib import Path
 
+    from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
     from penstock.state.run import Run
@@ -48,7 +49,7 @@ class Amended:
         return SealedAmendment(self.digest, self.changed, self.gone, began, until)
 
 
-def check_limits(run: Run, told: Sequence[Mapping[str, Any]]) -> None:
+def check_limits(run: Run, told: Sequence[ElementReceipt]) -> None:
     """`told`: the copy's receipts of all elements. Raises SourceChangedError where more of the dataset
     changed, or left its source, than may."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
@@ -57,9 +58,9 @@ def check_limits(run: Run, told: Sequence[Mapping[str, Any]]) -> None:
             raise beyond(what, found, most)
 
 
-def totals(told: Sequence[Mapping[str, Any]]) -> tuple[int, int]:
+def totals(told: Sequence[ElementReceipt]) -> tuple[int, int]:
     """How many files were pinned anew, and how many are gone, by the receipts of a step's elements."""
-    return sum(r.get("amended", 0) for r in told), sum(r.get("gone", 0) for r in told)
+    return sum(one.amended for one in told), sum(one.gone for one in told)
 
 
 def join_giants(run: Run, host: str) -> list[str]:
@@ -111,12 +112,12 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
-def remove_empty_folders(run: Run, told: Sequence[Mapping[str, Any]]) -> None:
+def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
     """Those in which only objects lay that are gone. No element may be at work."""
     paths = [
         path
         for shard, receipt in zip(run.plan.shards, told, strict=True)
-        if receipt.get("gone")
+        if receipt.gone
         for path, pin in _amendments(run.folder, shard.index, shard.digest)
         if pin is None
     ]
@@ -129,13 +130,13 @@ def write(run: Run) -> Amended | None:
     FailedError when what was amended is not what was listed."""
     from penstock.formats.listing import ListingWriter, read_listing
 
-    told = [receipts.read(run.folder.receipt("verify", shard.index)) or {} for shard in run.plan.shards]
+    told = receipts.of_elements(run, "verify")
     if not any(totals(told)):
         return None
     overlay = _Overlay(
         one
         for shard, receipt in zip(run.plan.shards, told, strict=True)
-        if receipt.get("amended") or receipt.get("gone")
+        if receipt.amended or receipt.gone
         for one in _amendments(run.folder, shard.index, shard.digest)
     )
     with ListingWriter(run.folder.amended) as writer:

@@ -6,7 +6,7 @@ import contextlib
 import os
 from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import penstock
 from penstock.core import events
@@ -38,8 +38,9 @@ from penstock.storage import dataset_folders, durable
 from penstock.storage.modes import group_id
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Iterator
 
+    from penstock.core.documents.step_results import StepReceipt
     from penstock.formats.files import Files
     from penstock.formats.records import SeenRow
     from penstock.state.context import Context
@@ -156,17 +157,15 @@ def _seal(context: Context, run: Run) -> Deviations:
         records=SealedRecords(tree.root(), tree.count),
         manifests=manifests,
         evidence=evidence.sealed(),
-        amended=amended.sealed(info.created, _ended(receipts.read(folder.receipt("copy"))))
-        if amended
-        else None,
+        amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
     durable.write_json(staging / SEAL, to_json(seal))
     return deviations
 
 
-def _ended(receipt: Mapping[str, Any] | None) -> str:
+def _ended(receipt: StepReceipt | None) -> str:
     """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
-    ended = (receipt or {}).get("ended")
+    ended = receipt.get("ended") if receipt else None
     return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
 
 
@@ -189,9 +188,8 @@ def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
     folder = run.folder
     for shard in run.plan.shards:
         path = folder.records(shard.index)
-        verified = receipts.read(folder.receipt("verify", shard.index)) or {}
-        stated = verified.get("records")
-        if receipts.file_digest(path) != stated:
+        verified = receipts.element(folder, "verify", shard.index)
+        if verified is None or receipts.file_digest(path) != verified.records:
             receipts.drop(folder.receipt("verify", shard.index))
             raise RecordsError(
                 "a shard's records are not those that verify wrote",
@@ -202,7 +200,7 @@ def _rows(run: Run) -> Iterator[tuple[int, Files | list[SeenRow]]]:
         for some in read_records(path):
             count += len(some)
             yield shard.index, some
-        expected = shard.rows - verified.get("left_out", 0)
+        expected = shard.rows - verified.left_out
         if count != expected:
             raise FailedError(
                 "a shard's records are not complete", where=str(path), why=f"{count} of {expected} rows"

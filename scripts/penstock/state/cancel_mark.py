@@ -1,6 +1,6 @@
 """The durable mark of `penstock cancel`, which the controller of a dataset obeys.
 
-    <state>/cancelled.json      {nonce, at, user, host}: the last cancel
+    <state>/cancelled.json      the last cancel (`core.documents.cancellation`)
 
 A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach
 its process, which may be a job on another node. A mark concerns the work that was under way: the
@@ -16,8 +16,10 @@ import secrets
 import socket
 import time
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.core.documents import cancellation
+from penstock.core.documents.cancellation import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import FailedError
 from penstock.storage import durable
@@ -45,9 +47,9 @@ def make(layout: DatasetLayout) -> None:
         user = pwd.getpwuid(os.geteuid()).pw_name
     except KeyError:
         user = f"uid {os.geteuid()}"
-    mark = {"nonce": secrets.token_hex(8), "at": time.time(), "user": user, "host": socket.gethostname()}
+    mark = Cancellation(secrets.token_hex(8), time.time(), user, socket.gethostname())
     try:
-        durable.write_json(path(layout), mark)
+        durable.write_json(path(layout), cancellation.to_json(mark))
     except OSError as error:
         raise FailedError(
             "the mark that stops a running controller cannot be written",
@@ -63,12 +65,12 @@ def clear(layout: DatasetLayout) -> None:
         path(layout).unlink()
 
 
-def _read(layout: DatasetLayout) -> dict[str, Any]:
+def _read(layout: DatasetLayout) -> Cancellation:
+    where = path(layout)
     try:
-        found = durable.read_json(path(layout))
+        return cancellation.from_json(where.read_bytes(), where)
     except (OSError, ValueError):
-        return {}
-    return found if isinstance(found, dict) else {}
+        return Cancellation()
 
 
 @dataclass(frozen=True)
@@ -83,15 +85,15 @@ class CancelMark:
     def of(cls, layout: DatasetLayout, step: str) -> CancelMark:
         # In a workflow these follow a list, so that a mark which they find was made since then.
         follows = step in CHANGES_AFTER_LIST and INVOCATION in os.environ
-        return cls(layout, "" if follows else str(_read(layout).get("nonce", "")))
+        return cls(layout, "" if follows else _read(layout).nonce)
 
     def said(self) -> str:
         """`by alice on login1 at 15:04:05`, when the step is cancelled; else ""."""
         mark = _read(self.layout)
-        if not mark.get("nonce") or mark["nonce"] == self.before:
+        if mark.nonce in ("", self.before):
             return ""
-        clock = time.strftime("%H:%M:%S", time.localtime(float(mark.get("at", 0))))
-        return f"by {mark.get('user', '?')} on {mark.get('host', '?')} at {clock}"
+        clock = time.strftime("%H:%M:%S", time.localtime(mark.at))
+        return f"by {mark.user} on {mark.host} at {clock}"
 
 
 def refuse(layout: DatasetLayout, step: str) -> None:

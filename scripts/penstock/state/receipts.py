@@ -12,33 +12,57 @@ from __future__ import annotations
 
 import hashlib
 import time
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, TypeVar
 
+from penstock.core.documents import element_receipt, step_results
+from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from pathlib import Path
 
+    from penstock.core.documents.step_results import StepReceipt
     from penstock.core.layout import RunLayout
     from penstock.state.run import Run
 
+T = TypeVar("T")
 
-def read(path: Path) -> dict[str, Any] | None:
-    """A receipt, or None when it is not there. Damaged ones count as missing: they are made again."""
+
+def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
+    """An element's receipt, or None when it is not there. Damaged ones count as missing: they are made again.
+    Raises FailedError when it cannot be read, NewerFormatError."""
+    return _read(run.receipt(step, index), element_receipt.from_json)
+
+
+def step(run: RunLayout, name: str) -> StepReceipt | None:
+    """The same of a step of the run."""
+    return _read(run.receipt(name), partial(step_results.from_json, name))
+
+
+def _read(path: Path, parse: Callable[[bytes, Path], T]) -> T | None:
     try:
-        found = durable.read_json(path)
+        return parse(path.read_bytes(), path)
     except (FileNotFoundError, ValueError):
         return None
     except OSError as error:
         raise FailedError("a receipt cannot be read", where=str(path), why=str(error)) from error
-    return found if isinstance(found, dict) else None
 
 
-def write(path: Path, receipt: dict[str, Any]) -> None:
+def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
     """Durable on return. Raises by `errno_map.storage_error`: NoSpaceError on a full target."""
+    _write(run.receipt(receipt.step, receipt.index), element_receipt.to_json(receipt))
+
+
+def write_step(run: RunLayout, receipt: StepReceipt) -> None:
+    """The same of a step of the run."""
+    _write(run.receipt(receipt["step"]), step_results.to_json(receipt))
+
+
+def _write(path: Path, receipt: Mapping[str, object]) -> None:
     try:
         durable.make_dirs(path.parent)
         durable.write_json(path, receipt)
@@ -58,27 +82,33 @@ def drop(path: Path) -> None:
 
 def copied(run: Run) -> Callable[[int], bool]:
     """Whether the receipt of an element of copy holds, by its index."""
-    return lambda index: _holds(read(run.folder.receipt("copy", index)), run, index)
+    return lambda index: _holds(element(run.folder, "copy", index), run, index)
 
 
 def verified(run: Run) -> Callable[[int], bool]:
     """The same of verify. The records' own digest is checked when they are read."""
 
     def ok(index: int) -> bool:
-        receipt = read(run.folder.receipt("verify", index))
+        receipt = element(run.folder, "verify", index)
         return (
             receipt is not None
             and _holds(receipt, run, index)
-            and receipt.get("copied_by") == copied_by(run.folder, index)
+            and receipt.copied_by == copied_by(run.folder, index)
             and run.folder.records(index).exists()
         )
 
     return ok
 
 
+def of_elements(run: Run, name: str) -> list[ElementReceipt]:
+    """Of all elements of a step, in their order; an empty one where there is none."""
+    return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
+
+
 def copied_by(run: RunLayout, index: int) -> str:
     """The attempt that finished a shard's copy, or ""."""
-    return str((read(run.receipt("copy", index)) or {}).get("attempt", ""))
+    found = element(run, "copy", index)
+    return found.attempt if found else ""
 
 
 def copies(run: Run) -> str:
@@ -99,10 +129,10 @@ def need(ok: Callable[[int], bool], run: Run, step: str) -> None:
         )
 
 
-def head(run: Run, step: str, started: float) -> dict[str, Any]:
+def head(run: Run, name: str, started: float) -> StepReceipt:
     """What every step's receipt begins with."""
     return {
-        "step": step,
+        "step": name,
         "dataset": run.dataset,
         "run": run.id,
         "release": run.release,
@@ -112,20 +142,21 @@ def head(run: Run, step: str, started: float) -> dict[str, Any]:
     }
 
 
-def keep(run: Run, receipt: dict[str, Any]) -> dict[str, Any]:
-    """Keep a step's receipt with its run; the time of earlier calls counts too."""
-    path = run.folder.receipt(receipt["step"])
-    before = read(path) or {}
-    seconds = round(before.get("seconds", 0.0) + receipt["ended"] - receipt["started"], 3)
-    receipt = {**receipt, "started": before.get("started", receipt["started"]), "seconds": seconds}
-    write(path, receipt)
-    return receipt
+def keep(run: Run, receipt: StepReceipt) -> None:
+    """Keep a step's receipt with its run. The time of earlier calls counts too: it is added to `receipt`."""
+    before = step(run.folder, receipt["step"])
+    seconds = receipt["ended"] - receipt["started"]
+    if before is not None:
+        receipt["started"] = before.get("started", receipt["started"])
+        seconds += before.get("seconds", 0.0)
+    receipt["seconds"] = round(seconds, 3)
+    write_step(run.folder, receipt)
 
 
-def published(run: Run, step: str) -> dict[str, Any]:
+def published(run: Run, name: str) -> StepReceipt:
     """The receipt of a step that has nothing to do since the release stands."""
     info = run.info
-    return {**head(run, step, time.time()), "published": True, "files": info.files, "bytes": info.bytes}
+    return {**head(run, name, time.time()), "published": True, "files": info.files, "bytes": info.bytes}
 
 
 def file_digest(path: Path) -> str:
@@ -134,9 +165,5 @@ def file_digest(path: Path) -> str:
         return f"sha256:{hashlib.file_digest(stream, 'sha256').hexdigest()}"
 
 
-def _holds(receipt: dict[str, Any] | None, run: Run, index: int) -> bool:
-    return (
-        receipt is not None
-        and receipt.get("run") == run.plan.run
-        and receipt.get("shard") == run.shards[index].digest
-    )
+def _holds(receipt: ElementReceipt | None, run: Run, index: int) -> bool:
+    return receipt is not None and receipt.run == run.plan.run and receipt.shard == run.shards[index].digest

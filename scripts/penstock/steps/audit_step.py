@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import chain
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.arrays.array_runner import run_array
 from penstock.audit import audit_plan, audit_store
@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 
     from penstock.audit.audit_store import Audit
     from penstock.core.documents.seal import Seal
+    from penstock.core.documents.step_results import AuditResult, OverruleResult
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.locks.dataset_lock import DatasetLock
@@ -64,7 +65,7 @@ class Request:
     limit: int | None = None
 
 
-def run(context: Context, dataset: str, request: Request | None = None) -> dict[str, Any]:
+def run(context: Context, dataset: str, request: Request | None = None) -> AuditResult:
     """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
     files, bytes, methods, promise, seconds, ...}; `status` is PASSED or FINDINGS.
 
@@ -142,7 +143,7 @@ def _audit(
     seal: Seal,
     digest: str,
     began: float,
-) -> dict[str, Any]:
+) -> AuditResult:
     dataset, release, folder = layout.dataset, audit.release, audit.layout(layout)
     manifest = [
         Finding("manifest", line.partition(": ")[0], line.partition(": ")[2])
@@ -164,8 +165,8 @@ def _audit(
     resumed = sum(Seen.read(audit_store.seen(folder, i), shards[i]).files for i in indices)
 
     def ok(index: int) -> bool:
-        receipt = receipts.read(folder.receipt(STEP, index))
-        return receipt is not None and receipt.get("shard") == shards[index].digest
+        receipt = receipts.element(folder, STEP, index)
+        return receipt is not None and receipt.shard == shards[index].digest
 
     shape = audit_store.shape(folder)
 
@@ -251,9 +252,9 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
 def _seen(folder: RunLayout, shard: ShardInfo) -> Seen:
     """What the elements saw of a shard, all of it, as the last one left it."""
     path = audit_store.seen(folder, shard.index)
-    receipt = receipts.read(folder.receipt(STEP, shard.index)) or {}
+    receipt = receipts.element(folder, STEP, shard.index)
     seen = Seen.read(path, shard)
-    if seen.left or receipts.file_digest(path) != receipt.get("seen"):
+    if seen.left or receipt is None or receipts.file_digest(path) != receipt.seen:
         receipts.drop(folder.receipt(STEP, shard.index))
         raise FailedError(
             "what an element saw is not what it wrote",
@@ -288,7 +289,7 @@ def _close(
     began: float,
     methods: Counter[str],
     resumed: int = 0,
-) -> dict[str, Any]:
+) -> AuditResult:
     folder = audit.layout(layout)
     counts: Counter[str] = Counter()
     shown: list[dict[str, object]] = []
@@ -301,7 +302,7 @@ def _close(
             yield finding
 
     audit_store.keep(audit_store.findings(folder), counted())
-    result = {
+    result: AuditResult = {
         "dataset": layout.dataset,
         "release": audit.release,
         "audit": audit.id,
@@ -329,7 +330,7 @@ def _close(
 
 
 def _tell(
-    context: Context, layout: DatasetLayout, audit: Audit, result: dict[str, Any], *, compared: bool
+    context: Context, layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool
 ) -> None:
     """Note the result for the gate, and in the history of audits. Of an audit that was stopped in between
     the line may stand twice."""
@@ -355,13 +356,13 @@ def _tell(
     )
     verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
-    line = {key: result[key] for key in kept}
+    line = {key: told for key, told in result.items() if key in kept}
     context.storage.append_line(
         layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **asdict(history.this_author())}
     )
 
 
-def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> dict[str, Any]:
+def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
     """Let the findings that stand against a release stand no more, by its owner's word. Returns {dataset,
     release, status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
     layout = context.layout(dataset)
@@ -370,7 +371,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     with auditing(context, layout, release, STEP):
         before = verdicts.read(layout, release)
         counts = verdicts.standing(before)
-        result = {
+        result: OverruleResult = {
             "dataset": dataset, "release": release, "status": "OVERRULED", "counts": counts, "why": why,
         }  # fmt: skip
         if before is not None and counts:
@@ -385,7 +386,7 @@ def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
     return audit_store.kept(audit_store.findings(audit.layout(layout)))
 
 
-def judge(result: dict[str, Any]) -> None:
+def judge(result: AuditResult) -> None:
     """Raises FindingsError (exit 4) when there are findings."""
     if result["status"] != "PASSED":
         advice = "tell the account that stages the dataset"

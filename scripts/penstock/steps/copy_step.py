@@ -7,7 +7,7 @@ recorded in its shard's journal. What an earlier attempt recorded is not copied 
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.core import events
@@ -22,6 +22,7 @@ from penstock.views import human
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
 
+    from penstock.core.documents.step_results import CopyReceipt, StepReceipt
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
@@ -29,7 +30,7 @@ if TYPE_CHECKING:
 STEP = "copy"
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> StepReceipt:
     """Copy what the plan says. Returns the receipt: {dataset, run, release, files, bytes, ...}.
 
     Raises FailedError, SourceChangedError, NoSpaceError, LockedError; what was done is kept.
@@ -37,7 +38,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     return with_lock(context, dataset, STEP, copy)
 
 
-def copy(context: Context, run: Run) -> dict[str, Any]:
+def copy(context: Context, run: Run) -> CopyReceipt:
     """The same, by a holder of the dataset's lock."""
     started = time.time()
     plan, folder, ok = run.plan, run.folder, receipts.copied(run)
@@ -67,9 +68,9 @@ def copy(context: Context, run: Run) -> dict[str, Any]:
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(run)
     _elements(context, run, ok)
-    told = [receipts.read(folder.receipt(STEP, index)) or {} for index in run.indices]
+    told = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
-    for text in (text for r in fresh for text in r.get("warnings", ())):
+    for text in (text for r in fresh for text in r.warnings):
         context.emit(events.Warned(run.dataset, STEP, text=text))
     changed, gone = amended_listing.totals(told)
     if changed or gone:
@@ -80,7 +81,7 @@ def copy(context: Context, run: Run) -> dict[str, Any]:
             f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )
         context.emit(events.Noted(run.dataset, STEP, text=f"{text}, {gone:,} gone"))
-    receipt = {
+    receipt: CopyReceipt = {
         **receipts.head(run, STEP, started),
         "files": plan.files - gone,
         "bytes": plan.bytes,
@@ -88,14 +89,14 @@ def copy(context: Context, run: Run) -> dict[str, Any]:
         "gone": gone,
         "elements": len(run.indices),
         "elements_run": len(fresh),
-        "copied_rows": sum(r.get("done_files", 0) - r.get("linked", 0) for r in fresh),
-        "copied_bytes": sum(r.get("done_bytes", 0) for r in fresh),
-        "linked": sum(r.get("linked", 0) - r.get("taken", 0) for r in told),
-        "taken": sum(r.get("taken", 0) for r in told),
-        "retries": sum(r.get("retries", 0) for r in told),
-        "hosts": sorted({r.get("host", "") for r in told}),
+        "copied_rows": sum(r.done_files - r.linked for r in fresh),
+        "copied_bytes": sum(r.done_bytes for r in fresh),
+        "linked": sum(r.linked - r.taken for r in told),
+        "taken": sum(r.taken for r in told),
+        "retries": sum(r.retries for r in told),
+        "hosts": sorted({r.host for r in told}),
     }
-    receipt = receipts.keep(run, receipt)
+    receipts.keep(run, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 

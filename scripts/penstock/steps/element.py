@@ -11,11 +11,13 @@ import os
 import secrets
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.arrays.shard_assignment import shard_for
 from penstock.core.documents.element_outcome import ElementOutcome
+from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.step_table import IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import printable_lines
@@ -64,7 +66,7 @@ def run_element(
     before = journal.names(folder.journals(index))
     try:
         shard = _shard(run, index)
-        outcome, further = _work(run, shard, step, attempt, reporter, stop)
+        outcome, receipt = _work(run, shard, step, attempt, reporter, stop)
     except PenstockError as error:
         stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
@@ -82,10 +84,7 @@ def run_element(
         for failure in outcome.failures[:NAMED]:
             _say(f"{failure.path}: {failure.why}")
         return outcome.exit_code
-    receipts.write(
-        folder.receipt(step, index),
-        {**_receipt(run, shard, step, attempt, outcome, reporter), **further},
-    )
+    receipts.write_element(folder, _whole(receipt, run, shard, step, attempt, outcome, reporter))
     return 0
 
 
@@ -126,7 +125,8 @@ def _shard(run: Run, index: int) -> ShardInfo:
 
 def _work(
     run: Run, shard: ShardInfo, step: str, attempt: str, reporter: Reporter, stop: Stop
-) -> tuple[Outcome, dict[str, Any]]:
+) -> tuple[Outcome, ElementReceipt]:
+    """What became of the shard, and what the receipt says of this step alone."""
     if step == "audit":
         return _audit(run, shard, reporter, stop)
     folder, data, config = run.folder, run.data, run.config
@@ -156,7 +156,7 @@ def _work(
             may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)
-        return outcome, {"amended": outcome.amended, "gone": outcome.gone}
+        return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask
 
@@ -178,17 +178,17 @@ def _work(
     )
     outcome = reread_shard(reread, reporter, stop.check)
     if outcome.failures:
-        return outcome, {}
-    return outcome, {
-        "copied_by": copied_by,
-        "records": receipts.file_digest(records),
-        "amended": outcome.amended,
-        "gone": outcome.gone,
-        "left_out": outcome.left_out,
-    }
+        return outcome, ElementReceipt()
+    return outcome, ElementReceipt(
+        copied_by=copied_by,
+        records=receipts.file_digest(records),
+        amended=outcome.amended,
+        gone=outcome.gone,
+        left_out=outcome.left_out,
+    )
 
 
-def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[Outcome, dict[str, Any]]:
+def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[Outcome, ElementReceipt]:
     """A shard of a published release. What it finds is not a failure of the element."""
     from penstock.audit import audit_store
     from penstock.engine.audit_shard import AuditTask, audit_shard
@@ -202,43 +202,52 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
     )
     open_storage().make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)
-    return outcome, {"findings": len(seen.bad), "seen": receipts.file_digest(task.seen)}
+    return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
 
 
-def _receipt(
-    run: Run, shard: ShardInfo, step: str, attempt: str, outcome: Outcome, reporter: Reporter
-) -> dict[str, Any]:
-    return {
-        "step": step,
-        "index": shard.index,
-        "run": run.id,
-        "shard": shard.digest,
-        "rows": shard.rows,
-        "files": outcome.files + outcome.resumed_files,
-        "bytes": outcome.bytes + outcome.resumed_bytes,
-        "done_files": outcome.files,
-        "done_bytes": outcome.bytes,
-        "linked": outcome.linked + outcome.taken,
-        "taken": outcome.taken,
-        "retries": outcome.retries,
-        "seconds": round(outcome.seconds, 3),
-        "cpu_seconds": round(outcome.cpu_seconds, 3),
-        "workers": outcome.workers,
-        "streams": outcome.streams,
-        "durability": outcome.durability,
-        "grades": outcome.grades,
-        "methods": outcome.methods,
-        "warnings": outcome.warnings,
-        "why": outcome.why,
-        "attempt": attempt,
-        "host": host_name(),
-        "cpus": cpus(job_environment.current())[0],
-        "job": attempt if job_environment.current().job else "",
-        "restarts": job_environment.current().restarts,
-        "started": reporter.started,
-        "ended": time.time(),
-        "samples": reporter.samples,
-    }
+def _whole(
+    receipt: ElementReceipt,
+    run: Run,
+    shard: ShardInfo,
+    step: str,
+    attempt: str,
+    outcome: Outcome,
+    reporter: Reporter,
+) -> ElementReceipt:
+    """The receipt with what it says of every step."""
+    here = job_environment.current()
+    return replace(
+        receipt,
+        step=step,
+        index=shard.index,
+        run=run.id,
+        shard=shard.digest,
+        rows=shard.rows,
+        files=outcome.files + outcome.resumed_files,
+        bytes=outcome.bytes + outcome.resumed_bytes,
+        done_files=outcome.files,
+        done_bytes=outcome.bytes,
+        linked=outcome.linked + outcome.taken,
+        taken=outcome.taken,
+        retries=outcome.retries,
+        seconds=round(outcome.seconds, 3),
+        cpu_seconds=round(outcome.cpu_seconds, 3),
+        workers=outcome.workers,
+        streams=outcome.streams,
+        durability=outcome.durability,
+        grades=outcome.grades,
+        methods=outcome.methods,
+        warnings=outcome.warnings,
+        why=outcome.why,
+        attempt=attempt,
+        host=host_name(),
+        cpus=cpus(here)[0],
+        job=attempt if here.job else "",
+        restarts=here.restarts,
+        started=reporter.started,
+        ended=time.time(),
+        samples=reporter.samples,
+    )
 
 
 def _outcome(run: RunLayout, step: str, index: int, attempt: str, outcome: Outcome) -> None:

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import Config, DatasetConfig
+    from penstock.core.documents.step_results import ListResult
     from penstock.core.layout import DatasetLayout
     from penstock.ownership.dataset_hold import Hold
     from penstock.sources.port import Source
@@ -45,7 +46,7 @@ STEP = "list"
 _NEW = ".new-"
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> ListResult:
     """List the sources and meet or make their run. Returns the receipt:
     {dataset, run, release, files, bytes, scanned, listing_digest, ignored, hard_links, published,
     current}.
@@ -76,7 +77,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
 
 def _list(
     context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], hold: Hold
-) -> dict[str, Any]:
+) -> ListResult:
     context.storage.make_dirs(layout.runs)
     for name in os.listdir(layout.runs):
         if name.startswith(_NEW):

@@ -3,7 +3,7 @@ dataset's lock is this step's."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.ownership.dataset_hold import holding
 from penstock.state import receipts, run_store, seals
@@ -11,13 +11,14 @@ from penstock.state import receipts, run_store, seals
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from penstock.core.documents.step_results import StepReceipt
     from penstock.state.context import Context
     from penstock.state.run import Run
 
 
 def with_lock(
-    context: Context, dataset: str, step: str, work: Callable[[Context, Run], dict[str, Any]]
-) -> dict[str, Any]:
+    context: Context, dataset: str, step: str, work: Callable[[Context, Run], StepReceipt]
+) -> StepReceipt:
     """Do a step's work on the run that list made or met last, or that the context names, under the dataset's
     lock; returns the work's receipt. Where the run's release is published the receipt says so, and nothing
     is done. Raises PreflightError where nothing was listed or planned, LockedError, and what `work` raises.

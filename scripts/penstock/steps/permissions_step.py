@@ -7,7 +7,7 @@ no element of copy lives, as far as the cluster can say; temporary files of dead
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import still_alive
 from penstock.core import events
@@ -16,18 +16,19 @@ from penstock.state import receipts
 from penstock.steps.locked_run import with_lock
 
 if TYPE_CHECKING:
+    from penstock.core.documents.step_results import PermissionsReceipt, StepReceipt
     from penstock.state.context import Context
     from penstock.state.run import Run
 
 STEP = "permissions"
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> StepReceipt:
     """Set and check. Returns the receipt, which is also kept with the run."""
     return with_lock(context, dataset, STEP, close)
 
 
-def close(context: Context, run: Run) -> dict[str, Any]:
+def close(context: Context, run: Run) -> StepReceipt:
     """The same, by a holder of the dataset's lock. Returns at once when the receipt holds."""
     receipts.need(receipts.copied(run), run, "copy")
     done = current(run)
@@ -48,20 +49,20 @@ def close(context: Context, run: Run) -> dict[str, Any]:
     counts = context.storage.set_permissions(run.staging, policy, context.storage.group_id(policy))
     # An attempt that lives on unseen could make one until its folder was closed.
     swept += context.storage.sweep_temporaries(run.data)
-    receipt = {
+    receipt: PermissionsReceipt = {
         **receipts.head(run, STEP, started),
         **counts,
         "swept": swept,
         "copies": receipts.copies(run),
     }
-    receipts.write(run.folder.receipt(STEP), receipt)
+    receipts.write_step(run.folder, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 
 
-def current(run: Run) -> dict[str, Any] | None:
+def current(run: Run) -> StepReceipt | None:
     """The step's receipt while nothing was copied since."""
-    receipt = receipts.read(run.folder.receipt(STEP))
+    receipt = receipts.step(run.folder, STEP)
     if receipt is None or receipt.get("copies") != receipts.copies(run):
         return None
     return receipt

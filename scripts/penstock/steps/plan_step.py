@@ -12,7 +12,7 @@ import contextlib
 import time
 from itertools import chain, compress, groupby, starmap
 from os import fsdecode
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core import events, run_documents
 from penstock.core.balance import Cut, Load, costs, decide, parts
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.core.documents.step_results import PlanResult
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.ownership.abandoned_stagings import Staging
     from penstock.state.context import Context
@@ -45,7 +46,7 @@ STEP = "plan"
 SHOWN_EVERY = 0.2
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> PlanResult:
     """Plan the run that list made or met. Returns the receipt:
     {dataset, run, release, published, files, bytes, giants, unchanged, unchanged_bytes, taken, taken_bytes,
     shards (their number), base, folders, why}. Raises NoSpaceError with the figures, and PreflightError for
@@ -69,7 +70,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     return receipt
 
 
-def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> dict[str, Any]:
+def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> PlanResult:
     return {
         "dataset": run.dataset,
         "run": run.id,

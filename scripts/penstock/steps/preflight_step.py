@@ -12,7 +12,7 @@ import importlib.util
 import json
 import os
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
@@ -30,6 +30,7 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
+    from penstock.core.documents.step_results import PreflightResult
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
 
@@ -49,7 +50,7 @@ OF_THE_SHELL = frozenset(
 LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> PreflightResult:
     """Look at one dataset and its surroundings. Returns the receipt {dataset, checked, warnings}.
 
     Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
@@ -75,7 +76,7 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
     looks.judge()
     for text in warnings:
         context.emit(events.Warned(dataset, STEP, text))
-    receipt: dict[str, Any] = {"dataset": config.name, "checked": checked, "warnings": warnings}
+    receipt: PreflightResult = {"dataset": config.name, "checked": checked, "warnings": warnings}
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import time
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from penstock.core import events
 from penstock.core.documents.history_line import Publication
@@ -27,9 +27,10 @@ from penstock.state import current_pointer, history, receipts, run_store, seals,
 from penstock.steps.step_chain import ensure_verified
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Mapping
 
     from penstock.config.settings import VerifyConfig
+    from penstock.core.documents.step_results import PublishReceipt, StepReceipt
     from penstock.state.context import Context
     from penstock.state.run import Run
 
@@ -38,19 +39,19 @@ ROUNDS = 3
 """How often what was touched is verified again before a person has to look."""
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> PublishReceipt:
     """Publish. Returns the receipt: {dataset, run, release, path, current, files, bytes, seal, ...}.
 
     Raises FailedError for deviations, FindingsError (exit 4) for too little evidence, LockedError.
     """
     run = run_store.open_run(context.layout(dataset), context.run)
     if run_store.published(run):
-        return _receipt(context, run, receipts.read(run.folder.receipt(STEP)) or {})
+        return _receipt(context, run, receipts.step(run.folder, STEP))
     with holding(context, dataset, run.id, STEP):
         return _publish(context, run)
 
 
-def _publish(context: Context, run: Run) -> dict[str, Any]:
+def _publish(context: Context, run: Run) -> PublishReceipt:
     started = time.time()
     layout, info, dataset = run.layout, run.info, run.dataset
     context.emit(events.Started(dataset, STEP, files=info.files, bytes=info.bytes))
@@ -91,15 +92,16 @@ def _publish(context: Context, run: Run) -> dict[str, Any]:
             context.emit(events.Noted(dataset, STEP, text=text))
     elif kept := current_pointer.kept(run):
         context.emit(events.Noted(dataset, STEP, text=kept))
-    receipt = {
+    receipt: PublishReceipt = {
         **receipts.head(run, STEP, started),
         **_facts(stored),
         "previous": before,
         "moved": before != info.release and not told,
+        **_now(context, run),
     }
-    receipts.write(run.folder.receipt(STEP), receipt)
+    receipts.write_step(run.folder, receipt)
     abandoned_stagings.clean(context, run)
-    receipt = _receipt(context, run, receipt)
+    receipt["published"] = True
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt
 
@@ -177,7 +179,26 @@ def _may_grow(verify: VerifyConfig) -> bool:
     return verify.minimum_grade in ("auto", "cold", "reread") and verify.source_checksum != "require"
 
 
-def _facts(stored: seals.Stored) -> dict[str, Any]:
+class _Now(TypedDict):
+    """Where readers find the release, and what they are led to."""
+
+    path: str
+    current: str | None
+
+
+class _Facts(TypedDict):
+    """What a receipt says of the seal."""
+
+    files: int
+    bytes: int
+    giants: int
+    seal: str
+    root: str
+    evidence: Mapping[str, object]
+    manifests: Mapping[str, object]
+
+
+def _facts(stored: seals.Stored) -> _Facts:
     seal, digest = stored
     return {
         "files": seal.files,
@@ -190,15 +211,18 @@ def _facts(stored: seals.Stored) -> dict[str, Any]:
     }
 
 
-def _receipt(context: Context, run: Run, kept: dict[str, Any]) -> dict[str, Any]:
+def _receipt(context: Context, run: Run, kept: StepReceipt | None) -> PublishReceipt:
     """What the command answers: the receipt that is kept, with what is true now."""
     stored = None if kept else seals.of_run(run)
-    facts = _facts(stored) if stored else {}
-    return {
-        **receipts.head(run, STEP, kept.get("started", time.time())),
-        **facts,
-        **kept,
+    receipt = {
+        **(kept or receipts.head(run, STEP, time.time())),
+        **(_facts(stored) if stored else {}),
+        **_now(context, run),
         "published": True,
-        "path": str(run.layout.release(run.release) / DATA),
-        "current": context.storage.current(run.layout),
     }
+    return cast("PublishReceipt", receipt)
+
+
+def _now(context: Context, run: Run) -> _Now:
+    path = str(run.layout.release(run.release) / DATA)
+    return {"path": path, "current": context.storage.current(run.layout)}

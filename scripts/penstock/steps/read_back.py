@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array
 from penstock.core import events
@@ -17,8 +17,9 @@ from penstock.state import outcomes, receipts
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
+    from penstock.core.documents.step_results import VerifyReceipt
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
@@ -30,7 +31,7 @@ ROUNDS = 2
 """How often damaged files are copied again within one run before a person has to look."""
 
 
-def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> dict[str, Any]:
+def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
     """Read back and compare, for a holder of the dataset's lock. `copy_again` copies what lacks its receipt
     and closes staging; it is called after the receipts of damaged shards were dropped."""
     started = time.time()
@@ -54,18 +55,18 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> dic
         again.update(damaged)
         _take_back(context, run, damaged)
         copy_again()
-    told = [receipts.read(folder.receipt(STEP, index)) or {} for index in run.indices]
-    receipt = {
+    told = receipts.of_elements(run, STEP)
+    receipt: VerifyReceipt = {
         **receipts.head(run, STEP, started),
         "files": plan.files,
         "bytes": plan.bytes,
         "elements": len(run.indices),
-        "grades": _summed(told, "grades"),
-        "methods": _summed(told, "methods"),
+        "grades": _summed(one.grades for one in told),
+        "methods": _summed(one.methods for one in told),
         "copied_again": sorted(again),
-        "hosts": sorted({r.get("host", "") for r in told}),
+        "hosts": sorted({one.host for one in told}),
     }
-    receipt = receipts.keep(run, receipt)
+    receipts.keep(run, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))
     return receipt
 
@@ -107,8 +108,8 @@ def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str
     )
 
 
-def _summed(told: list[dict[str, Any]], key: str) -> dict[str, int]:
+def _summed(counts: Iterable[Mapping[str, int]]) -> dict[str, int]:
     total: Counter[str] = Counter()
-    for receipt in told:
-        total.update(receipt.get(key) or {})
+    for some in counts:
+        total.update(some)
     return dict(total)

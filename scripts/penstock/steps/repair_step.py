@@ -12,7 +12,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.repair_file import is_right, refetch
@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.audit.audit_store import Audit
+    from penstock.core.documents.step_results import RepairResult
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.state.context import Context, Stop
@@ -59,7 +60,7 @@ class _Done:
     """Why it could not be repaired; "" when it was."""
 
 
-def run(context: Context, dataset: str, release: str | None = None) -> dict[str, Any]:
+def run(context: Context, dataset: str, release: str | None = None) -> RepairResult:
     """Repair a release by its audits, back to the last whole one. Returns {dataset, release, audit, status,
     repaired, unrepairable, left, fetched_bytes, ...}; `status` is REPAIRED, PARTLY when something
     stays as it was (for `judge`), NOTHING when nothing was found.
@@ -83,7 +84,7 @@ def run(context: Context, dataset: str, release: str | None = None) -> dict[str,
         return _repair(context, layout, audits)
 
 
-def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) -> dict[str, Any]:
+def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) -> RepairResult:
     began, audit = time.time(), audits[0]
     dataset = layout.dataset
     seal, digest = audit_plan.read_seal(layout, audit.release)
@@ -248,11 +249,11 @@ def _close(
     same: dict[str, int],
     fetched: int,
     began: float,
-) -> dict[str, Any]:
+) -> RepairResult:
     """`kinds`: what was found of each path that was to be made anew; of others their mode was. `same`: how
     many of the damaged files other releases still have."""
     failed = [[d.path, d.why] for d in done if d.why]
-    result = {
+    result: RepairResult = {
         "dataset": layout.dataset,
         "release": audit.release,
         "audit": audit.id,
@@ -296,7 +297,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: i
     history.append(layout, line)
 
 
-def judge(result: dict[str, Any]) -> None:
+def judge(result: RepairResult) -> None:
     """Raises FindingsError (exit 4) when something could not be repaired."""
     if result["unrepairable"] or result["left"]:
         lines = [f"{printable(path)}: {why}" for path, why in result["unrepairable"]]

@@ -7,7 +7,7 @@ that failed has come, and what failed.
 from __future__ import annotations
 
 import time
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 import penstock
 from penstock.core import events
@@ -15,17 +15,18 @@ from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes, receipts, run_store, seals, verdicts
-from penstock.views.keys import Amount, ElementResult, Failed, Result, StepResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable, Mapping, Sequence
     from pathlib import Path
 
+    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.core.documents.step_results import StepReceipt
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo
     from penstock.state.context import Context
     from penstock.state.run import Run
-    from penstock.views.keys import Amended, Evidence
+    from penstock.views.keys import Amended, Amount, ElementResult, Evidence, Failed, Result, StepResult
 
 SHOWN = 100
 POINTS = 400
@@ -47,7 +48,7 @@ def gather(context: Context, run: Run) -> Result:
     """Everything that is known of a run. Figures that are not known are left out."""
     layout, info, folder = run.layout, run.info, run.folder
     plan = run.plan if folder.plan.exists() else None
-    done = {step: receipts.read(folder.receipt(step)) for step in WITH_RECEIPT}
+    done = {step: receipts.step(folder, step) for step in WITH_RECEIPT}
     elements = list(_elements(folder, plan)) if plan else []
     stored = seals.of_run(run)
     published = stored is not None and run_store.published(run)
@@ -78,9 +79,9 @@ def gather(context: Context, run: Run) -> Result:
     if plan is not None:
         result |= _amounts(plan, elements, done)
         result["elements"] = [_shown(e) for e in elements]
-        result["throughput"] = throughput([e for e in elements if e["step"] == "copy"])
+        result["throughput"] = throughput([e for e in elements if e.step == "copy"])
         result["steps"] = [_step(name, receipt) for name, receipt in done.items() if receipt]
-        result["node_hours"] = round(sum(max(0.0, e["ended"] - e["started"]) for e in elements) / 3600, 4)
+        result["node_hours"] = round(sum(max(0.0, e.ended - e.started) for e in elements) / 3600, 4)
     if published and stored is not None:
         seal = stored.seal
         result |= {
@@ -119,12 +120,12 @@ def verdict_of(layout: DatasetLayout, release: str) -> Result:
 
 
 def _amounts(
-    plan: PlanInfo, elements: list[dict[str, Any]], done: Mapping[str, dict[str, Any] | None]
+    plan: PlanInfo, elements: Sequence[ElementReceipt], done: Mapping[str, StepReceipt | None]
 ) -> Result:
-    copies = [e for e in elements if e["step"] == "copy"]
-    verified = [e for e in elements if e["step"] == "verify"]
-    taken = sum(e["taken"] for e in copies)
-    linked = sum(e["linked"] for e in copies) - taken
+    copies = [e for e in elements if e.step == "copy"]
+    verified = [e for e in elements if e.step == "verify"]
+    taken = sum(e.taken for e in copies)
+    linked = sum(e.linked for e in copies) - taken
     # As planned; a giant's parts are rows, and it is one file.
     all_taken = taken == sum(shard.reused for shard in plan.shards) - plan.unchanged
     taken_files = plan.taken if all_taken else taken
@@ -133,93 +134,101 @@ def _amounts(
         "giants": plan.giants,
         "parts": sum(s.rows for s in plan.shards) - plan.files + plan.giants if plan.giants else 0,
         "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
-        "retries": sum(e["retries"] for e in elements),
+        "retries": sum(e.retries for e in elements),
     }
     if taken:
         amounts["taken"] = {"files": taken_files, **({"bytes": plan.taken_bytes} if all_taken else {})}
     if copies:
-        read = sum(e["bytes"] for e in copies) - plan.unchanged_bytes * (linked == plan.unchanged)
+        read = sum(e.bytes for e in copies) - plan.unchanged_bytes * (linked == plan.unchanged)
         read -= plan.taken_bytes * all_taken
         amounts["copied"] = {
-            "files": plan.files - linked - taken_files if whole else sum(e["files"] for e in copies),
+            "files": plan.files - linked - taken_files if whole else sum(e.files for e in copies),
             "bytes": read,
             "seconds": _wall(done.get("copy"), copies),
         }
         resumed: Amount = {
-            "files": sum(e["files"] - e["done_files"] for e in copies),
-            "bytes": sum(e["bytes"] - e["done_bytes"] for e in copies),
+            "files": sum(e.files - e.done_files for e in copies),
+            "bytes": sum(e.bytes - e.done_bytes for e in copies),
         }
         amounts["resumed"] = resumed
         earlier = _earlier(done.get("copy"), copies)
         if not earlier or not linked + taken:  # else nobody knows which of the bytes moved when
             amounts |= {"bytes_in": max(0, read - earlier), "bytes_out": max(0, read - earlier)}
-        amounts["durability"] = next((e["durability"] for e in copies if e["durability"]), "")
+        amounts["durability"] = next((e.durability for e in copies if e.durability), "")
     if verified:
         whole = len(verified) == len(plan.shards)
         amounts["verified"] = {
-            "files": plan.files if whole else sum(e["files"] for e in verified),
-            "bytes": sum(e["bytes"] for e in verified),
+            "files": plan.files if whole else sum(e.files for e in verified),
+            "bytes": sum(e.bytes for e in verified),
             "seconds": _wall(done.get("verify"), verified),
         }
     return amounts
 
 
-def _earlier(receipt: Mapping[str, Any] | None, copies: Iterable[Mapping[str, Any]]) -> int:
+def _earlier(receipt: StepReceipt | None, copies: Iterable[ElementReceipt]) -> int:
     """Bytes that were copied before the command began whose wall time the step's receipt has: by elements
     that had ended, and by earlier attempts of the others."""
-    began = float(receipt["ended"]) - float(receipt["seconds"]) if receipt and receipt.get("ended") else 0.0
-    return sum(e["bytes"] - (e["done_bytes"] if e["ended"] >= began else 0) for e in copies)
+    began = receipt["ended"] - receipt["seconds"] if receipt and receipt.get("ended") else 0.0
+    return sum(e.bytes - (e.done_bytes if e.ended >= began else 0) for e in copies)
 
 
-def _wall(receipt: Mapping[str, Any] | None, elements: Iterable[Mapping[str, Any]]) -> float:
+def _wall(receipt: StepReceipt | None, elements: Iterable[ElementReceipt]) -> float:
     """Wall time of a step: its own, or from its first element's start to its last one's end."""
     if receipt and receipt.get("seconds"):
-        return float(receipt["seconds"])
-    spans = [(e["started"], e["ended"]) for e in elements]
-    wall: float = max(end for _, end in spans) - min(start for start, _ in spans)
+        return receipt["seconds"]
+    spans = [(e.started, e.ended) for e in elements]
+    wall = max(end for _, end in spans) - min(start for start, _ in spans)
     return round(wall, 3)
 
 
-def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[dict[str, Any]]:
-    defaults = {
-        "done_files": 0,
-        "done_bytes": 0,
-        "linked": 0,
-        "taken": 0,
-        "retries": 0,
-        "durability": "",
-        "samples": [],
-    }
+def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[ElementReceipt]:
     for step in RUN_IN_ELEMENTS:
         for shard in plan.shards:
-            receipt = receipts.read(folder.receipt(step, shard.index))
-            if receipt is not None and receipt.get("shard") == shard.digest:
-                yield {**defaults, **receipt, "state": "done", "node": receipt.get("host", "")}
+            receipt = receipts.element(folder, step, shard.index)
+            if receipt is not None and receipt.shard == shard.digest:
+                yield receipt
 
 
-def _shown(element: Mapping[str, Any]) -> ElementResult:
-    return cast(
-        "ElementResult", {key: element[key] for key in ElementResult.__annotations__ if key in element}
-    )
+def _shown(receipt: ElementReceipt) -> ElementResult:
+    return {
+        "step": receipt.step,
+        "index": receipt.index,
+        "attempt": receipt.attempt,
+        "node": receipt.host,
+        "started": receipt.started,
+        "ended": receipt.ended,
+        "files": receipt.files,
+        "bytes": receipt.bytes,
+        "state": "done",
+        "restarts": receipt.restarts,
+        "job": receipt.job,
+        "seconds": receipt.seconds,
+        "cpu_seconds": receipt.cpu_seconds,
+        "cpus": receipt.cpus,
+        "workers": receipt.workers,
+        "streams": receipt.streams,
+        "why": receipt.why,
+    }
 
 
-def throughput(copies: list[dict[str, Any]]) -> list[list[float]]:
+def throughput(copies: Sequence[ElementReceipt]) -> list[list[float]]:
     """[[seconds since the copy began, bytes so far, files so far], ...] over all elements.
 
-    >>> throughput([{"started": 5.0, "done_bytes": 9, "done_files": 1, "bytes": 9, "files": 1,
-    ...              "samples": [[0, 0, 0], [2, 9, 1]]}])
+    >>> from penstock.core.documents.element_receipt import ElementReceipt
+    >>> throughput([ElementReceipt(started=5.0, done_bytes=9, done_files=1, bytes=9, files=1,
+    ...                            samples=((0.0, 0, 0), (2.0, 9, 1)))])
     [[0.0, 0, 0], [2.0, 9, 1]]
     """
     if not copies:
         return []
-    begin = min(e["started"] for e in copies)
+    begin = min(e.started for e in copies)
     steps = []
     for element in copies:
         # What an earlier attempt had done was not done in this element's time.
-        files, size = element["files"] - element["done_files"], element["bytes"] - element["done_bytes"]
-        for seconds, many, much in element["samples"]:
+        files, size = element.files - element.done_files, element.bytes - element.done_bytes
+        for seconds, many, much in element.samples:
             many, much = max(many, files), max(much, size)
-            steps.append((element["started"] - begin + seconds, much - size, many - files))
+            steps.append((element.started - begin + seconds, much - size, many - files))
             files, size = many, much
     steps.sort()
     curve: list[list[float]] = []
@@ -241,7 +250,7 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
     for step in RUN_IN_ELEMENTS if plan else ():
         for shard in plan.shards if plan else ():
             outcome = outcomes.find(folder, step, shard.index)
-            if outcome is None or receipts.read(folder.receipt(step, shard.index)) is not None:
+            if outcome is None or receipts.element(folder, step, shard.index) is not None:
                 continue
             failed += outcome.failed
             head: Failed = {"step": step, "exit_code": outcome.exit_code, "retry": outcome.retry}
@@ -250,12 +259,12 @@ def _failures(folder: RunLayout, plan: PlanInfo | None) -> tuple[list[Failed], i
     return shown, failed
 
 
-def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, Any] | None]) -> str:
+def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, StepReceipt | None]) -> str:
     if plan is None:
         return "it was not planned yet"
     for step in RUN_IN_ELEMENTS:
         for shard in plan.shards:
-            if receipts.read(folder.receipt(step, shard.index)) is not None:
+            if receipts.element(folder, step, shard.index) is not None:
                 continue
             outcome = outcomes.find(folder, step, shard.index)
             if outcome and outcome.error:
@@ -267,7 +276,7 @@ def _why(folder: RunLayout, plan: PlanInfo | None, done: Mapping[str, dict[str, 
     return f"{missing} has not ended"
 
 
-def _step(name: str, receipt: Mapping[str, Any]) -> StepResult:
+def _step(name: str, receipt: StepReceipt) -> StepResult:
     out: StepResult = {
         "step": name,
         "status": "done",

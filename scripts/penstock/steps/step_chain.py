@@ -18,7 +18,7 @@ A step that never came to its end is not begun here; the caller's error names th
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.state import receipts
 from penstock.steps.copy_step import copy
@@ -26,6 +26,7 @@ from penstock.steps.permissions_step import close, current
 from penstock.steps.read_back import read_back
 
 if TYPE_CHECKING:
+    from penstock.core.documents.step_results import VerifyReceipt
     from penstock.state.context import Context
     from penstock.state.run import Run
 
@@ -38,7 +39,7 @@ def ensure_closed(context: Context, run: Run) -> None:
         _copy_and_close(context, run)
 
 
-def verify(context: Context, run: Run) -> dict[str, Any]:
+def verify(context: Context, run: Run) -> VerifyReceipt:
     """verify's receipt, when all reads back as it was copied. For a holder of the dataset's lock."""
     ensure_closed(context, run)
     return read_back(context, run, partial(_copy_and_close, context, run))

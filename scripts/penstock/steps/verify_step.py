@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.steps import step_chain
 from penstock.steps.locked_run import with_lock
 
 if TYPE_CHECKING:
+    from penstock.core.documents.step_results import StepReceipt
     from penstock.state.context import Context
 
 STEP = "verify"
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> StepReceipt:
     """Read back and compare. Returns the receipt: {dataset, run, release, files, bytes, ...}.
 
     Raises FailedError when files keep reading back damaged, LockedError, NoSpaceError,

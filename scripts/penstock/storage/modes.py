@@ -12,7 +12,7 @@ import grp
 import os
 import stat
 from itertools import groupby
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.config.settings import PermissionsConfig
+    from penstock.core.documents.step_results import ModesSet
     from penstock.filesystem.path_walk import Found
 
 TOGETHER = 4096
@@ -60,7 +61,7 @@ def group_id(policy: PermissionsConfig) -> int | None:
         ) from None
 
 
-def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str, Any]:
+def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> ModesSet:
     """Give everything in a staging's `data`, and `data` itself, its final mode and group, each
     folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
 
@@ -110,7 +111,10 @@ def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> dict[str,
         counts["changed_folders"] += change([""], "dir")
         barrier.wait()
     return {
-        **counts,
+        "files": counts["files"],
+        "folders": counts["folders"],
+        "changed_files": counts["changed_files"],
+        "changed_folders": counts["changed_folders"],
         "file_mode": f"{wanted['file']:04o}",
         "dir_mode": f"{wanted['dir']:04o}",
         "gid": gid,

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from penstock.config.settings import PermissionsConfig
+    from penstock.core.documents.step_results import ModesSet
     from penstock.core.layout import DatasetLayout
     from penstock.storage.pending_file import Pending
 
@@ -162,7 +163,7 @@ class Storage(Protocol):
     def group_id(self, policy: PermissionsConfig, /) -> int | None:
         """The configured group's number; None when none is configured. Raises PreflightError."""
 
-    def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> dict[str, Any]:
+    def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
         """Give everything in a staging's `data` its final mode and group, and check it. Returns counts."""
 
     # A release's damaged files, and whole trees

@@ -1,0 +1,78 @@
+"""`receipts/<step>/<index>.json`: that an element did all of its shard, and how."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from penstock.core.documents import typed_json
+
+FORMAT = 1
+"""Receipts without a number are of format 1, too."""
+
+
+@dataclass(frozen=True)
+class ElementReceipt:
+    """One attempt, the last of its shard. Times are seconds since the epoch, sizes bytes."""
+
+    step: str = ""
+    index: int = 0
+    run: str = ""
+    shard: str = ""
+    """`sha256:<hex>` of the shard's file: of another plan the receipt says nothing."""
+    rows: int = 0
+    files: int = 0
+    """All rows that are done, a giant's parts one by one; `bytes` likewise."""
+    bytes: int = 0
+    done_files: int = 0
+    """Rows that this attempt did; the others are those of earlier ones. `done_bytes` likewise."""
+    done_bytes: int = 0
+    linked: int = 0
+    """Rows linked from a release or taken over from another run's staging."""
+    taken: int = 0
+    """The latter."""
+    retries: int = 0
+    seconds: float = 0.0
+    cpu_seconds: float = 0.0
+    workers: int = 0
+    streams: int = 0
+    durability: str = ""
+    grades: Mapping[str, int] = field(default_factory=dict)
+    """Rows by storage grade; of verify."""
+    methods: Mapping[str, int] = field(default_factory=dict)
+    """Rows by how they were read back; of verify and audit."""
+    warnings: Sequence[str] = ()
+    why: str = ""
+    """Why this many workers and streams."""
+    attempt: str = ""
+    host: str = ""
+    cpus: int = 0
+    job: str = ""
+    restarts: int = 0
+    started: float = 0.0
+    ended: float = 0.0
+    samples: Sequence[tuple[float, int, int]] = ()
+    """(seconds since `started`, files, bytes), ascending."""
+    amended: int = 0
+    """Files that are of another version than the listed one; of copy and verify."""
+    gone: int = 0
+    """Files that left the source; of copy and verify."""
+    copied_by: str = ""
+    """The attempt of copy that verify read back."""
+    records: str = ""
+    """`sha256:<hex>` of the records that verify wrote."""
+    left_out: int = 0
+    """Rows of the shard without a record: their objects are gone; of verify."""
+    findings: int = 0
+    """Rows that are damaged; of audit."""
+    seen: str = ""
+    """`sha256:<hex>` of what an audit's element saw."""
+
+
+def to_json(receipt: ElementReceipt) -> dict[str, object]:
+    return typed_json.to_json(receipt, FORMAT)
+
+
+def from_json(content: bytes, where: object) -> ElementReceipt:
+    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no
+    receipt."""
+    return typed_json.parse(ElementReceipt, content, "an element's receipt", FORMAT, where)

@@ -1,0 +1,266 @@
+"""What the steps return: the JSON of `--receipt` and `--progress json`. Copy, permissions, verify and publish
+keep it in `receipts/<step>.json`, too, with the number of its format.
+
+A key once here keeps its meaning. Times are seconds since the epoch, sizes are bytes.
+"""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from typing import NotRequired, TypedDict
+
+from penstock.core.documents import typed_json
+
+FORMAT = 1
+"""Of the receipts of steps; those without a number are of format 1, too."""
+
+
+class StepReceipt(TypedDict):
+    """What the receipts of all steps have."""
+
+    step: str
+    dataset: str
+    run: str
+    release: str
+    published: bool
+    """The release stands, so that nothing was left to do."""
+    started: float
+    ended: float
+    seconds: NotRequired[float]
+    """Of all commands that worked on the step."""
+    files: NotRequired[int]
+    bytes: NotRequired[int]
+    elements: NotRequired[int]
+
+
+class CopyReceipt(StepReceipt, total=False):
+    amended: int
+    """Files of another version than the listed one."""
+    gone: int
+    elements_run: int
+    copied_rows: int
+    copied_bytes: int
+    linked: int
+    taken: int
+    retries: int
+    hosts: Sequence[str]
+
+
+class ModesSet(TypedDict):
+    """What permissions found and set."""
+
+    files: int
+    folders: int
+    changed_files: int
+    changed_folders: int
+    file_mode: str
+    """Octal, as people write it; `dir_mode` likewise."""
+    dir_mode: str
+    gid: int | None
+
+
+class PermissionsReceipt(StepReceipt, total=False):
+    folders: int
+    changed_files: int
+    changed_folders: int
+    file_mode: str
+    dir_mode: str
+    gid: int | None
+    swept: int
+    """Temporary files of dead attempts that were removed."""
+    copies: str
+    """Digest of the attempts whose copies were closed (`state.receipts.copies`)."""
+
+
+class VerifyReceipt(StepReceipt, total=False):
+    grades: Mapping[str, int]
+    methods: Mapping[str, int]
+    copied_again: Sequence[int]
+    """Shards of which files did not read back as they were copied."""
+    hosts: Sequence[str]
+
+
+class PublishReceipt(StepReceipt, total=False):
+    giants: int
+    seal: str
+    """`sha256:<hex>` of the seal's bytes."""
+    root: str
+    evidence: Mapping[str, object]
+    manifests: Mapping[str, object]
+    previous: str | None
+    """What `current` named before."""
+    moved: bool
+    """Whether `current` was moved."""
+    path: str
+    current: str | None
+
+
+class ListResult(TypedDict):
+    dataset: str
+    run: str
+    release: str
+    files: int
+    bytes: int
+    scanned: int
+    listing_digest: str
+    ignored: Mapping[str, int]
+    hard_links: Mapping[str, int]
+    published: bool
+    current: str | None
+
+
+class PlanResult(TypedDict):
+    dataset: str
+    run: str
+    release: str
+    published: bool
+    files: int
+    bytes: int
+    giants: int
+    unchanged: int
+    unchanged_bytes: int
+    taken: int
+    taken_bytes: int
+    shards: int
+    """How many."""
+    base: str | None
+    folders: int
+    why: Sequence[str]
+
+
+class PreflightResult(TypedDict):
+    dataset: str
+    checked: Sequence[str]
+    warnings: Sequence[str]
+
+
+class AuditResult(TypedDict):
+    dataset: str
+    release: str
+    audit: str
+    status: str
+    """PASSED or FINDINGS."""
+    counts: Mapping[str, int]
+    findings: Sequence[Mapping[str, object]]
+    """The first thousand; `all_findings` is the path of the file that has all of them."""
+    all_findings: str
+    files: int
+    of_files: int
+    rows: int
+    resumed: int
+    bytes: int
+    elements: int
+    methods: Mapping[str, int]
+    choice: str
+    owner: bool
+    """Whether this account stages the dataset: another one's audit does not count at the gate."""
+    promise: str
+    began: str
+    """UTC, ISO 8601."""
+    seconds: float
+
+
+class OverruleResult(TypedDict):
+    dataset: str
+    release: str
+    status: str
+    counts: Mapping[str, int]
+    why: str
+
+
+class RepairResult(TypedDict):
+    dataset: str
+    release: str
+    audit: str
+    status: str
+    """REPAIRED, PARTLY or NOTHING."""
+    repaired: Sequence[Sequence[str]]
+    """[path, how] of each."""
+    unrepairable: Sequence[Sequence[str]]
+    """[path, why] of each."""
+    left: Sequence[str]
+    also_in: Mapping[str, int]
+    """Other releases to how many of the damaged files they share."""
+    fetched_bytes: int
+    seconds: float
+
+
+class Counts(TypedDict):
+    """How far the elements of a step are."""
+
+    elements: int
+    done: int
+    files: int
+    bytes: int
+    failed: int
+
+
+class StagingStatus(TypedDict, total=False):
+    """The staging of another run."""
+
+    staging: str
+    run: str
+    files: int
+    bytes: int
+    idle_seconds: int
+
+
+class StatusResult(TypedDict, total=False):
+    """Keys without a value are left out."""
+
+    dataset: str
+    state: str
+    current: str | None
+    releases: Sequence[str]
+    lock: str
+    path: str
+    files: int
+    bytes: int
+    sealed: str
+    last_audit: Mapping[str, object] | None
+    findings: Mapping[str, int]
+    seen: str
+    run: str
+    release: str
+    next: str
+    copy: Counts
+    verify: Counts
+    arrays: Sequence[str]
+    abandoned: Sequence[str]
+
+
+class Preview(TypedDict, total=False):
+    """What a dry run says of one dataset."""
+
+    dataset: str
+    sources: Sequence[str]
+    target: str
+    backend: str
+    state: str
+    current: str | None
+    files: int
+    bytes: int
+    lock: str
+    would: str
+    problem: str
+
+
+class DryRunResult(TypedDict):
+    datasets: Mapping[str, Preview]
+
+
+KINDS: Mapping[str, type[StepReceipt]] = {
+    "copy": CopyReceipt,
+    "permissions": PermissionsReceipt,
+    "verify": VerifyReceipt,
+    "publish": PublishReceipt,
+}
+
+
+def to_json(receipt: StepReceipt) -> Mapping[str, object]:
+    return {**receipt, "format": FORMAT}
+
+
+def from_json(step: str, content: bytes, where: object) -> StepReceipt:
+    """Of the file's bytes, `where` is its path; of the kind that `KINDS` names. Raises NewerFormatError, and
+    ValueError for what is no receipt."""
+    return typed_json.parse(KINDS[step], content, "a step's receipt", FORMAT, where)
