@@ -18,7 +18,7 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.digests import IN_PARTS
 from penstock.engine.part import LEAST, part_bytes
 from penstock.engine.records import journal
-from penstock.engine.tasks import Answer, FailedRow, Failure, Outcome
+from penstock.engine.tasks import BatchAnswer, FailedRow, Failure, Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.sources.registry import pinned
 
@@ -170,14 +170,14 @@ def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first
         run = run_of(server, tmp_path)
         multipart = Multipart(run.task(**SMALLER), Outcome())
     begin = multipart.open(0, run.entries[0])
-    assert multipart.take(begin, Answer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
+    assert multipart.take(begin, BatchAnswer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
     jobs = [multipart.next(), multipart.next()]
     failed, again = (FailedRow(0, Failure("big", "why", 1, retry=retry)) for retry in (False, True))
     told: list[FailedRow] = []
     for job, retry in zip(jobs, (first, not first), strict=True):
         assert job is not None
         failures = [again if retry else failed] if retry or then == "failed" else []
-        told += multipart.take(job, Answer(job.number, not failures, b"", failures, 0, 0, 0, 0)) or ()
+        told += multipart.take(job, BatchAnswer(job.number, not failures, b"", failures, 0, 0, 0, 0)) or ()
     if first:
         assert told == [again]
         assert multipart.next() is None
@@ -186,7 +186,7 @@ def test_a_row_whose_parts_fail_in_two_ways_counts_once(tmp_path: Path, *, first
     drop = multipart.next()
     assert drop is not None
     # Who cannot remove the file is told so.
-    assert multipart.take(drop, Answer(drop.number, 0, b"", [failed], 0, 0, 0, 0)) == [failed]
+    assert multipart.take(drop, BatchAnswer(drop.number, 0, b"", [failed], 0, 0, 0, 0)) == [failed]
     assert multipart.next() is None
 
 
@@ -317,7 +317,7 @@ def test_no_more_is_begun_than_may_be_lost(tmp_path: Path) -> None:
         rewrite(run, [entry._replace(size=size, length=size) for entry in run.entries])
         multipart = Multipart(run.task(), Outcome())
     begin = multipart.open(0, run.entries[0])
-    assert multipart.take(begin, Answer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
+    assert multipart.take(begin, BatchAnswer(begin.number, 1, b"a line", [], 0, 0, 0, 0)) == ()
     unrecorded = 500 << 20
     multipart.waiting = lambda: unrecorded
     # Whatever waits, something is on its way.

@@ -223,7 +223,7 @@ class TestVerify:
         one = stage(tmp_path, first_fails, queries_until_end=3)
         submission = Submission("x", "verify", "slurm", (0, 1, 2), "1")
         statuses = {0: Status(FAILED), 1: Status(State.RUNNING), 2: Status(State.PENDING)}
-        live = array_watch.Live(submission, "1", 2, statuses, taken={2: 0, 0: 1})
+        live = array_watch.WatchedArray(submission, "1", 2, statuses, taken={2: 0, 0: 1})
         watch = array_watch.watch_of(one.context, "data", one.run, "verify", lambda _: False, (0, 1, 2))
         watch.live.append(live)
         assert watch.missing() == [2]

@@ -16,7 +16,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.arrays import local_elements
-from penstock.arrays.array_watch import Live, Watch, ask, patiently, tell, tell_amounts, watch_of
+from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tell, tell_amounts, watch_of
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events
@@ -112,7 +112,7 @@ def _meet(watch: Watch) -> None:
         _close(watch)
 
 
-def _living(watch: Watch) -> Iterable[Live]:
+def _living(watch: Watch) -> Iterable[WatchedArray]:
     """Submissions of this step with elements that may be alive."""
     cluster = watch.context.cluster
     for submission in watch.book.open(watch.step):
@@ -128,7 +128,7 @@ def _living(watch: Watch) -> Iterable[Live]:
         if not array:
             watch.book.ended(submission.name)
             continue
-        live = Live(submission, array, submission.at_once or cluster.slots(watch.step))
+        live = WatchedArray(submission, array, submission.at_once or cluster.slots(watch.step))
         ask(watch, live)
         if live.over:
             watch.book.ended(submission.name)
@@ -201,7 +201,7 @@ def _room(watch: Watch, *, retry: bool) -> int:
     return free
 
 
-def _throttle(watch: Watch, live: Live, at_once: int) -> None:
+def _throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
     # Before, so that a controller that dies in between knows that it was lowered.
     watch.book.throttled(live.submission.name, at_once)
     patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
@@ -224,7 +224,7 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     array = patiently(watch, partial(_submit_once, context.cluster, spec))
     watch.book.submitted(name, array)
     submission = Submission(name, step, context.cluster.kind, tuple(indices), array, at=time.time())
-    live = Live(submission, array, at_once)
+    live = WatchedArray(submission, array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)
 

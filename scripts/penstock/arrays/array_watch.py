@@ -37,7 +37,7 @@ RECEIPT_GRACE = 30.0
 
 
 @dataclass
-class Live:
+class WatchedArray:
     """A submission that may have live elements."""
 
     submission: Submission
@@ -84,7 +84,7 @@ class Watch:
     book: ArrayBook
     ends: Ends
     statuses: dict[int, Status] = field(default_factory=dict)
-    live: list[Live] = field(default_factory=list)
+    live: list[WatchedArray] = field(default_factory=list)
     done: set[int] = field(default_factory=set)
     tries: Counter[int] = field(default_factory=Counter)
     late: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -112,7 +112,7 @@ class Watch:
                 found.append(index)
         return found
 
-    def under_way(self, live: Live, index: int) -> bool:
+    def under_way(self, live: WatchedArray, index: int) -> bool:
         status = live.of(index)
         if status is None or not status.state.ended:
             return True
@@ -140,7 +140,7 @@ def watch_of(
     )
 
 
-def ask(watch: Watch, live: Live) -> None:
+def ask(watch: Watch, live: WatchedArray) -> None:
     cluster, indices = watch.context.cluster, live.submission.indices
     live.statuses = patiently(watch, lambda: cluster.states(live.array, indices))
     if any(s.state is State.LOST for s in live.statuses.values()):
@@ -151,7 +151,7 @@ def ask(watch: Watch, live: Live) -> None:
         live.taken = shard_assignment.taken(watch.run, live.array)
 
 
-def _not_yet_lost(watch: Watch, live: Live) -> dict[int, Status]:
+def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
     """What the cluster does not know counts as alive until it had the time to forget it: before, the answer
     comes from another controller, or from one that lost its state.
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
 
 
-class Failure(NamedTuple):
+class CommandFailure(NamedTuple):
     """How a command, or its work for one dataset, ended."""
 
     code: int
@@ -41,7 +41,7 @@ EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
 """What the example of config.yaml reads from and writes to: there only while, or after, `make run`."""
 
 
-def failure(error: BaseException, session: Session) -> Failure:
+def failure(error: BaseException, session: Session) -> CommandFailure:
     """By the table. Writes what is told to the log, the traceback of a bug beside it."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         error = NoSpaceError(
@@ -63,14 +63,14 @@ def failure(error: BaseException, session: Session) -> Failure:
     if isinstance(error, PenstockError):
         log.error("%s", error)
         code = 128 + session.stop.signal_number if stopped else error.exit_code
-        return Failure(code, f"{error}{_of_the_example(error)}")
+        return CommandFailure(code, f"{error}{_of_the_example(error)}")
     if stopped:
         log.warning("while stopping", exc_info=error)
-        return Failure(128 + session.stop.signal_number, "")
+        return CommandFailure(128 + session.stop.signal_number, "")
     where = _traceback(error, session)
     line = " ".join(str(error).split()) or "no message"
     text = f"unexpected {type(error).__name__}: {line}"
-    return Failure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}")
+    return CommandFailure(1, f"{text}\n  this is a bug in penstock; the traceback is in {where}")
 
 
 def _of_the_example(error: PenstockError) -> str:

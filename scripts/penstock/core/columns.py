@@ -24,7 +24,7 @@ LISTING, SHARD, JOURNAL, RECORDS, MANIFEST = "listing", "shard", "journal", "rec
 """The files of rows. `amended.parquet` and `stated.parquet` are listings."""
 
 
-class Kind(NamedTuple):
+class ColumnType(NamedTuple):
     """What the values of a column are, and their Arrow types, by Arrow's names."""
 
     stored: str
@@ -34,13 +34,13 @@ class Kind(NamedTuple):
     """Text is stored as `os.fsencode` makes it: bytes that are not UTF-8 are surrogate escapes in memory."""
 
 
-NAME = Kind("binary", "binary", text=True)
+NAME = ColumnType("binary", "binary", text=True)
 """Text out of the source, which may be no UTF-8."""
-WORD = Kind("binary", "string", text=True)
+WORD = ColumnType("binary", "string", text=True)
 """Text that penstock made."""
-BYTES = Kind("binary", "binary")
-NUMBER = Kind("int64", "int64")
-SMALL = Kind("int64", "int32")
+BYTES = ColumnType("binary", "binary")
+NUMBER = ColumnType("int64", "int64")
+SMALL = ColumnType("int64", "int32")
 
 
 def first(values: Sequence[Any]) -> Any:
@@ -63,7 +63,7 @@ REQUIRED = None
 
 class Column(NamedTuple):
     name: str
-    kind: Kind
+    kind: ColumnType
     stands: Mapping[str, int]
     """Each file that has it, with the format of that file which had it first."""
     default: str | int | bytes | None = REQUIRED

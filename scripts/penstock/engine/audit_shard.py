@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from penstock.engine.reread_shard import COLD_STREAMS
-from penstock.engine.shard_run import Run
+from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.storage import durable
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Answer, Report, StopCheck
+    from penstock.engine.tasks import BatchAnswer, Report, StopCheck
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""
@@ -46,7 +46,7 @@ class AuditTask:
 
 
 @dataclass
-class Seen:
+class AuditedRows:
     """What the attempts so far saw of a shard."""
 
     shard: str
@@ -77,7 +77,7 @@ class Seen:
         )
 
     @classmethod
-    def read(cls, path: Path, shard: ShardInfo) -> Seen:
+    def read(cls, path: Path, shard: ShardInfo) -> AuditedRows:
         """What is there of this very shard; else nothing was seen yet."""
         seen = cls(shard.digest, bytearray(shard.rows))
         try:
@@ -94,17 +94,17 @@ class Seen:
         return seen
 
 
-def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, Seen]:
+def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outcome, AuditedRows]:
     """Look at every row that no earlier attempt saw.
 
     Raises InterruptedRunError after a tidy stop and FailedError for what concerns more than a
     row; what was seen until then is kept.
     """
     outcome = Outcome()
-    seen = Seen.read(task.seen, task.shard)
+    seen = AuditedRows.read(task.seen, task.shard)
     outcome.resumed_files, outcome.resumed_bytes = seen.files, seen.bytes
     if seen.left:
-        run = Run(outcome, task.engine, task.shard, report)
+        run = PoolRun(outcome, task.engine, task.shard, report)
         try:
             _audit(task, seen, run, stop)
         finally:
@@ -113,7 +113,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
     return outcome, seen
 
 
-def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
+def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) -> None:
     from penstock.engine.batches import batches
     from penstock.formats.shards import read_shard
 
@@ -128,7 +128,7 @@ def _audit(task: AuditTask, seen: Seen, run: Run, stop: StopCheck) -> None:
         each=COLD_STREAMS,
     )
 
-    def take(_: Batch, answer: Answer) -> None:
+    def take(_: Batch, answer: BatchAnswer) -> None:
         for row, method, why, unread in answer.results:
             seen.rows[row] = 1
             if why:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.core.model import Entry, Listed
-    from penstock.engine.credentials import Credentials
+    from penstock.engine.credential_renewal import Credentials
     from penstock.engine.records.amendments import Amendments
     from penstock.engine.tasks import CopyTask, Outcome, StopCheck
     from penstock.storage.port import WriterOptions

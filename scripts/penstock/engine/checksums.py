@@ -131,7 +131,7 @@ class Composite(Pieces):
         return _over(self._algorithm, super().hexdigest())
 
 
-class Tree(Composite):
+class GiantDigest(Composite):
     """A giant's digest from its whole bytes: xxh3_128 over its parts' digests."""
 
     __slots__ = ("_part_bytes",)

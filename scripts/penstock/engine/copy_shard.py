@@ -10,10 +10,10 @@ from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
-from penstock.engine.credentials import Credentials
+from penstock.engine.credential_renewal import Credentials
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
-from penstock.engine.shard_run import Run
+from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.transfer.multipart import Multipart
 from penstock.engine.workers import sizing
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Answer, CopyTask, Report, StopCheck
+    from penstock.engine.tasks import BatchAnswer, CopyTask, Report, StopCheck
 
 # Temporary credentials are made anew this many seconds before they end.
 VIEW = 128
@@ -43,7 +43,7 @@ def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
     outcome = Outcome()
     multipart = Multipart(task, outcome)
     units = multipart.units(task.shard.rows, task.shard.bytes)
-    run = Run(outcome, task.engine, task.shard, report, units)
+    run = PoolRun(outcome, task.engine, task.shard, report, units)
     try:
         _copy(task, run, multipart, stop)
     finally:
@@ -51,7 +51,7 @@ def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
     return outcome
 
 
-def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> None:
+def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -> None:
     outcome = run.outcome
     with ExitStack() as stack:
         # Imported and opened while the workers start.
@@ -113,7 +113,7 @@ def _copy(task: CopyTask, run: Run, multipart: Multipart, stop: StopCheck) -> No
 
             follow = Following(task, outcome, credentials, work.writer, changes)
 
-        def take(batch: Batch, answer: Answer) -> None:
+        def take(batch: Batch, answer: BatchAnswer) -> None:
             of_parts = multipart.take(batch, answer)
             if answer.rows:
                 keeper.add(answer.results, 0 if of_parts is None else answer.bytes)

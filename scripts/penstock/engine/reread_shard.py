@@ -19,7 +19,7 @@ from penstock.core.grades import source_rank
 from penstock.core.model import expecting
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
-from penstock.engine.shard_run import Run
+from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.errors import FailedError
@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import VerifyConfig
     from penstock.core.model import Copied, Entry
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Answer, Report, RereadTask, StopCheck
+    from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
 
 _NONE = (b"", "")
 COLD_STREAMS = 4
@@ -74,7 +74,7 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
     """
     outcome = Outcome()
     # The limit is on what is read from the source.
-    run = Run(outcome, replace(task.engine, limit=None), task.shard, report)
+    run = PoolRun(outcome, replace(task.engine, limit=None), task.shard, report)
     try:
         _reread(task, run, stop)
     finally:
@@ -82,7 +82,7 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
     return outcome
 
 
-class _Seen:
+class _ReadRows:
     """What the workers saw, by row, in a few flat arrays: 17 bytes a row."""
 
     def __init__(self, rows: int) -> None:
@@ -103,7 +103,7 @@ class _Seen:
                 self.proofs[row] = Proof.parse(proof)
 
 
-def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
+def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
     from penstock.formats.shards import read_shard
@@ -112,7 +112,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         raise FailedError("the folder to read back is not there", where=str(task.data))
     copied = journal.replay(task.journals, task.shard.digest)
     changes = Amendments.read(task.journals, task.shard.digest, copied)
-    seen = _Seen(task.shard.rows)
+    seen = _ReadRows(task.shard.rows)
     absent: set[int] = set()
     rows = sum(map(lies, copied.values()))
     missing = task.shard.rows - len(copied) - len(changes.voids)
@@ -127,7 +127,7 @@ def _reread(task: RereadTask, run: Run, stop: StopCheck) -> None:
         # A cold read waits for the device, on this machine or over a network.
         run.start(work, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 
-        def take(_: Batch, answer: Answer) -> None:
+        def take(_: Batch, answer: BatchAnswer) -> None:
             seen.add(answer.results)
             run.fail(answer.failures)
             bad.extend(one.row for one in answer.failures)
@@ -245,7 +245,7 @@ def _settled(known: Copied, digests: str) -> tuple[str, str, str, str]:
 
 
 def _write(
-    task: RereadTask, copied: Mapping[int, Copied], changes: Amendments, seen: _Seen, outcome: Outcome
+    task: RereadTask, copied: Mapping[int, Copied], changes: Amendments, seen: _ReadRows, outcome: Outcome
 ) -> None:
     from penstock.formats.records import extend_shard
     from penstock.formats.shards import numbered

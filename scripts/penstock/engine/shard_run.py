@@ -19,12 +19,12 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
-    from penstock.engine.tasks import Answer, FailedRow, Outcome, Report, StopCheck
+    from penstock.engine.tasks import BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
     from penstock.engine.workers.messages import CopyWork, ReadWork
 
 
-class Run:
+class PoolRun:
     """The pool, the outcome that grows, the reports. Workers are started by the constructor."""
 
     def __init__(
@@ -93,7 +93,7 @@ class Run:
     def go(
         self,
         jobs: Iterator[Batch],
-        take: Callable[[Batch, Answer], None],
+        take: Callable[[Batch, BatchAnswer], None],
         idle: Callable[[], None],
         stop: StopCheck,
         *,

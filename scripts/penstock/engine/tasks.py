@@ -41,7 +41,7 @@ class FailedRow(NamedTuple):
     failure: Failure
 
 
-class Answer(NamedTuple):
+class BatchAnswer(NamedTuple):
     """What a worker reports of one batch; the totals are of rows whose bytes are where they belong."""
 
     number: int
@@ -56,7 +56,7 @@ class Answer(NamedTuple):
     taken: int
 
     @classmethod
-    def of(cls, frame: tuple[Any, ...]) -> Answer:
+    def of(cls, frame: tuple[Any, ...]) -> BatchAnswer:
         """From the frame that the worker sent."""
         number, rows, results, failures, *totals = frame
         return cls(

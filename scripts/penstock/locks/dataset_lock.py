@@ -51,7 +51,7 @@ _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
 """What takers that were killed leave behind."""
 
 
-class _Seen(NamedTuple):
+class _LockState(NamedTuple):
     """A lock file at one moment: while nobody touches or replaces it, all of it stays the same."""
 
     mtime_ns: int
@@ -254,7 +254,7 @@ class DatasetLock:
             how = "that process is dead" if alive is False else f"no heartbeat for {patience:.0f} s"
             self._tell(f"took over the lock of {who}: {how}")
 
-    def _watch(self, first: _Seen, patience: float) -> None:
+    def _watch(self, first: _LockState, patience: float) -> None:
         """Returns when the lock stood still for so long, or is gone; raises LockedError when it moved."""
         deadline = time.monotonic() + patience
         while (left := deadline - time.monotonic()) > 0:
@@ -281,14 +281,14 @@ class DatasetLock:
             "(remove the file only if the cluster shows a job that is gone for certain)",
         )
 
-    def _look(self) -> _Seen | None:
+    def _look(self) -> _LockState | None:
         try:
             fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
         except FileNotFoundError:
             return None
         try:
             seen = os.fstat(fd)
-            return _Seen(seen.st_mtime_ns, os.read(fd, 65536))
+            return _LockState(seen.st_mtime_ns, os.read(fd, 65536))
         finally:
             os.close(fd)
 

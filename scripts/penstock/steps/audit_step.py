@@ -28,7 +28,7 @@ from penstock.core.audit_selection import Choice
 from penstock.core.documents.verdict import LastAudit
 from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.layout import DATA, MANIFEST
-from penstock.engine.audit_shard import Seen
+from penstock.engine.audit_shard import AuditedRows
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.formats.shards import read_shard
 from penstock.ownership.dataset_hold import lock_of
@@ -162,7 +162,7 @@ def _audit(
     shards = plan.by_index()
     indices = tuple(shards)
     methods: Counter[str] = Counter()
-    resumed = sum(Seen.read(audit_store.seen(folder, i), shards[i]).files for i in indices)
+    resumed = sum(AuditedRows.read(audit_store.seen(folder, i), shards[i]).files for i in indices)
 
     def ok(index: int) -> bool:
         receipt = receipts.element(folder, STEP, index)
@@ -249,11 +249,11 @@ def _read(folder: RunLayout, plan: PlanInfo, methods: Counter[str]) -> Iterator[
         yield held
 
 
-def _seen(folder: RunLayout, shard: ShardInfo) -> Seen:
+def _seen(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
     """What the elements saw of a shard, all of it, as the last one left it."""
     path = audit_store.seen(folder, shard.index)
     receipt = receipts.element(folder, STEP, shard.index)
-    seen = Seen.read(path, shard)
+    seen = AuditedRows.read(path, shard)
     if seen.left or receipt is None or receipts.file_digest(path) != receipt.seen:
         receipts.drop(folder.receipt(STEP, shard.index))
         raise FailedError(
@@ -264,7 +264,7 @@ def _seen(folder: RunLayout, shard: ShardInfo) -> Seen:
     return seen
 
 
-def _named(folder: RunLayout, index: int, seen: Seen) -> Iterator[Finding]:
+def _named(folder: RunLayout, index: int, seen: AuditedRows) -> Iterator[Finding]:
     if not seen.bad:
         return
     bad = {row: (why, unread) for row, why, unread in seen.bad}

@@ -37,7 +37,7 @@ class _Console(Console):
         raise BrokenPipeError
 
 
-class Live:
+class LiveView:
     """See the module."""
 
     def __init__(self, stream: TextIO) -> None:

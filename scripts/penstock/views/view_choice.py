@@ -39,9 +39,9 @@ def open_view(kind: str, stream: TextIO) -> View:
     if kind == "auto":
         kind = "rich" if _is_terminal(stream) and os.environ.get("TERM", "dumb") != "dumb" else "lines"
     if kind == "rich":
-        from penstock.views.live_view import Live  # rich takes 50 ms: only who shows it pays
+        from penstock.views.live_view import LiveView  # rich takes 50 ms: only who shows it pays
 
-        return Live(stream)
+        return LiveView(stream)
     if kind == "lines":
         return Lines(stream)
     if kind == "json":

@@ -22,7 +22,7 @@ from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
     STATES,
-    Seen,
+    SlurmElement,
     read_sacct,
     read_squeue,
 )
@@ -147,7 +147,7 @@ class SlurmCluster:
             for index in indices
         }
 
-    def _query(self, array: str) -> dict[int, Seen]:
+    def _query(self, array: str) -> dict[int, SlurmElement]:
         """All elements that squeue knows. Reads the core-spec back on the first answer."""
         answer = call(
             "squeue", "--array", "-h", "--states=all", "-j", array, "-O", SQUEUE_FIELDS, extra=EPOCH
@@ -173,7 +173,7 @@ class SlurmCluster:
                 )
         return seen
 
-    def _settled(self, array: str, seen: Seen) -> Status:
+    def _settled(self, array: str, seen: SlurmElement) -> Status:
         """What a requeue may still undo counts as running for a while."""
         key = (array, seen.element)
         if seen.word not in PASSING:

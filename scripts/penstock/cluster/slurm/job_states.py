@@ -60,7 +60,7 @@ HELD = re.compile(r"^job ?held|requeued in held|held state|^jobholdmaxrequeue", 
 LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
 
-class Seen(NamedTuple):
+class SlurmElement(NamedTuple):
     """One element as SLURM shows it."""
 
     element: int
@@ -72,7 +72,7 @@ class Seen(NamedTuple):
     status: Status
 
 
-def read_squeue(text: str) -> Iterator[Seen]:
+def read_squeue(text: str) -> Iterator[SlurmElement]:
     """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch).
     Raises ValueError for a line that is not of that form."""
     for line in text.splitlines():
@@ -86,7 +86,7 @@ def read_squeue(text: str) -> Iterator[Seen]:
             yield _seen(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
 
 
-def read_sacct(text: str, array: str) -> Iterator[Seen]:
+def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
     """Every element of this array in `sacct -X -P -n -j ARRAY -o SACCT_FIELDS`, which also shows
     an element of another array whose own job id is the same number."""
     for line in text.splitlines():
@@ -113,7 +113,7 @@ def _seen(
     node: str,
     restarts: int,
     core_spec: str,
-) -> Seen:
+) -> SlurmElement:
     state = STATES.get(word, State.RUNNING)
     launch_failed = state is State.PENDING and LAUNCH_FAILED.search(reason) is not None
     if launch_failed:
@@ -135,7 +135,7 @@ def _seen(
         exit_code=exit_code,
         signal=signal,
     )
-    return Seen(index, word, launch_failed, core_spec, status)
+    return SlurmElement(index, word, launch_failed, core_spec, status)
 
 
 def _end(word: str, code: int) -> tuple[int | None, int | None]:

@@ -12,7 +12,7 @@ from penstock.errors import FailedError, TransientError
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.cluster.slurm.job_states import Seen
+    from penstock.cluster.slurm.job_states import SlurmElement
 
 
 class _Last(NamedTuple):
@@ -28,7 +28,7 @@ class Requeues:
     def __init__(self) -> None:
         self._last: dict[tuple[str, int], _Last] = {}
 
-    def seen(self, array: str, seen: Mapping[int, Seen]) -> dict[int, str]:
+    def seen(self, array: str, seen: Mapping[int, SlurmElement]) -> dict[int, str]:
         """{element: cause} of those that were requeued since the last call: `preempted on n2`."""
         again: dict[int, _Last] = {}
         for index, one in seen.items():

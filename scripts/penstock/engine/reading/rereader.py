@@ -21,7 +21,7 @@ import xxhash
 
 from penstock.core.digests import PLAIN, XXH3, Digest, Expected, Proof
 from penstock.core.model import Claim
-from penstock.engine.checksums import Sums, Tree, contradicted, listed, new_sum, sum_of
+from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream
 from penstock.errors import DamagedError
@@ -72,9 +72,9 @@ class Rereader(Stream):
         expected = Digest.parse(wanted)
         length = entry.length if entry.part >= 0 else entry.size
         for _ in range(COLD_TRIES):
-            digest = Tree(expected.part_bytes) if expected.part_bytes else xxhash.xxh3_128()
+            digest = GiantDigest(expected.part_bytes) if expected.part_bytes else xxhash.xxh3_128()
             names = self.digests if entry.part < 0 else []
-            if in_parts or (self.whole and entry.part < 0 and isinstance(digest, Tree)):
+            if in_parts or (self.whole and entry.part < 0 and isinstance(digest, GiantDigest)):
                 names = [XXH3, *names]
             sums = [(name, new_sum(name)) for name in names]
             claims: list[tuple[Any, Any]] = _owed(entry, owed) if in_parts else []
@@ -90,7 +90,7 @@ class Rereader(Stream):
             # A page that another reader just brought in is no reason to claim less of a whole release.
             if seen.method != "cached" or not self.cold.passes:
                 break
-        parts = digest.parts if isinstance(digest, Tree) and not in_parts else b""
+        parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
         proof = str(Proof(*stated.judge())) if stated and stated.proves else ""
         return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further, proof
@@ -114,7 +114,7 @@ class Rereader(Stream):
         """A giant's whole-file digests, where they are wished for and this row is its last part."""
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
             return ""
-        tree = Tree(entry.offset // entry.part if entry.part else entry.size)
+        tree = GiantDigest(entry.offset // entry.part if entry.part else entry.size)
         sums = [(name, new_sum(name)) for name in (XXH3, *self.digests)]
         read_in_order(self.reader, entry.path, entry.size, self.consumer(tree, sums))
         return f"{_joined(sums)} {tree.text()}"

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.core.model import Entry
-    from penstock.engine.tasks import Answer, CopyTask, FailedRow, Outcome
+    from penstock.engine.tasks import BatchAnswer, CopyTask, FailedRow, Outcome
 
 
 UNDER_WAY = 384 << 20
@@ -212,7 +212,7 @@ class Multipart:
         one.under_way += 1
         return Batch(number, [one.row], [entry], entry.length, True)
 
-    def take(self, job: Batch, answer: Answer) -> Sequence[FailedRow] | None:
+    def take(self, job: Batch, answer: BatchAnswer) -> Sequence[FailedRow] | None:
         """What a part came to: counted here, and its row goes on. The failures that are to be told; None for
         a job of other rows, which is counted by who gave it."""
         found = self._jobs.pop(job.number, None)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.shared_memory import SLOTS, Shared
-from penstock.engine.tasks import Answer
+from penstock.engine.tasks import BatchAnswer
 from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.messages import CopyWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
@@ -137,7 +137,7 @@ class Pool:
     def run(
         self,
         jobs: Ahead,
-        done: Callable[[Batch, Answer], None],
+        done: Callable[[Batch, BatchAnswer], None],
         idle: Callable[[], None],
         stop: StopCheck,
         tuner: Tuner,
@@ -228,7 +228,7 @@ class Pool:
             # Its socket is at its end too: the loop that listens buries it.
             return
 
-    def _listen(self, seconds: float, done: Callable[[Batch, Answer], None]) -> None:
+    def _listen(self, seconds: float, done: Callable[[Batch, BatchAnswer], None]) -> None:
         for key, _ in self.selector.select(seconds):
             member: Member = key.data
             frames = member.channel.receive()
@@ -237,7 +237,7 @@ class Pool:
                 continue
             for kind, value in frames:
                 if kind == wire.DONE:
-                    answer = Answer.of(value)
+                    answer = BatchAnswer.of(value)
                     job = member.jobs.pop(answer.number)
                     member.rows -= job.count
                     self.begun = True
@@ -285,7 +285,7 @@ class Pool:
             member.process.wait()
         self.shared.retire(member.slots)
 
-    def drain(self, done: Callable[[Batch, Answer], None], *, stop: bool) -> None:
+    def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool) -> None:
         """Let the workers end: what is in flight is finished or left (`stop`), what is done is
         still reported; whoever takes longer than GRACE is killed."""
         for member in self.alive:

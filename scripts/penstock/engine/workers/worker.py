@@ -35,7 +35,7 @@ FIELDS = len(Entry._fields)
 _entry = tuple.__new__
 
 
-class Batch:
+class Received:
     """Rows that are reported together. Slices of it are done by any of the threads."""
 
     __slots__ = ("entries", "failures", "finished", "notes", "number", "results", "rows", "slices")
@@ -54,7 +54,7 @@ class Worker:
 
     def __init__(self, channel: wire.Channel, shared: Shared) -> None:
         self.channel, self.shared = channel, shared
-        self.queue: SimpleQueue[tuple[Batch, int, int] | None] = SimpleQueue()
+        self.queue: SimpleQueue[tuple[Received, int, int] | None] = SimpleQueue()
         self.stopping = threading.Event()
         self.gate = threading.Condition()
         self.streams = 0
@@ -104,7 +104,7 @@ class Worker:
     def take(self, number: int, rows: list[int], entries: list[tuple[Any, ...]]) -> None:
         """Cut a batch into slices for the threads that have nothing to do; where none waits, one thread
         does all of it, in its folder alone."""
-        batch = Batch(number, rows, entries)
+        batch = Received(number, rows, entries)
         size = len(rows)
         idle = self.streams - self.queue.qsize()
         step = max(1, min(SLICE, -(-size // self.streams))) if idle > 1 else size
@@ -131,7 +131,7 @@ class Worker:
             self.slice(stream, *work)
         stream.close()
 
-    def slice(self, stream: Stream, batch: Batch, start: int, end: int) -> None:
+    def slice(self, stream: Stream, batch: Received, start: int, end: int) -> None:
         """Do some rows of a batch. Only what is settled is reported; the rest is done again."""
         rows, entries, results = batch.rows, batch.entries, []
         attempt, stopped = stream.attempt, self.stopping.is_set
@@ -165,7 +165,7 @@ class Worker:
         if next(batch.finished) == batch.slices:
             self.report(batch)
 
-    def report(self, batch: Batch) -> None:
+    def report(self, batch: Received) -> None:
         results: Any = batch.results
         done = len(results)
         if done and isinstance(results[0], str):
