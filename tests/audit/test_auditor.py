@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 import xxhash
 
-from penstock.core.model import Entry
+from penstock.core.model import Expected
 from penstock.engine.reading.auditor import Auditor
 from penstock.errors import FailedError, IntegrityError, TransientError
 from penstock.filesystem.cold_read import Seen
@@ -20,10 +20,9 @@ if TYPE_CHECKING:
     from penstock.errors import PenstockError
 
 CONTENT = b"content"
-ENTRY = Entry(
-    "path", "key", len(CONTENT), "token", 0, length=len(CONTENT),
-    reuse=f"xxh3_128:{xxhash.xxh3_128_hexdigest(CONTENT)}",
-)  # fmt: skip
+ENTRY = Expected(
+    "path", len(CONTENT), length=len(CONTENT), digest=f"xxh3_128:{xxhash.xxh3_128_hexdigest(CONTENT)}"
+)
 
 
 def seen(size: int) -> Seen:
@@ -96,10 +95,10 @@ def test_what_stays_is_a_finding_and_no_failure(error: PenstockError, why: str, 
 
 def test_other_bytes_are_told_with_both_digests() -> None:
     wanted = "xxh3_128:" + "0" * 32
-    row, method, why, unread = auditor().attempt(5, ENTRY._replace(reuse=wanted))
+    row, method, why, unread = auditor().attempt(5, ENTRY._replace(digest=wanted))
     assert (row, method, unread) == (5, "", False)
     assert wanted in why
-    assert ENTRY.reuse in why
+    assert ENTRY.digest in why
 
 
 def test_another_size_is_told() -> None:

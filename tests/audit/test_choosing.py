@@ -113,4 +113,4 @@ def test_rows_of_columns_are_those_of_each_record(choice: Choice) -> None:
     ]
     found = [(row.path, row.part, row.size) for of in rows(choice, Files.of(records)) for row in of]
     assert found == wanted
-    assert len({row.reuse for of in rows(choice, Files.of(records)) for row in of}) > len(wanted) // 5
+    assert len({row.digest for of in rows(choice, Files.of(records)) for row in of}) > len(wanted) // 5

@@ -70,7 +70,7 @@ def test_all_sizes_come_right_and_once(tmp_path: Path, engine: dict[str, int]) -
     assert read_tree(run.data) == read_tree(source)
     assert sorted(gets) == sorted(entry.key for entry in run.entries)
     copied = journal.replay(run.journals, run.shard.digest)
-    assert {one.grade for row, one in copied.items() if run.entries[row].part < 0} == {"full"}
+    assert {one.source_grade for row, one in copied.items() if run.entries[row].part < 0} == {"full"}
 
 
 @pytest.mark.parametrize("engine", [ALONE, {"workers": 2, "streams": 4}])

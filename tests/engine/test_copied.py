@@ -16,10 +16,10 @@ ROWS = st.builds(
     row=st.integers(0, 300),
     digest=st.sampled_from(["gone", "parts/8388608:" + "a" * 32, "xxh3_128/1:" + "b" * 32])
     | st.binary(min_size=16, max_size=16).map(lambda raw: f"xxh3_128:{raw.hex()}"),
-    grade=st.sampled_from(["", "size", "full"]),
-    proof=st.sampled_from(["", "crc64nvme:full:0011", "size md5:\u00fc"]),
-    host=st.sampled_from(["a", "b"]),
-    attempt=st.sampled_from(["1", "2"]),
+    source_grade=st.sampled_from(["", "size", "full"]),
+    source_proof=st.sampled_from(["", "crc64nvme:full:0011", "size md5:\u00fc"]),
+    written_host=st.sampled_from(["a", "b"]),
+    copy_attempt=st.sampled_from(["1", "2"]),
     pin=st.none() | st.just(Pin(1, "t", 2, "", "")),
     linked=st.booleans(),
 )

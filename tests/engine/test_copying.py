@@ -127,7 +127,7 @@ def test_from_the_store_with_its_checksums(tmp_path: Path, source: Path) -> None
     assert outcome.failures == []
     assert read_tree(run.data) == read_tree(source)
     copied = journal.replay(run.journals, run.shard.digest)
-    whole = {one.grade for row, one in copied.items() if run.entries[row].part < 0}
+    whole = {one.source_grade for row, one in copied.items() if run.entries[row].part < 0}
     assert whole == {"full"}
 
 

@@ -11,6 +11,7 @@ import pytest
 import xxhash
 from tests.engine.test_kill import files_in, gone, start, until
 from tests.support.engine_runs import ShardRun, content, following, make_tree, read_tree, shard_run
+from tests.support.journals import row_line
 from tests.support.records import rows_of
 
 from penstock.config.settings import FollowLimit, VerifyConfig
@@ -113,9 +114,7 @@ def test_versions_of_two_attempts_end_as_what_lies_there(run: ShardRun, source: 
     run.copy(**MAY)
     row = row_of(run, "d0/00")
     late = journal.Journal(run.journals, shard_digest=run.shard.digest, run="run", attempt="late", host="h")
-    late.append(
-        (journal.amend_line(row, Pin(3, "t", 1)) + journal.row_line(row, "0" * 32, "size", "")).encode()
-    )
+    late.append((journal.amend_line(row, Pin(3, "t", 1)) + row_line(row, "0" * 32, "size", "")).encode())
     late.close()
     (run.data / "d0/00").write_bytes(b"of the late one")
     replace_file(source / "d0/00", b"the newest")

@@ -8,10 +8,12 @@ from zlib import crc32
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.journals import link_line, row_line
 
 from penstock.core.digests import IN_PARTS
-from penstock.core.model import Pin, Reuse
-from penstock.engine.part import PartLine, Unfinished
+from penstock.core.model import PartLine, Pin
+from penstock.core.row_codec import line, part_line
+from penstock.engine.part import Unfinished
 from penstock.engine.records import journal
 from penstock.errors import FailedError, NewerFormatError, PenstockError
 
@@ -27,7 +29,7 @@ def opened(folder: Path, attempt: str = "a1", shard: str = SHARD, host: str = "h
 
 def written(folder: Path, rows: range, attempt: str = "a1", digest: str = "0" * 32) -> Path:
     book = opened(folder, attempt)
-    book.append("".join(journal.row_line(row, digest, "size", "") for row in rows).encode())
+    book.append("".join(row_line(row, digest, "size", "") for row in rows).encode())
     book.sync()
     book.close()
     return book.path
@@ -35,19 +37,19 @@ def written(folder: Path, rows: range, attempt: str = "a1", digest: str = "0" * 
 
 def test_what_was_written_is_replayed(tmp_path: Path) -> None:
     book = opened(tmp_path)
-    book.append(journal.row_line(7, "f" * 32, "full", "crc32c:full:00000001").encode())
-    book.append(journal.row_line(2, "xxh3_128/1048576:" + "e" * 32, "size", "").encode())
+    book.append(row_line(7, "f" * 32, "full", "crc32c:full:00000001").encode())
+    book.append(row_line(2, "xxh3_128/1048576:" + "e" * 32, "size", "").encode())
     book.close()
     copied = journal.replay(tmp_path, SHARD)
     assert sorted(copied) == [2, 7]
     assert copied[7].digest == "xxh3_128:" + "f" * 32
-    assert copied[7].proof == "crc32c:full:00000001"
-    assert copied[7].host == "h1"
+    assert copied[7].source_proof == "crc32c:full:00000001"
+    assert copied[7].written_host == "h1"
     assert copied[2].digest == "xxh3_128/1048576:" + "e" * 32
 
 
 def test_a_row_line_is_what_any_json_reader_reads() -> None:
-    head, _, body = journal.row_line(3, "a" * 32, "full", "md5:full:00").partition(" ")
+    head, _, body = row_line(3, "a" * 32, "full", "md5:full:00").partition(" ")
     assert json.loads(body) == [3, "a" * 32, "full", "md5:full:00"]
     assert int(head, 16) == crc32(body.rstrip("\n").encode())
 
@@ -134,7 +136,7 @@ def test_another_shards_journal_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_file_of_another_kind_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "x.journal").write_text(journal.line([1, "a" * 32, "size", ""]))
+    (tmp_path / "x.journal").write_text(line([1, "a" * 32, "size", ""]))
     with pytest.raises(FailedError, match="not a journal"):
         journal.replay(tmp_path, SHARD)
 
@@ -192,7 +194,7 @@ def test_what_the_system_refuses_is_told_for_people(tmp_path: Path) -> None:
 
 def test_a_newer_journal_is_refused_by_name(tmp_path: Path) -> None:
     header = {"journal": journal.FORMAT + 1, "shard": SHARD, "run": "r", "attempt": "a", "host": "h"}
-    (tmp_path / "x.journal").write_text(journal.line(header))
+    (tmp_path / "x.journal").write_text(line(header))
     with pytest.raises(NewerFormatError, match="a journal is of a newer format") as told:
         journal.replay(tmp_path, SHARD)
     assert "newer penstock" in told.value.hint
@@ -205,17 +207,17 @@ NEW = Pin(7, "etag2", 9, "v2", "sha256:full:" + "0" * 64)
 
 def amended(folder: Path, attempt: str, row: int, pin: Pin, digest: str) -> None:
     book = opened(folder, attempt)
-    book.append((journal.amend_line(row, pin) + journal.row_line(row, digest, "size", "")).encode())
+    book.append((journal.amend_line(row, pin) + row_line(row, digest, "size", "")).encode())
     book.close()
 
 
 def test_a_record_is_of_the_version_that_its_attempt_named_last(tmp_path: Path) -> None:
     book = opened(tmp_path)
     lines = [
-        journal.row_line(0, "0" * 32, "size", ""),
+        row_line(0, "0" * 32, "size", ""),
         journal.amend_line(1, NEW._replace(token="etag1")),
         journal.amend_line(1, NEW),
-        journal.row_line(1, "1" * 32, "size", ""),
+        row_line(1, "1" * 32, "size", ""),
         journal.amend_line(2, NEW),
         journal.gone_line(3),
     ]
@@ -269,7 +271,7 @@ def test_a_giant_that_is_copied_whole_forgets_its_parts(tmp_path: Path) -> None:
 def test_journals_of_the_first_format_are_read(tmp_path: Path) -> None:
     path = written(tmp_path, range(3))
     head = {"journal": 1, "shard": SHARD, "run": "r", "attempt": "a1", "host": "h1"}
-    path.write_bytes(journal.line(head).encode() + path.read_bytes().partition(b"\n")[2])
+    path.write_bytes(line(head).encode() + path.read_bytes().partition(b"\n")[2])
     assert sorted(journal.replay(tmp_path, SHARD)) == [0, 1, 2]
 
 
@@ -277,13 +279,13 @@ def test_journals_of_the_first_format_are_read(tmp_path: Path) -> None:
 
 
 def part(row: int, number: int, temporary: str = ".p.0000000000000001") -> str:
-    return journal.line(["part", *PartLine(row, temporary, 1 << 20, number, "c" * 32, "", "", "etag")])
+    return part_line(PartLine(row, temporary, 1 << 20, number, "c" * 32, "", "", "etag"))
 
 
 def test_parts_count_until_their_row_is_recorded(tmp_path: Path) -> None:
     book = opened(tmp_path)
     book.append((part(1, -1) + part(1, 0) + part(4, 2) + part(1, 1)).encode())
-    book.append(journal.row_line(4, "f" * 32, "size", "").encode())
+    book.append(row_line(4, "f" * 32, "size", "").encode())
     book.close()
     unfinished = Unfinished()
     assert sorted(journal.replay(tmp_path, SHARD, unfinished=unfinished)) == [4]
@@ -304,17 +306,17 @@ def test_who_wrote_a_file_is_known_only_where_one_host_wrote_all_its_parts(
     whole = IN_PARTS + "1048576:" + "e" * 32
     lines = [
         part(1, 1),
-        *(journal.line([row, whole, "size", ""]) for row in (1, 2, 3)),
+        *(line([row, whole, "size", ""]) for row in (1, 2, 3)),
         part(4, 0),
-        journal.line([4, whole, "size", ""]),
+        line([4, whole, "size", ""]),
         # What one stream has copied whole is its own, whoever began with parts.
         part(5, 0),
-        journal.row_line(5, "f" * 32, "size", ""),
+        row_line(5, "f" * 32, "size", ""),
     ]
     lines[3:3] = [part(3, 0)]
     book.append("".join(lines).encode())
     book.close()
-    hosts = {row: one.host for row, one in journal.replay(tmp_path, SHARD).items()}
+    hosts = {row: one.written_host for row, one in journal.replay(tmp_path, SHARD).items()}
     assert hosts == {1: "", 2: "", 3: "h2", 4: "h2", 5: "h2"}
 
 
@@ -339,14 +341,14 @@ def test_a_part_that_was_kept_is_progress(tmp_path: Path, numbers: list[int | No
 def test_who_wrote_a_file_is_not_known_where_two_hosts_recorded_it(tmp_path: Path) -> None:
     for host in ("h1", "h2"):
         book = opened(tmp_path, f"a-{host}", host=host)
-        book.append(journal.row_line(0, "f" * 32, "size", "").encode())
+        book.append(row_line(0, "f" * 32, "size", "").encode())
         book.close()
-    assert journal.replay(tmp_path, SHARD)[0].host == ""
+    assert journal.replay(tmp_path, SHARD)[0].written_host == ""
 
 
 def test_a_row_that_was_taken_back_is_named_as_such(tmp_path: Path) -> None:
     book = opened(tmp_path)
-    book.append((part(0, 0) + journal.row_line(0, "f" * 32, "size", "")).encode())
+    book.append((part(0, 0) + row_line(0, "f" * 32, "size", "")).encode())
     book.close()
     journal.invalidate(tmp_path, SHARD, [journal.replay(tmp_path, SHARD)[0]], run="r", host="h")
     unfinished = Unfinished()
@@ -357,15 +359,15 @@ def test_a_row_that_was_taken_back_is_named_as_such(tmp_path: Path) -> None:
 
 def test_a_linked_row_says_so_and_who_wrote_its_file(tmp_path: Path) -> None:
     book = opened(tmp_path)
-    there = Reuse("xxh3_128:" + "a" * 32, "full", "md5:full:00", 7, "node7")
-    book.append(journal.link_line(3, there).encode())
-    book.append(journal.link_line(4, Reuse("xxh3_128:" + "b" * 32, staging="run1")).encode())
-    book.append(journal.row_line(5, "c" * 32, "size", "").encode())
+    book.append(link_line(3, "xxh3_128:" + "a" * 32, "full", "md5:full:00", host="node7").encode())
+    book.append(link_line(4, "xxh3_128:" + "b" * 32, "size", "", staging="run1").encode())
+    book.append(row_line(5, "c" * 32, "size", "").encode())
     book.close()
     copied = journal.replay(tmp_path, SHARD)
-    assert {row: (one.linked, one.host, one.staging) for row, one in copied.items()} == {
+    assert {row: (one.linked, one.written_host, one.staging) for row, one in copied.items()} == {
         3: (True, "node7", ""),
         4: (True, "", "run1"),
         5: (False, "h1", ""),
     }
-    assert copied[3][1:4] == ("xxh3_128:" + "a" * 32, "full", "md5:full:00")
+    assert copied[3].digest == "xxh3_128:" + "a" * 32
+    assert (copied[3].source_grade, copied[3].source_proof) == ("full", "md5:full:00")

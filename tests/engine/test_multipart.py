@@ -212,7 +212,7 @@ def test_a_hash_of_the_whole_is_judged_by_the_reading_that_verify_makes(
         verify = VerifyConfig(source_checksum="require", digests=("xxh3_128", "sha256"))
         assert run.copy(verify=verify, **SMALLER).failures == []
         assert len(ranges(server)) == COUNT
-    assert journal.replay(run.journals, run.shard.digest)[0].grade == "size"
+    assert journal.replay(run.journals, run.shard.digest)[0].source_grade == "size"
     assert run.reread(verify).failures == []
     record = records(run)["big"]
     assert (record.digest, record.source_grade) == (f"xxh3_128:{HEX}", "full")
@@ -263,7 +263,7 @@ def test_the_lists_own_hash_is_judged_beside_what_parts_prove(tmp_path: Path) ->
         run = run_of(server, tmp_path)
         rewrite(run, [run.entries[0]._replace(checksum=f"sha256:full:{'0' * 64}")])
         assert run.copy(**SMALLER).failures == []
-    assert journal.replay(run.journals, run.shard.digest)[0].grade == "full"
+    assert journal.replay(run.journals, run.shard.digest)[0].source_grade == "full"
     assert "sha256" in run.reread().failures[0].why
 
 

@@ -29,7 +29,7 @@ def data_of(sizes: list[int], unit: int) -> bytes:
 
 
 def grades(run: ShardRun) -> list[str]:
-    return [one.grade for one in journal.replay(run.journals, run.shard.digest).values()]
+    return [one.source_grade for one in journal.replay(run.journals, run.shard.digest).values()]
 
 
 def served(server: Hostile, folder: Path, **changes: Any) -> ShardRun:

@@ -155,7 +155,7 @@ def test_a_giant_that_was_linked_whole_is_read_as_a_tree(run: ShardRun) -> None:
     parts = b"".join(
         bytes.fromhex(copied[n].digest.partition(":")[2]) for n, e in enumerate(run.entries) if e.part >= 0
     )
-    digest = tree_digest(1 << 20, parts)
+    digest = str(tree_digest(1 << 20, parts))
     run.data.joinpath("giant").chmod(0o440)
     base = run.data.rename(run.folder / "base")
     run.data.mkdir()

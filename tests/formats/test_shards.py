@@ -8,9 +8,19 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.records import write_shard
 
-from penstock.core.model import Entry, Listed
+from penstock.core.model import Entry, Expected, Listed
+from penstock.errors import FailedError
 from penstock.formats.listing import ListingWriter, read_columns, read_listing
-from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused, whole_files
+from penstock.formats.shards import (
+    EXPECTED,
+    ShardWriter,
+    as_columns,
+    as_rows,
+    read_expected,
+    read_shard,
+    reused,
+    whole_files,
+)
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -52,3 +62,20 @@ def test_a_listing_becomes_rows_as_it_is_stored(tmp_path: Path) -> None:
     # A cut is asked about its own rows alone.
     assert reused(linked.slice(0, 1)) == reused(linked.slice(2)) == []
     assert next(as_columns(entries)).equals(whole_files(batch))
+
+
+def test_the_shard_of_an_audit_says_what_must_be_read(tmp_path: Path) -> None:
+    some = [Expected("a\udcff", 3, length=3, digest="xxh3_128:00"), Expected("b", 9, 1, 4, 5, "xxh3_128:11")]
+    with ShardWriter(tmp_path / "s", 0, EXPECTED) as writer:
+        writer.add(some)
+        made = writer.close()
+    assert [row for batch in read_expected(tmp_path / "s") for row in batch] == some
+    assert (made.rows, made.files, made.bytes, made.reused) == (2, 2, 8, 0)
+    with pytest.raises(FailedError, match="holds something else"):
+        list(read_shard(tmp_path / "s"))
+    # Audits that older versions began have shards as a copy has them.
+    entries = [
+        Entry(e.path, "", e.size, "", 0, 0, "", "", e.part, e.offset, e.length, e.digest) for e in some
+    ]
+    write_shard(tmp_path / "old", 0, entries)
+    assert [row for batch in read_expected(tmp_path / "old") for row in batch] == some

@@ -12,13 +12,13 @@ from penstock.audit.sample_draw import drawn, takes
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
 from penstock.core.balance import Cut, Load, decide
-from penstock.core.digests import PLAIN, Digest, part_of
+from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
-from penstock.core.model import Entry, Record
+from penstock.core.model import Expected, Record
 from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
-from penstock.formats.shards import ShardWriter
+from penstock.formats.shards import EXPECTED, ShardWriter
 from penstock.state import history, receipts, seals
 from penstock.storage import durable, tree_removal
 
@@ -118,12 +118,11 @@ def _stored_digest(path: Path) -> str:
 _COLUMNS = ("path", "size", "digest", "parts")
 FEW = 8
 """Below one in so many the chosen values are taken one by one, above all are made Python's at once."""
-_entry = tuple.__new__
 
 
-def rows(choice: Choice, files: Files) -> Iterator[list[Entry]]:
+def rows(choice: Choice, files: Files) -> Iterator[list[Expected]]:
     """What an audit reads of these records: of each file that was chosen its row, of a giant those of its
-    chosen parts. The published digest stands in `reuse`; what concerns the source is left out."""
+    chosen parts."""
     parts = files["parts"]
     taken = drawn(choice, files.stored("path").to_pylist())
     if len(taken) * FEW < len(files):
@@ -140,20 +139,19 @@ def rows(choice: Choice, files: Files) -> Iterator[list[Entry]]:
         chosen = dict(sorted(chosen.items()))
     for i, record in chosen.items():
         if not parts[i]:
-            name, length, told = record
-            yield [_entry(Entry, (name, "", length, "", 0, 0, "", "", -1, 0, length, told))]
+            name, length, digest = record
+            yield [Expected(name, length, length=length, digest=digest)]
         elif of := list(_parts(choice, *record, parts[i])):
             yield of
 
 
-def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Entry]:
+def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> Iterator[Expected]:
     """Those parts of a giant that were chosen."""
     step = Digest.parse(digest).part_bytes
     for number, offset in enumerate(range(0, size, step)):
         if takes(choice, path, number):
-            own = PLAIN + part_of(parts, number).hex()
-            length = min(step, size - offset)
-            yield _entry(Entry, (path, "", size, "", 0, 0, "", "", number, offset, length, own))
+            own = of_hex(part_of(parts, number).hex())
+            yield Expected(path, size, number, offset, min(step, size - offset), own)
 
 
 def load(seal: Seal, choice: Choice) -> Load:
@@ -215,8 +213,8 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
         tree_removal.remove_tree(parent)
     durable.make_dirs(parent)
     made: list[ShardInfo] = []
-    waiting: list[Entry] = []
-    writer, index, count, files = ShardWriter(folder.shard(0), 0), 0, 0, 0
+    waiting: list[Expected] = []
+    writer, index, count, files = ShardWriter(folder.shard(0), 0, EXPECTED), 0, 0, 0
 
     def close() -> None:
         writer.add(waiting)
@@ -234,7 +232,7 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
                     if place != index:
                         close()
                         files = 0
-                        writer, index = ShardWriter(folder.shard(place), place), place
+                        writer, index = ShardWriter(folder.shard(place), place, EXPECTED), place
                     waiting.append(row)
                     files += first
                     count += 1

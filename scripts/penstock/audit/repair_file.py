@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, TypeVar
 import xxhash
 
 from penstock.audit.repair_source import part_bytes
-from penstock.core.digests import DIGEST_BYTES, PLAIN, Digest, part_of
+from penstock.core.digests import DIGEST_BYTES, Digest, is_plain, part_of
 from penstock.errors import IntegrityError, PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
@@ -153,7 +153,7 @@ class _Digest:
     def __init__(self, record: Record) -> None:
         self._wanted = record.parts or bytes.fromhex(Digest.parse(record.digest).value)
         self._size = self._left = part_bytes(record) if record.parts else max(1, record.size)
-        self._known = bool(record.parts) or record.digest.startswith(PLAIN)
+        self._known = bool(record.parts) or is_plain(record.digest)
         self._hash = xxhash.xxh3_128()
         self._found = b""
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import xxhash
 
-from penstock.core.digests import PLAIN, Digest, part_of
+from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.model import Entry
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import BLOCK
@@ -71,7 +71,7 @@ class Fetcher:
             record.path, record.key, record.size, record.token, record.modified_ns, record.source,
             record.version, part=part, offset=offset, length=length,
         )  # fmt: skip
-        wanted = record.digest if part < 0 else PLAIN + part_of(record.parts, part).hex()
+        wanted = record.digest if part < 0 else of_hex(part_of(record.parts, part).hex())
 
         def attempt() -> None:
             stop.check()
@@ -102,7 +102,7 @@ class Fetcher:
             raise
         with self._lock:
             self.fetched += length
-        if PLAIN + hashed.hexdigest() != wanted:
+        if of_hex(hashed.hexdigest()) != wanted:
             raise IntegrityError("the source's bytes are not those that were published", where=where)
 
     def _reader(self, record: Record) -> Reader:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 LISTING, SHARD, JOURNAL, RECORDS, MANIFEST = "listing", "shard", "journal", "records", "manifest"
+AUDIT_SHARD = "audit shard"
 """The files of rows. `amended.parquet` and `stated.parquet` are listings."""
 
 
@@ -83,22 +84,23 @@ def _first(*files: str) -> dict[str, int]:
 
 
 _PLANNED = _first(LISTING, SHARD, RECORDS, MANIFEST)
+_READ = _first(AUDIT_SHARD)
 _SEEN = _first(RECORDS, MANIFEST)
 
 COLUMNS = (
     Column("row", NUMBER, _first(JOURNAL, RECORDS)),
-    Column("path", NAME, _PLANNED, sealed=1, rises=True),
-    Column("size", NUMBER, _PLANNED, sealed=1),
-    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1),
+    Column("path", NAME, _PLANNED | _READ, sealed=1, rises=True),
+    Column("size", NUMBER, _PLANNED | _READ, sealed=1),
+    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST, AUDIT_SHARD), sealed=1),
     Column("modified_ns", NUMBER, _PLANNED, sealed=1),
     Column("key", NAME, _PLANNED, sealed=1, rises=True),
     Column("token", NAME, _PLANNED, sealed=1),
     Column("version", NAME, _PLANNED, "", sealed=1, repeats=True),
     Column("source", SMALL, _PLANNED, 0, sealed=1, repeats=True),
     Column("checksum", NAME, _first(LISTING, SHARD), "", repeats=True),
-    Column("part", NUMBER, _first(SHARD, RECORDS), -1, repeats=True),
-    Column("offset", NUMBER, _first(SHARD, RECORDS), 0),
-    Column("length", NUMBER, _first(SHARD, RECORDS), 0),
+    Column("part", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), -1, repeats=True),
+    Column("offset", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
+    Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("reuse", NAME, _first(SHARD), ""),
     Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1, repeats=True),
     Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1),

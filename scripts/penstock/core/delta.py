@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from penstock.core.digests import PLAIN
+from penstock.core.digests import is_plain
 from penstock.core.model import Reuse
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def alike(
 
 def taken(copied: Copied, run: str) -> Reuse:
     """What a row of another run's staging brings along."""
-    return Reuse(copied.digest, copied.grade, copied.proof, None, copied.host, run)
+    return Reuse(copied.digest, copied.source_grade, copied.source_proof, None, copied.written_host, run)
 
 
 def reuse(record: Record) -> str:
@@ -154,5 +154,5 @@ def same(
         and sources.get(record.source) == entry.source
         and (not keep_mtime or entry.modified_ns == record.modified_ns)
         and entry.size < giant_bytes
-        and record.digest.startswith(PLAIN)
+        and is_plain(record.digest)
     )

@@ -19,10 +19,9 @@ from typing import NamedTuple
 XXH3 = "xxh3_128"
 PLAIN = f"{XXH3}:"
 """What the digest of a file or of one part begins with."""
-TREE = f"{XXH3}/"
-"""What a giant's digest begins with."""
-IN_PARTS = "parts/"
-"""What the digest of a file that was copied in parts begins with, in place of TREE."""
+PARTS = "parts"
+"""In place of the algorithm of a giant's digest: of a file that was copied in parts."""
+IN_PARTS = f"{PARTS}/"
 DIGEST_BYTES = 16
 """Of one digest in `Record.parts`."""
 
@@ -49,37 +48,44 @@ class Digest(NamedTuple):
         return cls(algorithm, value, int(part_bytes or 0))
 
 
+def hex_of(text: str) -> str:
+    """The digest of a file or of one part by its 32 hex digits alone; others as they are."""
+    return text.removeprefix(PLAIN)
+
+
+def of_hex(text: str) -> str:
+    """The inverse of `hex_of`."""
+    return text if ":" in text else PLAIN + text
+
+
+def is_plain(text: str) -> bool:
+    """Whether it is over the bytes of a file, or of one part, themselves."""
+    return text.startswith(PLAIN)
+
+
+def is_in_parts(text: str) -> bool:
+    """Whether it is that of a file that was copied in parts."""
+    return text.startswith(IN_PARTS)
+
+
+def listed(text: str) -> list[Digest]:
+    """Of texts that are separated by blanks."""
+    return list(map(Digest.parse, text.split()))
+
+
 def as_giant(in_parts: str) -> str:
     """The digest of a file that was copied in parts, as that of a giant."""
-    return TREE + in_parts.removeprefix(IN_PARTS)
+    return str(Digest.parse(in_parts)._replace(algorithm=XXH3))
 
 
-def as_in_parts(tree: str) -> str:
+def as_in_parts(tree: Digest) -> str:
     """The inverse of `as_giant`."""
-    return IN_PARTS + tree.removeprefix(TREE)
+    return str(tree._replace(algorithm=PARTS))
 
 
 def part_of(parts: bytes, number: int) -> bytes:
     """One digest of `Record.parts`."""
     return parts[number * DIGEST_BYTES : (number + 1) * DIGEST_BYTES]
-
-
-class Expected(NamedTuple):
-    """What reading a row back must give. `str(expected)` travels to the worker in the row's entry."""
-
-    digest: str
-    in_parts: bool = False
-    """The row was copied in parts: its own digest is to be made, too."""
-    owed: str = ""
-    """`str(Proof)` that holds if the claim in it does; "" where none is owed. Of rows copied in parts."""
-
-    def __str__(self) -> str:
-        return f"{self.digest} {self.owed}" if self.in_parts else self.digest
-
-    @classmethod
-    def parse(cls, text: str) -> Expected:
-        digest, blank, owed = text.partition(" ")
-        return cls(digest, bool(blank), owed)
 
 
 class Proof(NamedTuple):

@@ -53,17 +53,54 @@ class Entry(NamedTuple):
     length: int = 0
     """Bytes of this row: `size` for a whole object."""
     reuse: str = ""
-    """In a shard: `str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing.
-    In a row that is read back (`expecting`): the digest to compare with."""
+    """`str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing."""
 
 
-def expecting(entry: Entry, digest: str, checksum: str) -> Entry:
-    """The row as verify reads it back: `reuse` holds the digest to compare with ("" leaves the row unread),
-    `checksum` a claim that is to be proven too, or "". By positions: each row of a shard is made so."""
-    return _entry(Entry, (*entry[:7], checksum, *entry[8:11], digest))
+class Expected(NamedTuple):
+    """One row as verify or audit reads it back: which bytes of which file, and what they must be."""
+
+    path: str
+    size: int
+    """Of the whole file, also in a part's row."""
+    part: int = -1
+    offset: int = 0
+    length: int = 0
+    digest: str = ""
+    """Of the row's bytes, by the journal or the manifest; "": they are not read (`verify.reread`)."""
+    key: str = ""
+    token: str = ""
+    checksum: str = ""
+    """A claim on the object that the bytes were not compared with yet, or ""."""
+    in_parts: bool = False
+    """The row was copied in parts, and `digest` is over these: its own digest is to be made, too."""
+    owed: str = ""
+    """`str(Proof)` that holds if the claim in it does; "" where none is owed. Of rows copied in parts."""
 
 
-_entry = tuple.__new__
+class RereadRow(NamedTuple):
+    """What verify saw of a row."""
+
+    row: int
+    method: str
+    mtime_ns: int
+    ctime_ns: int
+    parts: bytes = b""
+    """As `Record.parts`."""
+    digests: str = ""
+    """Further digests, by `str(Digest)`; first the row's own where it was copied in parts."""
+    proven: str = ""
+    """`str(Proof)` of the claim that held; "" where there was none to compare with."""
+
+
+class AuditedRow(NamedTuple):
+    """What an audit saw of a row."""
+
+    row: int
+    method: str = ""
+    why: str = ""
+    """"" for a row that is as it was published."""
+    unread: bool = False
+    """Nothing is known of its bytes: no right to read them, or a read error after all tries."""
 
 
 class Reuse(NamedTuple):
@@ -163,21 +200,76 @@ class Copied(NamedTuple):
     digest: str
     """`xxh3_128:<32 hex>` of the row's bytes (of a part: of that part alone). `parts/<bytes>:<32 hex>`: of
     a file that was copied in parts of so many bytes, xxh3_128 over their digests; its own is verify's."""
-    grade: str
+    source_grade: str
     """One of `core.grades.SOURCE_GRADES`."""
-    proof: str
+    source_proof: str
     """`str(Claim)` of the claim that was checked and held; a part's own CRC as
     `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; of a file that was copied in
-    parts `<grade> <claim>`: what only verify can judge, and the grade that it gives then; or ""."""
-    host: str
-    attempt: str
+    parts `str(Proof)`: what only verify can judge, and the grade that it gives then; or ""."""
+    written_host: str = ""
+    copy_attempt: str = ""
+    """The attempt that recorded it."""
     pin: Pin | None = None
     """The version that was copied, where it is not the planned one."""
     linked: bool = False
-    """The row was not copied: it is a file that lay on the target, which `host` had written, as far as that
-    is known. Nothing of its bytes was seen yet in this run."""
+    """The row was not copied: it is a file that lay on the target, which `written_host` had written, as far
+    as that is known. Nothing of its bytes was seen yet in this run."""
     staging: str = ""
     """The run whose staging a linked row was taken over from; "": the plan's base release."""
+
+
+class PartLine(NamedTuple):
+    """One part of a row that is copied in parts, durable in the row's temporary file; or what became of this
+    file as a whole. A line of a shard's journal."""
+
+    row: int
+    temporary: str
+    """The file's name, in the folder of the row's path."""
+    part_bytes: int
+    """Bytes of each part but the last."""
+    number: int
+    """From 0 on; below 0 what became of the file (`engine.part`)."""
+    digest: str
+    """xxh3_128 of the part's bytes, in 32 hex digits."""
+    proof: str
+    """What `Sums.judge` keeps of a part, to be joined with the other parts'; or ""."""
+    stated: str
+    """The claims on the whole object that can be checked, separated by blanks."""
+    token: str
+    """Of the version that was read."""
+
+
+class Part(NamedTuple):
+    """One piece of the work on a row that is copied in parts (`engine.part`)."""
+
+    range: Entry
+    """The row, with the `part`, `offset` and `length` of what is to be fetched."""
+    temporary: str
+    work: int
+    part_bytes: int
+    """Bytes of each part but the last."""
+    lines: tuple[PartLine, ...] = ()
+    """Of all parts, in order, when they are finished."""
+
+    @property
+    def path(self) -> str:
+        return self.range.path
+
+    @property
+    def key(self) -> str:
+        return self.range.key
+
+    @property
+    def size(self) -> int:
+        return self.range.size
+
+    @property
+    def part(self) -> int:
+        return self.range.part
+
+    @property
+    def length(self) -> int:
+        return self.range.length
 
 
 class Record(NamedTuple):

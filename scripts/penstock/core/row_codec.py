@@ -1,14 +1,38 @@
-"""Rows made and taken apart by position: the one module that does so. All others name a row's fields."""
+"""Rows made and taken apart by position: the one module that does so. All others name a row's fields.
+
+| form                             | made by                       | read by                   |
+|----------------------------------|-------------------------------|---------------------------|
+| columns of many rows             | `formats.tables.Form.arrays`  | `rows`                    |
+| a frame to a worker or from it   | `to_wire`                     | `from_wire`               |
+| a line of a journal              | `copied_line`, `line`         | `copied_of`, `part_of`    |
+
+A frame is for a process of this same version, so it holds the values alone. A journal's lines are for later
+versions, too: a column that the first two formats of journals do not have stands by its name in an object at
+the end of the line.
+"""
 
 from __future__ import annotations
 
+import json
 from functools import partial
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any, Protocol, TypeVar
+from zlib import crc32
+
+from penstock.core.columns import BY_NAME, JOURNAL
+from penstock.core.digests import hex_of, of_hex
+from penstock.core.model import AuditedRow, Copied, Entry, Expected, Part, PartLine, Pin, RereadRow
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
 Row = TypeVar("Row", bound=tuple[Any, ...])
+PART = "part"
+"""What the line of a part begins with."""
+
+_WIRE: tuple[type[Any], ...] = (Entry, Part, Expected, RereadRow, AuditedRow)
+LATER = tuple(name for name in Copied._fields if name in BY_NAME and BY_NAME[name].stands[JOURNAL] > 2)
+"""Columns that stand by name at the end of a journal's line."""
 
 
 class ByName(Protocol):
@@ -19,10 +43,125 @@ class ByName(Protocol):
 
 def rows(kind: type[Row], columns: ByName) -> list[Row]:
     """Rows of a kind of named tuple, of all its fields, without the cost of a call for each."""
-    fields: Sequence[str] = kind._fields  # type: ignore[attr-defined]
-    return made(kind, zip(*(columns[name] for name in fields), strict=True))
+    return _made(kind, zip(*(columns[name] for name in _fields(kind)), strict=True))
 
 
-def made(kind: type[Row], values: Iterable[tuple[Any, ...]]) -> list[Row]:
-    """Rows of a kind from the values of all their fields, in order."""
+def filled(kind: type[Row], columns: Mapping[str, Sequence[Any]], count: int) -> list[Row]:
+    """The same of some fields: the others have their defaults."""
+    defaults: Mapping[str, Any] = kind._field_defaults  # type: ignore[attr-defined]
+    return rows(kind, {**{name: [value] * count for name, value in defaults.items()}, **columns})
+
+
+def _made(kind: type[Row], values: Iterable[tuple[Any, ...]]) -> list[Row]:
     return list(map(partial(tuple.__new__, kind), values))
+
+
+def _fields(kind: type[Row]) -> Sequence[str]:
+    fields: Sequence[str] = kind._fields  # type: ignore[attr-defined]
+    return fields
+
+
+def by_field(kind: type[Row], some: Sequence[Row]) -> dict[str, Sequence[Any]]:
+    """The inverse of `rows`."""
+    fields = _fields(kind)
+    columns: Iterable[Sequence[Any]] = zip(*some, strict=True) if some else [()] * len(fields)
+    return dict(zip(fields, columns, strict=True))
+
+
+def arranged(kind: type[Row], names: Sequence[str]) -> Callable[[tuple[Any, ...]], Row]:
+    """What makes a row of the values of its fields in the order of `names`."""
+    order = itemgetter(*map(list(names).index, _fields(kind)))
+    new = partial(tuple.__new__, kind)
+    return lambda values: new(order(values))
+
+
+def to_wire(some: Sequence[Any]) -> tuple[int, list[tuple[Any, ...]]]:
+    """Rows of one kind as plain values."""
+    if not some:
+        return 0, []
+    kind = type(some[0])
+    if kind is Part:
+        return _WIRE.index(kind), [
+            (tuple(one.range), one.temporary, one.work, one.part_bytes, tuple(map(tuple, one.lines)))
+            for one in some
+        ]
+    return _WIRE.index(kind), list(map(tuple, some))
+
+
+def from_wire(kind: int, plain: Iterable[tuple[Any, ...]]) -> list[Any]:
+    """The inverse of `to_wire`."""
+    made = _WIRE[kind]
+    if made is Part:
+        return [
+            Part(Entry(*entry), temporary, work, part_bytes, tuple(_made(PartLine, lines)))
+            for entry, temporary, work, part_bytes, lines in plain
+        ]
+    return _made(made, plain)
+
+
+_EXPECTED = ("path", "size", "part", "offset", "length", "key", "token")
+_of_entry = itemgetter(*map(Entry._fields.index, _EXPECTED))
+_expected = arranged(Expected, (*_EXPECTED, "digest", "checksum", "in_parts", "owed"))
+
+
+def expecting(
+    entry: Entry, digest: str, checksum: str = "", *, in_parts: bool = False, owed: str = ""
+) -> Expected:
+    """The row of a shard as verify reads it back. Every row of a shard is made so."""
+    return _expected((*_of_entry(entry), digest, checksum, in_parts, owed))
+
+
+def line(value: Any) -> str:
+    """One line of a journal; without the line feed no line is whole."""
+    text = json.dumps(value, separators=(",", ":"))
+    return f"{crc32(text.encode()):08x} {text}\n"
+
+
+def copied_line(one: Copied) -> str:
+    """The line of a row that was copied, linked or taken over. The attempt and its host stand in the
+    journal's first line, and the version, where it is not the planned one, in a line of its own
+    (`amend_line`)."""
+    digest = hex_of(one.digest)
+    if not (one.linked or LATER):
+        # Words without anything to escape: every small object pays for this line.
+        text = f'[{one.row},"{digest}","{one.source_grade}","{one.source_proof}"]'
+        return f"{crc32(text.encode()):08x} {text}\n"
+    later = {name: getattr(one, name) for name in LATER if getattr(one, name) != BY_NAME[name].default}
+    value: list[Any] = [one.row, digest, one.source_grade, one.source_proof]
+    if one.linked:
+        value += [one.written_host, one.staging] if one.staging else [one.written_host]
+    return line([*value, later] if later else value)
+
+
+def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Copied:
+    """The inverse of `copied_line`, of its parsed JSON; the rest is what other lines said."""
+    later = value.pop() if isinstance(value[-1], dict) else {}
+    row, digest, grade, proof, *writer = value
+    by, staging = (*writer, "")[:2] if writer else (host, "")
+    return Copied(row, of_hex(digest), grade, proof, by, attempt, pin, bool(writer), staging, **later)
+
+
+def part_line(one: PartLine) -> str:
+    return line([PART, *one])
+
+
+def part_of(value: Sequence[Any]) -> PartLine:
+    """The inverse of `part_line`, of its parsed JSON."""
+    return PartLine(*value[1:])
+
+
+def parts_of(lines: bytes) -> list[PartLine]:
+    """Of the lines of parts that a worker gave."""
+    return [part_of(json.loads(body_of(raw) or b"")) for raw in lines.splitlines(keepends=True)]
+
+
+def body_of(raw: bytes) -> bytes | None:
+    """The JSON of one line of a journal; None where the line is torn or damaged."""
+    body = raw[9:-1]
+    whole = raw[-1:] == b"\n" and raw[8:9] == b" " and raw[:8] == b"%08x" % crc32(body)
+    return body if whole else None
+
+
+def pin_of(value: Sequence[Any]) -> Pin:
+    """Of the JSON that a `Pin` is in a journal."""
+    return Pin(*value)

@@ -1,6 +1,6 @@
 """Reads one shard of a published release back and names the rows that are not as published.
 
-The rows carry in `reuse` the digest that the manifest has. What was seen is kept in a small durable
+What was seen is kept in a small durable
 file every few seconds, so a killed audit goes on where it stopped; a damaged row is a finding and not a
 failure: the shard is done when every row was looked at.
 """
@@ -115,7 +115,7 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
 
 def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) -> None:
     from penstock.engine.batches import batches
-    from penstock.formats.shards import read_shard
+    from penstock.formats.shards import read_expected
 
     outcome, left = run.outcome, seen.left
     done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
@@ -129,12 +129,12 @@ def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) ->
     )
 
     def take(_: Batch, answer: BatchAnswer) -> None:
-        for row, method, why, unread in answer.results:
-            seen.rows[row] = 1
-            if why:
-                seen.bad.append((row, why, unread))
+        for one in answer.results:
+            seen.rows[one.row] = 1
+            if one.why:
+                seen.bad.append((one.row, one.why, one.unread))
             else:
-                seen.methods[method] += 1
+                seen.methods[one.method] += 1
         seen.files += answer.rows
         seen.bytes += answer.bytes
         outcome.files += answer.rows
@@ -152,7 +152,7 @@ def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) ->
             due = now + max(EVERY, SHARE * (now - begun))
 
     try:
-        run.go(batches(read_shard(task.rows), done, left, outcome.workers), take, idle, stop)
+        run.go(batches(read_expected(task.rows), done, left, outcome.workers), take, idle, stop)
     finally:
         seen.write(task.seen)
 

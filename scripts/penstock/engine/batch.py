@@ -5,12 +5,13 @@ from __future__ import annotations
 import marshal
 from typing import TYPE_CHECKING
 
+from penstock.core.row_codec import to_wire
 from penstock.runtime import wire
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.core.model import Entry
+    from penstock.core.model import Entry, Expected, Part
 
 
 class Batch:
@@ -20,11 +21,16 @@ class Batch:
     __slots__ = ("bytes", "count", "deaths", "folders", "frame", "large", "number", "rows")
 
     def __init__(
-        self, number: int, rows: list[int], entries: Sequence[Entry], total: int, large: bool
+        self,
+        number: int,
+        rows: list[int],
+        entries: Sequence[Entry | Expected] | Sequence[Part],
+        total: int,
+        large: bool,
     ) -> None:
         self.number, self.rows, self.count, self.bytes, self.large = number, rows, len(rows), total, large
         self.deaths = 0
         # Of the first and the last row: what lies between matters little.
-        self.folders = {entries[0][0].rpartition("/")[0], entries[-1][0].rpartition("/")[0]}
-        payload = marshal.dumps((number, rows, list(map(tuple, entries))))
+        self.folders = {one.path.rpartition("/")[0] for one in (entries[0], entries[-1])}
+        payload = marshal.dumps((number, rows, *to_wire(entries)))
         self.frame = wire.head(wire.BATCH, payload) + payload

@@ -9,12 +9,13 @@ from __future__ import annotations
 from itertools import count, islice
 from typing import TYPE_CHECKING
 
+from penstock.core.model import Entry
 from penstock.engine.batch import Batch
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Sequence
 
-    from penstock.core.model import Entry
+    from penstock.core.model import Expected
     from penstock.engine.transfer.multipart import Multipart
 
 BATCH_ROWS = 256
@@ -26,7 +27,7 @@ SHARES = 4
 
 
 def batches(
-    shard: Iterable[Sequence[Entry]],
+    shard: Iterable[Sequence[Entry | Expected]],
     done: Container[int],
     left: int,
     workers: int,
@@ -37,7 +38,7 @@ def batches(
     numbers = multipart.numbers if multipart else count()
     row = 0
     rows: list[int] = []
-    entries: list[Entry] = []
+    entries: list[Entry | Expected] = []
     total = 0
     room = _room(left, workers)
     for group in shard:
@@ -53,7 +54,7 @@ def batches(
                 left -= len(rows)
                 rows, entries, total, room = [], [], 0, _room(left, workers)
             if large:
-                if multipart and multipart.goes_in_parts(row - 1, entry):
+                if multipart and isinstance(entry, Entry) and multipart.goes_in_parts(row - 1, entry):
                     yield multipart.open(row - 1, entry)
                 else:
                     yield Batch(next(numbers), [row - 1], [entry], length, True)

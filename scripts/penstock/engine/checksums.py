@@ -41,6 +41,23 @@ SLOW = frozenset({"sha256", "sha1", "sha512", "md5"})
 COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
 
 
+class Stated(Protocol):
+    """What the checks need to know of a row (`Entry`, `Expected`)."""
+
+    @property
+    def key(self) -> str: ...
+    @property
+    def token(self) -> str: ...
+    @property
+    def checksum(self) -> str: ...
+    @property
+    def part(self) -> int: ...
+    @property
+    def offset(self) -> int: ...
+    @property
+    def length(self) -> int: ...
+
+
 class Sum(Protocol):
     """A running checksum."""
 
@@ -145,8 +162,8 @@ class GiantDigest(Composite):
         """The parts' 16-byte digests, joined in order. Once all bytes have passed."""
         return bytes.fromhex(Pieces.hexdigest(self))
 
-    def text(self) -> str:
-        """As it stands in a record."""
+    def digest(self) -> Digest:
+        """Once all bytes have passed."""
         return tree_digest(self._part_bytes, self.parts)
 
 
@@ -216,7 +233,7 @@ def combinable(claims: Iterable[Claim]) -> Claim | None:
     return best((c for c in claims if c.algorithm in COMBINABLE), "full")
 
 
-def listed(entry: Entry) -> tuple[Claim, ...]:
+def listed(entry: Stated) -> tuple[Claim, ...]:
     """What the listing, or a checksum file beside the data, states of an object."""
     return (Claim.parse(entry.checksum),) if entry.checksum else ()
 
@@ -225,7 +242,6 @@ class Sums:
     """The checks of one row. Feed every block once, in order; then `judge`."""
 
     __slots__ = (
-        "_cut",
         "_kept",
         "_must",
         "_policy",
@@ -239,7 +255,7 @@ class Sums:
 
     def __init__(
         self,
-        entry: Entry,
+        entry: Stated,
         claims: Sequence[Claim],
         whole: Callable[[], Sequence[Claim]] | None = None,
         *,
@@ -257,8 +273,9 @@ class Sums:
         self.stated: tuple[Claim, ...] = (*claims, *listed(entry))
         """All that is known to be stated of the object."""
         self._must: list[Claim] = []
-        self._kept = self._cut = ""
-        self._sums: dict[Claim | str, Sum] = {}
+        self._kept: Claim | None = None
+        """What a part keeps, to be joined with the others', but for its value."""
+        self._sums: dict[Claim, Sum] = {}
         if entry.part < 0:
             self._plan_whole(entry)
         else:
@@ -267,7 +284,7 @@ class Sums:
             if claim not in self._sums:
                 self._sums[claim] = sum_of(claim, sizes)
 
-    def _plan_whole(self, entry: Entry) -> None:
+    def _plan_whole(self, entry: Stated) -> None:
         cheapest = best(self.stated, "full")
         if cheapest:
             self._must = [cheapest, *(c for c in listed(entry) if c.kind == "full" and c != cheapest)]
@@ -278,7 +295,7 @@ class Sums:
             self._must = [composite._replace(part_bytes=0) if known else composite]
 
     def _plan_part(
-        self, entry: Entry, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None
+        self, entry: Stated, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None
     ) -> None:
         exact = best(claims, "part")
         if exact:
@@ -288,18 +305,18 @@ class Sums:
             self.stated += admitted(whole(), entry.token, self._policy)
             known = combinable(self.stated)
         if known:
-            self._kept = f"{known.algorithm}:part"
+            self._kept = Claim(known.algorithm, "part", "")
             self._sums[self._kept] = new_sum(known.algorithm)
             return
         cut = best((c for c in self.stated if c.part_bytes and _joins(c, entry)), "composite")
         if cut:
-            self._kept, self._cut = f"{cut.algorithm}:pieces", f"/{cut.part_bytes}"
+            self._kept = Claim(cut.algorithm, "pieces", "", part_bytes=cut.part_bytes)
             self._sums[self._kept] = Pieces(cut.algorithm, cut.part_bytes, entry.offset)
 
     @property
     def proves(self) -> bool:
         """Whether `judge`, when it holds, proves the row, or the giant together with its other parts."""
-        return bool(self._kept) or bool(self._must and self._must[0].kind != "part")
+        return self._kept is not None or bool(self._must and self._must[0].kind != "part")
 
     def __bool__(self) -> bool:
         """Whether there is anything to compute."""
@@ -308,7 +325,7 @@ class Sums:
     @property
     def slow(self) -> bool:
         """Whether it is worth a thread of its own."""
-        return any(str(one).partition(":")[0] in SLOW for one in self._sums)
+        return any(one.algorithm in SLOW for one in self._sums)
 
     def update(self, block: Any) -> None:
         for one in self._sums.values():
@@ -321,7 +338,7 @@ class Sums:
             contradicted(self._where, claim, self._sums[claim].hexdigest(), self._token)
         self.failed = None
         if self._kept:
-            return "size", f"{self._kept}:{self._sums[self._kept].hexdigest()}{self._cut}"
+            return SIZE_ONLY, str(self._kept._replace(value=self._sums[self._kept].hexdigest()))
         if self._must and self._must[0].kind != "part":
             return grade_of(self._must[0], self._token), str(self._must[0])
         return SIZE_ONLY, ""
@@ -342,7 +359,7 @@ def judge_at_once(entry: Entry, claims: Sequence[Claim], data: memoryview) -> tu
     return grade_of(claim, entry.token), str(claim)
 
 
-def _joins(claim: Claim, entry: Entry) -> bool:
+def _joins(claim: Claim, entry: Stated) -> bool:
     """Whether what a giant's parts keep of a composite joins to the whole; the same for all its parts."""
     part = entry.offset // entry.part if entry.part else entry.length
     return claim.algorithm in COMBINABLE or part % claim.part_bytes == 0
@@ -393,7 +410,8 @@ def compose(parts: Iterable[tuple[str, int, int]]) -> Claim | None:
         first = first or claim
         size, digits = claim.part_bytes, len(new_sum(claim.algorithm).hexdigest())
         found = [claim.value[i : i + digits] for i in range(0, len(claim.value), digits)]
-        if claim[0::4] != first[0::4] or len(found) != -(-(offset + length) // size) - offset // size:
+        same = (claim.algorithm, size) == (first.algorithm, first.part_bytes)
+        if not same or len(found) != -(-(offset + length) // size) - offset // size:
             return None
         begun = offset % size
         if begun:
@@ -431,6 +449,6 @@ def judge_giant(
     return SIZE_ONLY, ""
 
 
-def tree_digest(part_bytes: int, parts: bytes) -> str:
+def tree_digest(part_bytes: int, parts: bytes) -> Digest:
     """A giant's digest from its parts' 16-byte digests, joined in order."""
-    return str(Digest(XXH3, xxhash.xxh3_128_hexdigest(parts), part_bytes))
+    return Digest(XXH3, xxhash.xxh3_128_hexdigest(parts), part_bytes)

@@ -12,11 +12,13 @@ import os
 from array import array
 from collections import Counter
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.core.digests import IN_PARTS, Expected, Proof, as_giant
+from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
+from penstock.core.digests import Proof, as_giant, is_in_parts
+from penstock.core.digests import listed as digests_of
 from penstock.core.grades import source_rank
-from penstock.core.model import expecting
+from penstock.core.row_codec import by_field, expecting
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import PoolRun
@@ -29,11 +31,17 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import VerifyConfig
-    from penstock.core.model import Copied, Entry
+    from penstock.core.model import Copied, Entry, Expected, RereadRow
     from penstock.engine.batch import Batch
     from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
 
-_NONE = (b"", "")
+_CARRIED = [
+    column.name
+    for column in COLUMNS
+    if {JOURNAL, RECORDS} <= column.stands.keys()
+    and column.name not in ("row", "digest", "source_grade", "source_proof")
+]
+"""What a record has as the journal says it. Digest and proof are settled by reading (`_settled`)."""
 COLD_STREAMS = 4
 """Streams of each worker at first: a cold read is mostly waiting, but small files wait together."""
 METHODS = ("unread", "cached", "dropped", "direct")
@@ -89,18 +97,16 @@ class _ReadRows:
         self.methods = bytearray(rows)
         self.mtimes = array("q", bytes(8 * rows))
         self.ctimes = array("q", bytes(8 * rows))
-        self.further: dict[int, tuple[bytes, str]] = {}
-        self.proofs: dict[int, tuple[str, str]] = {}
-        """Source grade and proof of linked rows whose source states another checksum than it did."""
+        self.more: dict[int, RereadRow] = {}
+        """Rows with more than that: a giant's parts, further digests, a claim that held."""
 
-    def add(self, found: Iterable[tuple[int, str, int, int, bytes, str, str]]) -> None:
+    def add(self, found: Iterable[RereadRow]) -> None:
         code, methods, mtimes, ctimes = METHODS.index, self.methods, self.mtimes, self.ctimes
-        for row, method, mtime, ctime, parts, digests, proof in found:
-            methods[row], mtimes[row], ctimes[row] = code(method), mtime, ctime
-            if parts or digests:
-                self.further[row] = parts, digests
-            if proof:
-                self.proofs[row] = Proof.parse(proof)
+        for one in found:
+            row = one.row
+            methods[row], mtimes[row], ctimes[row] = code(one.method), one.mtime_ns, one.ctime_ns
+            if one.parts or one.digests or one.proven:
+                self.more[row] = one
 
 
 def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
@@ -169,7 +175,7 @@ def _not_gone(task: RereadTask, changes: Amendments, outcome: Outcome) -> list[i
 
 def _in_parts(rows: Iterable[int], copied: Mapping[int, Copied]) -> frozenset[int]:
     """Those that were copied in parts."""
-    return frozenset(row for row in rows if copied[row].digest.startswith(IN_PARTS))
+    return frozenset(row for row in rows if is_in_parts(copied[row].digest))
 
 
 def _take_back(task: RereadTask, bad: Sequence[int], contradicted: Container[int] = ()) -> None:
@@ -192,14 +198,14 @@ def _nothing() -> None:
     return None
 
 
-def _stronger(one: tuple[str, str], other: tuple[str, str]) -> tuple[str, str]:
-    """The better of two pairs of a source grade and a proof; the first of equals."""
-    return one if source_rank(one[0]) >= source_rank(other[0]) else other
+def _stronger(one: Proof, other: Proof) -> Proof:
+    """The first of equals."""
+    return one if source_rank(one.grade) >= source_rank(other.grade) else other
 
 
 def _wanted(
     shard: Iterable[Sequence[Entry]], copied: Mapping[int, Copied], task: RereadTask, absent: set[int]
-) -> Iterator[list[Any]]:
+) -> Iterator[list[Expected]]:
     """The rows with the digest that each must have, "" where it need not be read. Rows that no
     journal has are noted in `absent` before their group is handed on."""
     verify = task.verify
@@ -207,26 +213,27 @@ def _wanted(
     every = task.follow and journal.attempts(task.journals) > 1
     row = 0
     for group in shard:
-        rows: list[Any] = []
+        rows: list[Expected] = []
         for entry in group:
             known = copied.get(row)
             if known is None or not lies(known):
                 absent.add(row)
-                rows.append(entry)
-            elif known.digest.startswith(IN_PARTS):
+                rows.append(expecting(entry, ""))
+            elif is_in_parts(known.digest):
                 # Whatever the policy is: only reading it makes its own digest known.
-                owed = known.proof if Proof.owed(known.proof) else ""
-                expected = Expected(as_giant(known.digest), in_parts=True, owed=owed)
-                rows.append(expecting(entry, str(expected), entry.checksum))
+                owed = known.source_proof if Proof.owed(known.source_proof) else ""
+                rows.append(
+                    expecting(entry, as_giant(known.digest), entry.checksum, in_parts=True, owed=owed)
+                )
             # Journals of the first format do not say which rows are linked: any that could be.
             elif (
                 (linked := known.linked or entry.reuse != "")
                 or every
                 or known.pin is not None
-                or to_be_read(verify, entry.path, known.grade)
+                or to_be_read(verify, entry.path, known.source_grade)
             ):
                 # Bytes that came by the wire were compared with it then.
-                claim = entry.checksum if linked and known.proof != entry.checksum else ""
+                claim = entry.checksum if linked and known.source_proof != entry.checksum else ""
                 rows.append(expecting(entry, known.digest, claim))
             else:
                 rows.append(expecting(entry, "", entry.checksum))
@@ -234,14 +241,28 @@ def _wanted(
         yield rows
 
 
-def _settled(known: Copied, digests: str) -> tuple[str, str, str, str]:
-    """(digest, source grade, proof, further digests) of a row: of one that was copied in parts as they are
-    now that all of it was read."""
-    if not known.digest.startswith(IN_PARTS):
-        return known.digest, known.grade, known.proof, digests
-    whole, _, further = digests.partition(" ")
-    proven = Proof.owed(known.proof) or (known.grade, known.proof)
-    return (whole, *proven, further)
+class _Settled(NamedTuple):
+    """What a row's record says of its bytes, now that all of them were read."""
+
+    digest: str
+    source_grade: str
+    source_proof: str
+    parts: bytes = b""
+    digests: str = ""
+
+
+def _settled(known: Copied, more: RereadRow | None) -> _Settled:
+    if more is None:
+        return _Settled(known.digest, known.source_grade, known.source_proof)
+    digest, further = known.digest, more.digests
+    proof = Proof(known.source_grade, known.source_proof)
+    if is_in_parts(digest):
+        own, *others = digests_of(further)
+        digest, further = str(own), " ".join(map(str, others))
+        proof = Proof.owed(known.source_proof) or proof
+    if more.proven:
+        proof = _stronger(Proof.parse(more.proven), proof)
+    return _Settled(digest, proof.grade, proof.claim, more.parts, further)
 
 
 def _write(
@@ -257,31 +278,22 @@ def _write(
         count = len(rows)
         known = [copied[row] for row in rows]
         methods = [METHODS[code] for code in map(seen.methods.__getitem__, rows)]
-        written = [one.host for one in known]
+        written = [one.written_host for one in known]
         # Few combinations: the table is asked once for each.
         table = {pair: storage_grade(*pair, host) for pair in set(zip(methods, written, strict=True))}
         stored = [table[pair] for pair in zip(methods, written, strict=True)]
         grades.update(stored)
         passed.update(methods)
-        further = [seen.further.get(row, _NONE) for row in rows] if seen.further else [_NONE] * count
-        settled = [_settled(one, digests) for one, (_, digests) in zip(known, further, strict=True)]
-        for place, row in enumerate(rows) if seen.proofs else ():
-            if row in seen.proofs:
-                digest, *proven, more = settled[place]
-                settled[place] = (digest, *_stronger(seen.proofs[row], (proven[0], proven[1])), more)
+        settled = list(map(_settled, known, map(seen.more.get, rows)))
         return {
-            "digest": [digest for digest, _, _, _ in settled],
-            "source_grade": [grade for _, grade, _, _ in settled],
-            "source_proof": [proof for _, _, proof, _ in settled],
+            **{name: [getattr(one, name) for one in known] for name in _CARRIED},
+            **by_field(_Settled, settled),
             "storage_grade": stored,
             "method": methods,
-            "written_host": written,
             "verified_host": [host] * count,
             "attempt": [task.attempt] * count,
             "mtime_ns": [seen.mtimes[row] for row in rows],
             "ctime_ns": [seen.ctimes[row] for row in rows],
-            "parts": [parts for parts, _ in further],
-            "digests": [digests for _, _, _, digests in settled],
         }
 
     extend_shard(task.records, changes.columns(numbered(task.rows)), columns)

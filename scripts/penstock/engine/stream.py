@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from threading import Event
 
-    from penstock.core.model import Entry
     from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
@@ -71,7 +70,7 @@ class Stream:
         # One page more than a block: a read that must find the end always has room.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
-    def prepare(self, entries: Sequence[Entry], ahead: int) -> None:
+    def prepare(self, entries: Sequence[Any], ahead: int) -> None:
         """Told the rows that are to be done next, in this order, and how many of them may be asked for at
         once; raises nothing."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.row_codec import from_wire
 from penstock.engine.part import LEAST
 
 if TYPE_CHECKING:
@@ -48,7 +49,7 @@ class BatchAnswer(NamedTuple):
     """Of the batch."""
     rows: int
     results: Any
-    """A copy's journal lines, as bytes; else a list of what each row gave."""
+    """A copy's journal lines, as bytes; else a `RereadRow` or `AuditedRow` of each row."""
     failures: Sequence[FailedRow]
     bytes: int
     retries: int
@@ -59,6 +60,8 @@ class BatchAnswer(NamedTuple):
     def of(cls, frame: tuple[Any, ...]) -> BatchAnswer:
         """From the frame that the worker sent."""
         number, rows, results, failures, *totals = frame
+        if not isinstance(results, bytes):
+            results = from_wire(*results)
         return cls(
             number, rows, results, [FailedRow(row, Failure(*fields)) for row, *fields in failures], *totals
         )

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from penstock.core.columns import BY_NAME, RECORDS
 from penstock.core.model import Record
-from penstock.core.row_codec import rows
+from penstock.core.row_codec import by_field, rows
 from penstock.formats.tables import Form, plain
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ class Files:
 
     @classmethod
     def of(cls, records: Sequence[Record]) -> Self:
-        fields = zip(*records, strict=True) if records else [()] * len(Record._fields)
-        return cls(pa.record_batch(_FORM.arrays(fields), schema=_FORM.schema))
+        return cls(pa.record_batch(_FORM.arrays(by_field(Record, records)), schema=_FORM.schema))
 
     def __len__(self) -> int:
         count: int = self._batch.num_rows

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from penstock.core import columns
 from penstock.core.model import EARLIEST, LATEST, Entry, nearest_time
-from penstock.core.row_codec import rows
+from penstock.core.row_codec import filled
 from penstock.formats.tables import GROUP, Form, OnTable, TableWriter, read_batches, stored, values
 
 if TYPE_CHECKING:
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.core.model import Listed
 
 FORM = Form(columns.LISTING, Entry._fields)
-_WHOLE = {name: columns.BY_NAME[name].default for name in ("part", "offset", "reuse")}
-"""What the rows of a shard have and a listing does not: of whole files of which nothing is linked."""
 
 
 class ListingWriter(OnTable):
@@ -104,10 +102,6 @@ def read_columns(path: Path) -> Iterator[pa.RecordBatch]:
 
 
 def entries(batch: pa.RecordBatch) -> list[Entry]:
-    """Rows of a listing."""
+    """Rows of a listing: of whole files of which nothing is linked."""
     listed = values(batch)
-    count = batch.num_rows
-    return rows(
-        Entry,
-        {**listed, **{name: [value] * count for name, value in _WHOLE.items()}, "length": listed["size"]},
-    )
+    return filled(Entry, {**listed, "length": listed["size"]}, batch.num_rows)

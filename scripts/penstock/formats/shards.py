@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from penstock.core import columns
-from penstock.core.model import Entry
+from penstock.core.model import Entry, Expected
+from penstock.core.row_codec import by_field, filled
 from penstock.core.row_codec import rows as rows_of
 from penstock.core.run_documents import ShardInfo
 from penstock.formats.tables import (
@@ -21,6 +22,7 @@ from penstock.formats.tables import (
     Form,
     OnTable,
     TableWriter,
+    kind_of,
     read_batches,
     strings,
     texts,
@@ -32,19 +34,22 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 FORM = Form(columns.SHARD, Entry._fields)
+EXPECTED = Form(columns.AUDIT_SHARD, Expected._fields)
+"""The shard of an audit: what must lie in a release, by its manifest."""
 
 
 class ShardWriter(OnTable):
     """Takes rows in order; the file appears whole when it is closed."""
 
-    def __init__(self, path: Path, index: int) -> None:
-        self._table = TableWriter(path, FORM)
+    def __init__(self, path: Path, index: int, form: Form = FORM) -> None:
+        self._table = TableWriter(path, form)
+        self._form = form
         self._index = index
         self._rows = self._files = self._bytes = self._reused = 0
 
-    def add(self, rows: Iterable[Entry]) -> None:
+    def add(self, rows: Iterable[Entry] | Iterable[Expected]) -> None:
         """Rows in the file's order, taken in bounded memory. Raises NoSpaceError, FailedError."""
-        for batch in as_columns(rows):
+        for batch in as_columns(rows, self._form):
             self.add_columns(batch)
 
     def add_columns(self, batch: pa.RecordBatch) -> None:
@@ -58,7 +63,7 @@ class ShardWriter(OnTable):
             offsets, sizes = batch["offset"].to_pylist(), batch["size"].to_pylist()
             places = zip(parts, offsets, lengths, sizes, strict=True)
             self._files += sum(part >= 0 and offset + length == size for part, offset, length, size in places)
-        self._reused += sum(map(bool, reused(batch)))
+        self._reused += sum(map(bool, reused(batch))) if self._form is FORM else 0
         self._table.add(batch)
 
     def close(self) -> ShardInfo:
@@ -70,6 +75,17 @@ class ShardWriter(OnTable):
 def read_shard(path: Path) -> Iterator[list[Entry]]:
     """The rows in order, in batches of at most 8,192. Raises FailedError."""
     return map(as_rows, read_batches(path, FORM))
+
+
+def read_expected(path: Path) -> Iterator[list[Expected]]:
+    """The rows of an audit's shard. Older audits have them as those of a copy, with the digest in `reuse`.
+    Raises FailedError."""
+    if kind_of(path) != FORM.kind:
+        for batch in read_batches(path, EXPECTED):
+            yield filled(Expected, values(batch), batch.num_rows)
+        return
+    for entries in read_shard(path):
+        yield [Expected(one.path, one.size, one.part, one.offset, one.length, one.reuse) for one in entries]
 
 
 def numbered(path: Path) -> Iterator[tuple[Sequence[int], pa.RecordBatch]]:
@@ -85,11 +101,11 @@ def as_rows(batch: pa.RecordBatch) -> list[Entry]:
     return rows_of(Entry, values(batch))
 
 
-def as_columns(rows: Iterable[Entry]) -> Iterator[pa.RecordBatch]:
+def as_columns(rows: Iterable[Entry] | Iterable[Expected], form: Form = FORM) -> Iterator[pa.RecordBatch]:
     """Rows as a shard stores them, in batches of at most 8,192."""
     left = iter(rows)
     while some := list(islice(left, BATCH)):
-        yield pa.record_batch(FORM.arrays(zip(*some, strict=True)), schema=FORM.schema)
+        yield pa.record_batch(form.arrays(by_field(type(some[0]), some)), schema=form.schema)
 
 
 def whole_files(listed: pa.RecordBatch, reuse: Sequence[str] | None = None) -> pa.RecordBatch:

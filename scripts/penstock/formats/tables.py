@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.columns import Column
+    from penstock.core.row_codec import ByName
 
 BATCH = 8192
 """Rows of one batch when a file is read."""
@@ -48,9 +49,9 @@ class Form:
             "column_encoding": {c.name: "DELTA_BYTE_ARRAY" for c in self.columns if c.rises},
         }
 
-    def arrays(self, values: Iterable[Sequence[Any]]) -> list[pa.Array]:
+    def arrays(self, values: ByName) -> list[pa.Array]:
         """The columns of some rows, in order, as they are stored."""
-        return [stored(column, some) for column, some in zip(self.columns, values, strict=True)]
+        return [stored(column, values[column.name]) for column in self.columns]
 
 
 def _type(file: str, column: Column) -> pa.DataType:
@@ -228,8 +229,7 @@ def read_batches(
     missing, damaged or holds something else, NewerFormatError."""
     try:
         with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
-            held = (table.schema_arrow.metadata or {}).get(KIND, b"").decode(errors="replace")
-            _check_kind(held, form.kind, path)
+            _check_kind(_kind(table.schema_arrow), form.kind, path)
             wanted = list(names) if names else form.schema.names
             there = [name for name in wanted if name in table.schema_arrow.names]
             for rows in table.iter_batches(batch_size=batch, columns=there, use_threads=False):
@@ -241,6 +241,19 @@ def read_batches(
             why=str(error).partition("\n")[0],
             hint=hint,
         ) from error
+
+
+def kind_of(path: Path) -> str:
+    """What a file says that it holds, and in which format; "" where it cannot be read."""
+    try:
+        return _kind(pq.read_schema(path))
+    except (OSError, pa.ArrowException):
+        return ""
+
+
+def _kind(schema: pa.Schema) -> str:
+    held: bytes = (schema.metadata or {}).get(KIND, b"")
+    return held.decode(errors="replace")
 
 
 def _check_kind(held: str, kind: str, path: Path) -> None:

@@ -103,7 +103,7 @@ class TakeOver:
             self.used.add(staging.key)
 
     def _lacks_proof(self, entry: Entry, copied: Copied) -> bool:
-        if is_proven(copied.grade) or Proof.owed(copied.proof):
+        if is_proven(copied.source_grade) or Proof.owed(copied.source_proof):
             return False
         return self._proven and entry.size > 0
 

@@ -12,7 +12,8 @@ from os import fsencode
 from typing import TYPE_CHECKING
 
 from penstock.core.columns import joined
-from penstock.core.digests import TREE, Digest
+from penstock.core.digests import Digest
+from penstock.core.digests import listed as digests_of
 from penstock.core.grades import SIZE_ONLY, storage_rank
 from penstock.core.model import Claim, Record
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
@@ -193,9 +194,8 @@ def _giant(
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
-    whole = _whole_digests(
-        entry, records[-1].digests, tree_digest(plan.part_bytes, digests), deviations, shards
-    )
+    tree = tree_digest(plan.part_bytes, digests)
+    whole = _whole_digests(entry, records[-1].digests, tree, deviations, shards)
     grade, proof = SIZE_ONLY, ""
     known = _known(rows, whole)
     try:
@@ -212,7 +212,7 @@ def _giant(
     return Record(
         **{
             **joined(records, Record._fields),
-            "digest": tree_digest(plan.part_bytes, digests),
+            "digest": str(tree),
             "parts": digests,
             "digests": whole,
             "source_grade": grade,
@@ -245,15 +245,16 @@ def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
     together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if together is not None:
         return [together]
-    return [Claim(one.algorithm, "full", one.value) for one in map(Digest.parse, whole.split())]
+    return [Claim(one.algorithm, "full", one.value) for one in digests_of(whole)]
 
 
 def _whole_digests(
-    entry: Entry, told: str, tree: str, deviations: Deviations, shards: tuple[int, ...]
+    entry: Entry, told: str, tree: Digest, deviations: Deviations, shards: tuple[int, ...]
 ) -> str:
     """What one reading from front to end gave for all of a giant, unless its parts, each read by
     itself, say otherwise."""
-    digests = [one for one in told.split() if not one.startswith(TREE)]
-    if digests and tree not in told.split():
+    found = digests_of(told)
+    digests = [one for one in found if not one.part_bytes]
+    if digests and tree not in found:
         deviations.add("touched", f"{entry.path!r}: read as a whole it is not what its parts are", shards)
-    return " ".join(digests)
+    return " ".join(map(str, digests))

@@ -30,7 +30,7 @@ from penstock.core.findings import OF_A_FILE, Finding, to_json
 from penstock.core.layout import DATA, MANIFEST
 from penstock.engine.audit_shard import AuditedRows
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
-from penstock.formats.shards import read_shard
+from penstock.formats.shards import read_expected
 from penstock.ownership.dataset_hold import lock_of
 from penstock.state import history, receipts, verdicts
 
@@ -269,7 +269,7 @@ def _named(folder: RunLayout, index: int, seen: AuditedRows) -> Iterator[Finding
         return
     bad = {row: (why, unread) for row, why, unread in seen.bad}
     row = 0
-    for batch in read_shard(folder.shard(index)):
+    for batch in read_expected(folder.shard(index)):
         for entry in batch:
             told = bad.get(row)
             row += 1

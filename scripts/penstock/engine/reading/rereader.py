@@ -1,13 +1,8 @@
 """One stream that reads stored rows back and says how, and whether they are as they were written.
 
-Its entries carry in `reuse` the digest that the journal has; "" means: only look at the file's
-times (policy: not read). A `checksum` of theirs is one that the source states and nobody has compared the
-bytes with yet. `do` gives (row, method, mtime_ns, ctime_ns, parts, digests, proof); the proof is the source
-grade and the claim that held, "" where there was none to compare with.
-
-A row that was copied in parts carries its parts' digest, a blank and what is owed (`<grade> <claim>`, or
-nothing): this one reading gives the digest of the whole, first among `digests`, and judges that claim and
-the one of the listing, which no part could.
+Its rows are `Expected`, what it saw of one is a `RereadRow`. Of a row without a digest only the file's
+times are looked at (policy: not read). Of a row that was copied in parts one reading gives the digest of the
+whole, and judges the claim that is owed and the one of the listing, which no part could.
 
 With `whole`, who has a giant's last part reads the giant once more, from front to end, for its
 whole-file digests; the digest of its parts that this reading gives stands among them, to be compared.
@@ -19,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.core.digests import PLAIN, XXH3, Digest, Expected, Proof
-from penstock.core.model import Claim
+from penstock.core.digests import XXH3, Digest, Proof, of_hex
+from penstock.core.model import Claim, RereadRow
 from penstock.engine.checksums import GiantDigest, Sums, contradicted, listed, new_sum, sum_of
 from penstock.engine.reading.parallel_read import read_in_order
 from penstock.engine.stream import Stopped, Stream
@@ -30,11 +25,10 @@ from penstock.filesystem.errno_map import printable
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.model import Entry
+    from penstock.core.model import Expected
     from penstock.engine.checksums import Sum
     from penstock.filesystem.cold_read import ColdReader, Seen
 
-Found = tuple[int, str, int, int, bytes, str, str]
 COLD_TRIES = 3
 """How often a row is read where the caches can be passed, but were not."""
 
@@ -54,22 +48,20 @@ class Rereader(Stream):
         self.reader, self.cold, self.whole = reader, reader(), whole
         self.digests = [d for d in digests if d != XXH3]
 
-    def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
+    def prepare(self, entries: Sequence[Expected], ahead: int) -> None:  # noqa: ARG002 (for sources)
         # Path, offset and length of those that have a digest to be compared.
-        self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.reuse)
+        self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries if e.digest)
 
-    def do(self, row: int, entry: Entry) -> Found:
+    def do(self, row: int, entry: Expected) -> RereadRow:
         at_once = self.at_once(entry) if not (self.digests or entry.checksum) else None
         if at_once is not None and (at_once.method != "cached" or not self.cold.passes):
-            return row, at_once.method, at_once.stat.st_mtime_ns, at_once.stat.st_ctime_ns, b"", "", ""
-        wanted = entry.reuse
-        if not wanted:
+            return _seen(row, at_once)
+        if not entry.digest:
             seen = self.cold.read(entry.path, 0, 0, _nothing)
             self._sized(entry, seen.stat.st_size)
             further = self._front_to_end(entry)
-            return row, "unread", seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, b"", further, ""
-        wanted, in_parts, owed = Expected.parse(wanted)
-        expected = Digest.parse(wanted)
+            return _seen(row, seen)._replace(method="unread", digests=further)
+        in_parts, expected = entry.in_parts, Digest.parse(entry.digest)
         length = entry.length if entry.part >= 0 else entry.size
         for _ in range(COLD_TRIES):
             digest = GiantDigest(expected.part_bytes) if expected.part_bytes else xxhash.xxh3_128()
@@ -77,14 +69,14 @@ class Rereader(Stream):
             if in_parts or (self.whole and entry.part < 0 and isinstance(digest, GiantDigest)):
                 names = [XXH3, *names]
             sums = [(name, new_sum(name)) for name in names]
-            claims: list[tuple[Any, Any]] = _owed(entry, owed) if in_parts else []
+            claims: list[tuple[Any, Any]] = _owed(entry) if in_parts else []
             stated = Sums(entry, ()) if entry.checksum and not in_parts else None
             consumer = self.consumer(digest, [*sums, *claims, *([("", stated)] if stated else [])])
             seen = self.cold.read(entry.path, entry.offset, length, consumer)
             self._sized(entry, seen.stat.st_size)
             read = digest.hexdigest()
             if read != expected.value:
-                raise _broken(entry, f"written as {wanted}, read back as {expected._replace(value=read)}")
+                raise _broken(entry, f"written as {expected}, read back as {expected._replace(value=read)}")
             for claim, one in claims:
                 contradicted(entry.key, claim, one.hexdigest(), entry.token)
             # A page that another reader just brought in is no reason to claim less of a whole release.
@@ -92,10 +84,10 @@ class Rereader(Stream):
                 break
         parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
         further = _joined(sums) or self._front_to_end(entry)
-        proof = str(Proof(*stated.judge())) if stated and stated.proves else ""
-        return row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns, parts, further, proof
+        proven = str(Proof(*stated.judge())) if stated and stated.proves else ""
+        return _seen(row, seen)._replace(parts=parts, digests=further, proven=proven)
 
-    def at_once(self, entry: Entry) -> Seen | None:
+    def at_once(self, entry: Expected) -> Seen | None:
         """How a small whole file was read together with others, when it is as it must be; None for all
         that needs more than that: swarms of small files are bound by what each costs in Python."""
         size = entry.size
@@ -103,23 +95,23 @@ class Rereader(Stream):
         if here is None:
             return None
         seen, data = here
-        if seen.stat.st_size != size or entry.reuse != f"{PLAIN}{xxhash.xxh3_128_hexdigest(data)}":
+        if seen.stat.st_size != size or entry.digest != of_hex(xxhash.xxh3_128_hexdigest(data)):
             return None
         if self.limiter:
             self.limiter.take(size)
         self.counters[self.slot] += size
         return seen
 
-    def _front_to_end(self, entry: Entry) -> str:
+    def _front_to_end(self, entry: Expected) -> str:
         """A giant's whole-file digests, where they are wished for and this row is its last part."""
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
             return ""
         tree = GiantDigest(entry.offset // entry.part if entry.part else entry.size)
         sums = [(name, new_sum(name)) for name in (XXH3, *self.digests)]
         read_in_order(self.reader, entry.path, entry.size, self.consumer(tree, sums))
-        return f"{_joined(sums)} {tree.text()}"
+        return f"{_joined(sums)} {tree.digest()}"
 
-    def _sized(self, entry: Entry, size: int) -> None:
+    def _sized(self, entry: Expected, size: int) -> None:
         if size != entry.size:
             raise _broken(entry, f"it has {size} bytes, not {entry.size}")
 
@@ -144,20 +136,24 @@ class Rereader(Stream):
         super().close()
 
 
-def _owed(entry: Entry, owed: str) -> list[tuple[Claim, Sum]]:
+def _seen(row: int, seen: Seen) -> RereadRow:
+    return RereadRow(row, seen.method, seen.stat.st_mtime_ns, seen.stat.st_ctime_ns)
+
+
+def _owed(entry: Expected) -> list[tuple[Claim, Sum]]:
     """What its parts could not prove of a row: the claim that is owed, and the listing's own."""
-    claims = [Claim.parse(Proof.parse(owed).claim)] if owed else []
+    claims = [Claim.parse(Proof.parse(entry.owed).claim)] if entry.owed else []
     claims += [claim for claim in listed(entry) if claim.kind == "full"]
     return [(claim, sum_of(claim)) for claim in dict.fromkeys(claims)]
 
 
 def _joined(sums: Sequence[tuple[str, Any]]) -> str:
-    return " ".join(f"{name}:{one.hexdigest()}" for name, one in sums)
+    return " ".join(str(Digest(name, one.hexdigest())) for name, one in sums)
 
 
 def _nothing(_: memoryview) -> None:
     return None
 
 
-def _broken(entry: Entry, why: str) -> DamagedError:
+def _broken(entry: Expected, why: str) -> DamagedError:
     return DamagedError("a stored file is not as it was written", where=printable(entry.path), why=why)

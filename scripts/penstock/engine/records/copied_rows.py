@@ -9,13 +9,27 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping
+from operator import attrgetter
+from typing import Any
 
-from penstock.core.digests import DIGEST_BYTES, PLAIN
+from penstock.core.columns import BY_NAME
+from penstock.core.digests import DIGEST_BYTES, hex_of, of_hex
 from penstock.core.model import Copied
+from penstock.core.row_codec import arranged
 
-_LENGTH = len(PLAIN) + 2 * DIGEST_BYTES
 _ABSENT, _PACKED, _ODD = 0, 1, 2
-_new = tuple.__new__
+_CODES = {"int64": "q", "double": "d"}
+_NUMBERS = {
+    name: _CODES[column.kind.stored]
+    for name in Copied._fields
+    if name != "row" and (column := BY_NAME.get(name)) and not column.kind.text
+}
+"""Columns of numbers, and the kind of array that each is kept in."""
+_OWN = ("row", "digest", "source_proof", "pin")
+_ALIKE = tuple(name for name in Copied._fields if name not in (*_OWN, *_NUMBERS))
+"""What many rows have in common."""
+_alike = attrgetter(*_ALIKE)
+_copied = arranged(Copied, (*_OWN, *_ALIKE, *_NUMBERS))
 
 
 class CopiedRows(Mapping[int, Copied]):
@@ -28,8 +42,9 @@ class CopiedRows(Mapping[int, Copied]):
         """Of each row the number, in `_told`, of all that many rows have in common."""
         self._starts, self._lengths = array("Q"), array("H")
         self._proofs = bytearray()
-        self._told: list[tuple[str, tuple[object, ...]]] = []
-        self._numbers: dict[tuple[object, ...], int] = {}
+        self._told: list[tuple[object, ...]] = []
+        self._places: dict[tuple[object, ...], int] = {}
+        self._numbers: dict[str, array[Any]] = {name: array(code) for name, code in _NUMBERS.items()}
         self._odd: dict[int, Copied] = {}
         self._count = 0
 
@@ -41,27 +56,28 @@ class CopiedRows(Mapping[int, Copied]):
             more = max(row + 1, 3 * len(self._kinds) // 2) - len(self._kinds)
             self._kinds += bytes(more)
             self._digests += bytes(more * DIGEST_BYTES)
-            for column in (self._alike, self._starts, self._lengths):
+            for column in (self._alike, self._starts, self._lengths, *self._numbers.values()):
                 column.frombytes(bytes(more * column.itemsize))
         self._count += self._kinds[row] == _ABSENT
-        digest, proof = one.digest, one.proof.encode()
-        plain = len(digest) == _LENGTH and digest.startswith(PLAIN)
-        if not plain or one.pin is not None or len(proof) > 0xFFFF:
+        digest, proof = hex_of(one.digest), one.source_proof.encode()
+        if len(digest) != 2 * DIGEST_BYTES or one.pin is not None or len(proof) > 0xFFFF:
             self._kinds[row] = _ODD
             self._odd[row] = one
             return
         if self._kinds[row] == _ODD:
             del self._odd[row]
-        alike = (one.grade, *one[4:])
-        number = self._numbers.get(alike)
+        alike = _alike(one)
+        number = self._places.get(alike)
         if number is None:
-            number = self._numbers[alike] = len(self._told)
-            self._told.append((one.grade, one[4:]))
+            number = self._places[alike] = len(self._told)
+            self._told.append(alike)
         self._kinds[row] = _PACKED
-        self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES] = bytes.fromhex(digest[len(PLAIN) :])
+        self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES] = bytes.fromhex(digest)
         self._alike[row] = number
         self._starts[row], self._lengths[row] = len(self._proofs), len(proof)
         self._proofs += proof
+        for name, kept in self._numbers.items():
+            kept[row] = getattr(one, name)
 
     def drop(self, row: int) -> None:
         """Nothing is known of the row any more."""
@@ -76,11 +92,11 @@ class CopiedRows(Mapping[int, Copied]):
             raise KeyError(row)
         if kind == _ODD:
             return self._odd[row]
-        digest = PLAIN + self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES].hex()
+        digest = of_hex(self._digests[row * DIGEST_BYTES : (row + 1) * DIGEST_BYTES].hex())
         start = self._starts[row]
         proof = self._proofs[start : start + self._lengths[row]].decode()
-        grade, rest = self._told[self._alike[row]]
-        return _new(Copied, (row, digest, grade, proof, *rest))
+        numbers = [kept[row] for kept in self._numbers.values()]
+        return _copied((row, digest, proof, None, *self._told[self._alike[row]], *numbers))
 
     def __contains__(self, row: object) -> bool:
         return isinstance(row, int) and 0 <= row < len(self._kinds) and self._kinds[row] != _ABSENT

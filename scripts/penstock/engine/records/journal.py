@@ -34,12 +34,13 @@ import json
 import os
 import secrets
 from typing import TYPE_CHECKING, Any
-from zlib import crc32
 
-from penstock.core.digests import IN_PARTS, PLAIN
+from penstock.core.columns import JOURNAL, file_format
+from penstock.core.digests import is_in_parts
 from penstock.core.format_versions import refuse_newer
-from penstock.core.model import Copied, Pin
-from penstock.engine.part import DROPPED, PartLine
+from penstock.core.model import Copied
+from penstock.core.row_codec import PART, body_of, copied_of, line, part_of, pin_of
+from penstock.engine.part import DROPPED
 from penstock.engine.records.copied_rows import CopiedRows
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import storage_error
@@ -49,38 +50,19 @@ if TYPE_CHECKING:
     from collections.abc import Collection, Container, Iterable, Iterator, Sequence
     from pathlib import Path
 
-    from penstock.core.model import Reuse
+    from penstock.core.model import Pin
     from penstock.engine.part import Unfinished
 
-FORMAT = 2
+FORMAT = file_format(JOURNAL)
 """2: rows may be amended, gone, linked, or copied in parts."""
 SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""
 GONE = "gone"
 """In place of a digest: the row's object left its source."""
-AMEND, WHOLE, VOID, PART = "amend", "whole", "void", "part"
+AMEND, WHOLE, VOID = "amend", "whole", "void"
 _FIRST = ("bad-", f"{WHOLE}-")
 """What names of journals begin with that no attempt wrote."""
-
-
-def line(value: Any) -> str:
-    """One line of a journal; without the line feed no line is whole."""
-    text = json.dumps(value, separators=(",", ":"))
-    return f"{crc32(text.encode()):08x} {text}\n"
-
-
-def row_line(row: int, digest: str, grade: str, proof: str) -> str:
-    """The same, fast, for one copied row; a plain digest is given as its 32 hex digits alone.
-    All of them are words without anything to escape."""
-    text = f'[{row},"{digest}","{grade}","{proof}"]'
-    return f"{crc32(text.encode()):08x} {text}\n"
-
-
-def link_line(row: int, there: Reuse) -> str:
-    """The row is linked, or taken over."""
-    more = [there.staging] if there.staging else []
-    return line([row, there.digest.removeprefix(PLAIN), there.grade, there.proof, there.host, *more])
 
 
 def amend_line(row: int, pin: Pin) -> str:
@@ -138,22 +120,21 @@ def names(folder: Path) -> set[str]:
 def records_more(folder: Path, before: set[str]) -> bool:
     """Whether a journal that was not among `before` records a row or a part: work that the next attempt
     need not do again. A temporary file that was only made, or that was given up, is none."""
-    not_work = tuple(f'["{word}"'.encode() for word in (AMEND, WHOLE, VOID))
-    part = f'["{PART}"'.encode()
-    begun: set[bytes] = set()
-    dropped: set[bytes] = set()
+    begun: set[str] = set()
+    dropped: set[str] = set()
     for name in names(folder) - before:
-        with (folder / name).open("rb") as stream:
-            stream.readline()
-            for text in stream:
-                if text[9:].startswith(part):
-                    _, _, temporary, _, number, *_rest = (*text.split(b",", 5), b"", b"", b"", b"-")[:6]
-                    if number.isdigit():
-                        begun.add(temporary)
-                    elif number == b"%d" % DROPPED:
-                        dropped.add(temporary)
-                elif text[9:10] == b"[" and not text[9:].startswith(not_work):
-                    return True
+        if name.startswith(_FIRST):
+            continue
+        for value in _values(folder / name):
+            if isinstance(value, dict) or value[0] == AMEND:
+                continue
+            if value[0] != PART:
+                return True
+            part = part_of(value)
+            if part.number >= 0:
+                begun.add(part.temporary)
+            elif part.number == DROPPED:
+                dropped.add(part.temporary)
     return not begun <= dropped
 
 
@@ -190,14 +171,16 @@ def replay(
         known = copied.get(one.row)
         if known is not None and _became(known) != _became(one):
             doubtful.add(one.row)
-        copied.add(one if known is None or known.host == one.host else one._replace(host=""))
+        copied.add(
+            one if known is None or known.written_host == one.written_host else one._replace(written_host="")
+        )
     for row in doubtful:
         copied.drop(row)
     for row, wrote in hosts.items():
         # Only now: journals are in no order of time.
         found = copied.get(row)
-        if found is not None and found.digest.startswith(IN_PARTS) and wrote != {found.host}:
-            copied.add(found._replace(host=""))
+        if found is not None and is_in_parts(found.digest) and wrote != {found.written_host}:
+            copied.add(found._replace(written_host=""))
     if unfinished is not None:
         for row in unfinished.parts.keys() & copied.keys():
             del unfinished.parts[row]
@@ -246,7 +229,7 @@ def _records(
                     if value.get("contradicted"):
                         unfinished.contradicted.add(value["bad"])
             elif value[0] == PART:
-                part = PartLine(*value[1:])
+                part = part_of(value)
                 if hosts is not None and part.number >= 0:
                     hosts.setdefault(part.row, set()).add(host)
                 if unfinished is not None:
@@ -254,18 +237,16 @@ def _records(
             elif isinstance(value[0], str):
                 kind, row = value[0], value[1]
                 if kind == AMEND:
-                    pins[row] = Pin(*value[2])
+                    pins[row] = pin_of(value[2])
                 elif kind != GONE:
                     joined[row] = kind
                 elif (row, attempt) not in bad:
                     yield Copied(row, GONE, "", "", host, attempt)
             else:
-                row, digest, grade, proof, *writer = value
+                row = value[0]
                 if (row, attempt) in bad or (joined and _of_a_part(joined.get(row), pins.get(row))):
                     continue
-                digest = digest if ":" in digest else PLAIN + digest
-                by, staging = (*writer, "")[:2] if writer else (host, "")
-                yield Copied(row, digest, grade, proof, by, attempt, pins.get(row), bool(writer), staging)
+                yield copied_of(value, host, attempt, pins.get(row))
 
 
 def _of_a_part(joined: str | None, pin: Pin | None) -> bool:
@@ -310,9 +291,8 @@ def _values(path: Path, told: list[str] | None = None) -> Iterator[Any]:
     bodies: list[bytes] = []
     with _telling("cannot read a journal", path), path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):
-            body = raw[9:-1]
-            good = raw[-1:] == b"\n" and raw[8:9] == b" " and raw[:8] == b"%08x" % crc32(body)
-            if not good:
+            body = body_of(raw)
+            if body is None:
                 if path.name.startswith(_FIRST):
                     # Raised after those before it: whose the file is comes first.
                     yield from _parsed(bodies)
@@ -339,7 +319,7 @@ def _damaged(path: Path, number: int) -> FailedError:
 
 def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
     """Of a journal that goes on behind its first bad line, a sentence for people; "" for a torn end."""
-    lost = sum(raw[-1:] == b"\n" and raw[:8] == b"%08x" % crc32(raw[9:-1]) for raw in rest)
+    lost = sum(body_of(raw) is not None for raw in rest)
     if not lost:
         return ""
     return f"line {number} of the journal {path} is damaged: the {lost} lines after it count as not written"
@@ -381,7 +361,7 @@ def invalidate(
     copies counts again. `contradicted`: rows whose parts contradicted their source; they are not copied in
     parts again."""
     values = [
-        {"bad": c.row, "attempt": c.attempt, **({"contradicted": True} if c.row in contradicted else {})}
+        {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}
         for c in copied
     ]
     _write(folder, "bad", shard_digest, values, run, host)

@@ -11,11 +11,11 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
+from penstock.core.digests import of_hex
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Reuse
+from penstock.core.model import Copied, Part, Reuse
+from penstock.core.row_codec import copied_line
 from penstock.engine.checksums import Sums, judge_at_once
-from penstock.engine.part import Part
-from penstock.engine.records.journal import link_line, row_line
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
 from penstock.engine.transfer.prefetch import Asking
@@ -73,7 +73,7 @@ class Copier(Stream):
     def settle(self) -> None:
         self.writer.settle()
 
-    def do(self, row: int, entry: Entry) -> str:
+    def do(self, row: int, entry: Entry | Part) -> str:
         if isinstance(entry, Part):
             return self.parts.do(row, entry)
         if entry.reuse and (told := self._reused(row, entry)):
@@ -116,7 +116,17 @@ class Copier(Stream):
                 return ""
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
-        return link_line(row, there)
+        return copied_line(
+            Copied(
+                row,
+                there.digest,
+                there.grade,
+                there.proof,
+                there.host,
+                linked=True,
+                staging=there.staging,
+            )
+        )
 
     def reader(self, index: int) -> Reader:
         return self.readers.get(index) or self._reader(index)
@@ -154,7 +164,7 @@ class Copier(Stream):
             grade, proof = judge_at_once(entry, claims, data) or self._summed(entry, claims, data)
         self.writer.put(entry.path, data, entry.modified_ns)
         self.counters[self.slot] += len(data)
-        return row_line(row, digest, grade, proof)
+        return copied_line(Copied(row, of_hex(digest), grade, proof))
 
     def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
         sums = Sums(entry, claims, policy=self.policy)
@@ -228,7 +238,7 @@ class Copier(Stream):
             writer.finish(pending, entry.modified_ns)
         else:
             writer.finish_part(pending, entry.modified_ns)
-        return row_line(row, digest, grade, proof)
+        return copied_line(Copied(row, of_hex(digest), grade, proof))
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
         """Raises UnprovenError for a row that can never be proven. What a giant's parts prove together

@@ -12,12 +12,12 @@ which says what is wrong, if something is.
 
 from __future__ import annotations
 
-import json
 import secrets
 from collections import deque
 from itertools import count
 from typing import TYPE_CHECKING
 
+from penstock.core.row_codec import parts_of
 from penstock.engine.batch import Batch
 from penstock.engine.part import (
     BEGIN,
@@ -27,7 +27,6 @@ from penstock.engine.part import (
     FETCH,
     FINISH,
     WHOLE,
-    PartLine,
     Unfinished,
     doing,
     fetching,
@@ -39,7 +38,7 @@ from penstock.storage.part_files import shared_stands
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.core.model import Entry
+    from penstock.core.model import Entry, PartLine
     from penstock.engine.tasks import BatchAnswer, CopyTask, FailedRow, Outcome
 
 
@@ -206,8 +205,8 @@ class Multipart:
         if work == FETCH:
             entry = fetching(one.entry, one.temporary, part, one.size)
         else:
-            lines = [tuple(one.lines[n]) for n in range(one.count)] if work == FINISH else ()
-            entry = doing(one.entry, one.temporary, work, one.size, tuple(lines))
+            lines = tuple(one.lines[n] for n in range(one.count)) if work == FINISH else ()
+            entry = doing(one.entry, one.temporary, work, one.size, lines)
         self._jobs[number] = one, work, part
         one.under_way += 1
         return Batch(number, [one.row], [entry], entry.length, True)
@@ -250,6 +249,6 @@ class Multipart:
         elif work == FINISH:
             self._outcome.files += 1
         else:
-            one.lines[number] = PartLine(*json.loads(lines[9:])[1:])
+            (one.lines[number],) = parts_of(lines)
             if one.complete and not one.stopped:
                 self._ready.append((one, FINISH))

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.digests import Proof, as_in_parts
 from penstock.core.grades import SIZE_ONLY
-from penstock.core.model import Claim
+from penstock.core.model import Claim, Copied, PartLine
+from penstock.core.row_codec import copied_line, part_line
 from penstock.engine.checksums import (
     Sums,
     best,
@@ -23,17 +24,15 @@ from penstock.engine.checksums import (
     listed,
     tree_digest,
 )
-from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH, PartLine
-from penstock.engine.records.journal import PART, line, row_line
+from penstock.engine.part import BEGIN, BEGUN, DROP, DROPPED, FETCH
 from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
 from penstock.errors import IntegrityError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.core.model import Entry
+    from penstock.core.model import Entry, Part
     from penstock.engine.open_sources import Sources
-    from penstock.engine.part import Part
     from penstock.engine.transfer.pump import Pump
     from penstock.sources.port import Reader
     from penstock.storage.port import Writer
@@ -82,19 +81,19 @@ class PartCopier:
         return self._finish(row, part)
 
     def _fetch(self, row: int, part: Part) -> str:
-        copier, writer = self._copier, self._copier.writer
-        body = copier.reader(part.source).open(part, part.offset, part.length)
+        copier, writer, entry = self._copier, self._copier.writer, part.range
+        body = copier.reader(entry.source).open(entry, entry.offset, entry.length)
         try:
-            sums = Sums(part, body.claims, lambda: copier.sources.claims(part), policy=copier.policy)
+            sums = Sums(entry, body.claims, lambda: copier.sources.claims(entry), policy=copier.policy)
             stated = _checkable(sums.stated)
             if copier.require and not stated:
-                copier.require_proof(part, sums)
-            pending = writer.begin_range(part.path, part.temporary, part.size, part.offset)
+                copier.require_proof(entry, sums)
+            pending = writer.begin_range(entry.path, part.temporary, entry.size, entry.offset)
             if pending is None:
                 body.abandon()
                 return ""
             try:
-                digest = copier.pump.run(part, body, pending, sums or None, part.length)
+                digest = copier.pump.run(entry, body, pending, sums or None, entry.length)
                 body.close()
                 _, proof = sums.judge()
             except BaseException:
@@ -104,40 +103,40 @@ class PartCopier:
             body.abandon()
             raise
         writer.finish_part(pending)
-        return _line(row, part, part.part, digest, proof, " ".join(map(str, stated)))
+        return _line(row, part, entry.part, digest, proof, " ".join(map(str, stated)))
 
     def _finish(self, row: int, part: Part) -> str:
-        lines = [PartLine(*one) for one in part.lines]
-        size = lines[0].part_bytes
-        grade, proof = self._judged(part, lines)
-        if not self._copier.writer.finish_shared(part.path, part.temporary, part.size, part.modified_ns):
+        lines, entry = part.lines, part.range
+        grade, proof = self._judged(entry, lines)
+        if not self._copier.writer.finish_shared(entry.path, part.temporary, entry.size, entry.modified_ns):
             return ""
-        tree = tree_digest(size, b"".join(bytes.fromhex(one.digest) for one in lines))
-        return row_line(row, as_in_parts(tree), grade, proof)
+        tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(one.digest) for one in lines))
+        return copied_line(Copied(row, as_in_parts(tree), grade, proof))
 
-    def _judged(self, part: Part, lines: Sequence[PartLine]) -> tuple[str, str]:
+    def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
         where the object was uploaded in parts of the size that was assumed. Where a proof is required and the
         parts give none, IntegrityError: read in order, by one stream, it can be proven."""
         copier = self._copier
-        composite = best(_stated(part, lines), "composite")
+        composite = best(_stated(entry, lines), "composite")
         try:
-            grade, proof = judged(part, lines)
-            if composite is None or not proof.endswith(f" {composite}"):
+            grade, proof = judged(entry, lines)
+            owed = Proof.owed(proof)
+            if composite is None or owed is None or owed.claim != str(composite):
                 if copier.require and grade == SIZE_ONLY and not proof:
-                    raise IntegrityError("its parts prove nothing together", where=part.key)
+                    raise IntegrityError("its parts prove nothing together", where=entry.key)
                 return grade, proof
-            sizes = part_sizes(copier.sources.get(part.source), part, composite)
+            sizes = part_sizes(copier.sources.get(entry.source), entry, composite)
             if as_assumed(sizes, composite):
                 return grade, proof
         except IntegrityError as error:
-            copier.uploaded(part, composite, error)
+            copier.uploaded(entry, composite, error)
             if copier.require:
                 raise
         if copier.require:
-            raise IntegrityError("it was uploaded in parts of other sizes", where=part.key)
-        full = best(_stated(part, lines), "full")
-        return SIZE_ONLY, str(Proof(grade_of(full, part.token), str(full))) if full else ""
+            raise IntegrityError("it was uploaded in parts of other sizes", where=entry.key)
+        full = best(_stated(entry, lines), "full")
+        return SIZE_ONLY, str(Proof(grade_of(full, entry.token), str(full))) if full else ""
 
 
 def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[Claim]:
@@ -171,6 +170,6 @@ def _checkable(claims: Iterable[Claim]) -> list[Claim]:
 
 
 def _line(row: int, part: Part, number: int, digest: str, proof: str, stated: str) -> str:
-    return line(
-        [PART, *PartLine(row, part.temporary, part.part_bytes, number, digest, proof, stated, part.token)]
+    return part_line(
+        PartLine(row, part.temporary, part.part_bytes, number, digest, proof, stated, part.range.token)
     )

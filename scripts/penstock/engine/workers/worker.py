@@ -17,8 +17,7 @@ from itertools import count
 from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
-from penstock.core.model import Entry
-from penstock.engine.part import Part
+from penstock.core.row_codec import from_wire, to_wire
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
@@ -31,17 +30,16 @@ if TYPE_CHECKING:
     from penstock.engine.workers.messages import Setup
 
 SLICE = 64
-FIELDS = len(Entry._fields)
-_entry = tuple.__new__
 
 
 class Received:
     """Rows that are reported together. Slices of it are done by any of the threads."""
 
-    __slots__ = ("entries", "failures", "finished", "notes", "number", "results", "rows", "slices")
+    __slots__ = ("entries", "failures", "finished", "kind", "notes", "number", "results", "rows", "slices")
 
-    def __init__(self, number: int, rows: list[int], entries: list[tuple[Any, ...]]) -> None:
-        self.number, self.rows, self.entries = number, rows, entries
+    def __init__(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
+        """`kind`, `entries`: as `row_codec.to_wire` gives them."""
+        self.number, self.rows, self.kind, self.entries = number, rows, kind, entries
         self.results: list[Any] = []
         self.failures: list[tuple[Any, ...]] = []
         self.notes: list[tuple[int, int, int, int]] = []
@@ -101,10 +99,10 @@ class Worker:
             self.told[kind] = now
             self.channel.send(kind)
 
-    def take(self, number: int, rows: list[int], entries: list[tuple[Any, ...]]) -> None:
+    def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
         """Cut a batch into slices for the threads that have nothing to do; where none waits, one thread
         does all of it, in its folder alone."""
-        batch = Received(number, rows, entries)
+        batch = Received(number, rows, kind, entries)
         size = len(rows)
         idle = self.streams - self.queue.qsize()
         step = max(1, min(SLICE, -(-size // self.streams))) if idle > 1 else size
@@ -137,7 +135,7 @@ class Worker:
         attempt, stopped = stream.attempt, self.stopping.is_set
         fatal: PenstockError | None = None
         done = 0
-        made = [_entry(Entry if len(plain) == FIELDS else Part, plain) for plain in entries[start:end]]
+        made = from_wire(batch.kind, entries[start:end])
         stream.prepare(made, self.ahead)
         try:
             for row, entry in zip(rows[start:end], made, strict=True):
@@ -166,10 +164,9 @@ class Worker:
             self.report(batch)
 
     def report(self, batch: Received) -> None:
-        results: Any = batch.results
-        done = len(results)
-        if done and isinstance(results[0], str):
-            results = "".join(results).encode()
+        done = len(batch.results)
+        lines = done and isinstance(batch.results[0], str)
+        results: Any = "".join(batch.results).encode() if lines else to_wire(batch.results)
         notes = (sum(column) for column in zip(*batch.notes, strict=True))
         self.channel.send(wire.DONE, (batch.number, done, results, batch.failures, *notes))
 
