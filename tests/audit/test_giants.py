@@ -92,7 +92,7 @@ def writers(context: Context) -> set[str]:
     run = layout.run(publish_step.run(context, "data")["run"])
     plan = read_plan(run)
     made = {
-        index: {row.attempt for row in journal.replay(run.journals(index), shard.digest).values()}
+        index: {row.copy_attempt for row in journal.replay(run.journals(index), shard.digest).values()}
         for index, shard in plan.by_index().items()
     }
     assert [shard.rows for shard in plan.shards] == [PARTS // 3] * 3

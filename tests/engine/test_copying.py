@@ -57,7 +57,7 @@ def test_a_folder_is_copied_whole(tmp_path: Path, source: Path) -> None:
     digest = xxhash.xxh3_128_hexdigest((source / "big").read_bytes())
     row = [entry.path for entry in run.entries].index("big")
     assert copied[row].digest == "xxh3_128:" + digest
-    assert copied[row].host == "writer"
+    assert copied[row].written_host == "writer"
     assert workers_of(os.getpid()) == []
 
 

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.core.model import Entry
+from penstock.core.row_codec import from_wire
 from penstock.engine.batches import BATCH_BYTES, BATCH_ROWS, LARGE, Ahead, batches
 from penstock.engine.records.journal_flusher import next_pause
 from penstock.engine.stream import of_row
@@ -184,9 +185,9 @@ def test_batches_hold_each_row_once_and_stay_small(sizes: list[int], done: set[i
     for job in jobs:
         assert job.large == (rows[job.rows[0]].size >= LARGE)
         assert job.count == 1 or (job.bytes <= BATCH_BYTES and job.count <= BATCH_ROWS)
-        kind, (number, numbers, values) = next(iter(channel_frames(job.frame)))
+        kind, (number, numbers, *values) = next(iter(channel_frames(job.frame)))
         assert (kind, number, numbers) == (wire.BATCH, job.number, job.rows)
-        assert values == [tuple(rows[i]) for i in job.rows]
+        assert from_wire(*values) == [rows[i] for i in job.rows]
 
 
 def channel_frames(raw: bytes) -> Any:
@@ -217,7 +218,8 @@ def test_a_giants_part_goes_alone() -> None:
 def test_paths_that_are_no_text_travel_in_frames() -> None:
     name = b"\xff\n\x80".decode("utf-8", "surrogateescape")
     (job,) = batches([[Entry(name, name, 1, "t", 0)]], set(), 1, 1)
-    assert channel_frames(job.frame)[0][1][2][0][0] == name
+    ((_, (_, _, *values)),) = channel_frames(job.frame)
+    assert [row.path for row in from_wire(*values)] == [name]
 
 
 def test_pauses_grow_spread_and_honour_what_was_asked() -> None:

@@ -13,7 +13,7 @@ from tests.support.abandoned import FILES, intend, named, opened, stagings
 from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.cluster.port import State, Status
-from penstock.engine.records import journal
+from penstock.core.row_codec import line
 from penstock.errors import FailedError, LockedError
 from penstock.state import run_store
 from penstock.state.run import read_plan
@@ -100,7 +100,7 @@ def test_a_staging_whose_journals_are_of_a_newer_version_is_left(context: Contex
     for shard in read_plan(folder).shards:
         for path in folder.journals(shard.index).iterdir():
             head, _, rest = path.read_bytes().partition(b"\n")
-            path.write_bytes(journal.line({**json.loads(head[9:]), "journal": 99}).encode() + rest)
+            path.write_bytes(line({**json.loads(head[9:]), "journal": 99}).encode() + rest)
     (source / "new").write_bytes(b"new")
     assert go(context, upto="plan")["taken"] == 0
 
