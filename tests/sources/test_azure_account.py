@@ -5,11 +5,20 @@ from __future__ import annotations
 import base64
 import datetime as dt
 import pickle
+import time
 from typing import TYPE_CHECKING, Any
 
+import azure.identity
 import pytest
+from azure.core.credentials import AccessToken
 from azure.core.exceptions import ClientAuthenticationError, HttpResponseError, ServiceRequestError
+from azure.core.pipeline import PipelineContext, PipelineRequest
+from azure.core.pipeline.transport import HttpRequest
+from azure.identity import ClientSecretCredential
 from azure.storage.blob import ContainerSasPermissions, generate_container_sas
+from azure.storage.blob._shared.authentication import SharedKeyCredentialPolicy
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from tests.contracts.source_contract import entry_of, listing, read
 from tests.sources.conftest import AzuriteStore, dataset
 from tests.support.azurite import ACCOUNT, KEY, Azurite
@@ -25,8 +34,10 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.azure.account import AzureCredentials, place, resolve
-from penstock.sources.azure.client import failure
+from penstock.sources.azure.refusals import failure
+from penstock.sources.azure.signing import EARLY, SCOPE, VERSION, SharedKey, Token
 from penstock.sources.azure.source import AzureSource
+from penstock.sources.http.quoting import query_string, quoted
 from penstock.sources.registry import credentials, open_source
 
 if TYPE_CHECKING:
@@ -220,3 +231,70 @@ def test_a_site_s_own_authority_over_tls(tmp_path: Path, azurite: Azurite) -> No
         trusting = SourceConfig("az://some", storage_options={**options, "ca_bundle": str(authority)})
         with pytest.raises(PreflightError, match="no such container"):
             open_source(trusting, dataset("x")).check()
+
+
+# ---- how requests are signed
+
+
+@given(
+    st.sampled_from(["GET", "HEAD"]),
+    st.text(st.characters(codec="utf-8", exclude_characters="\0"), max_size=30),
+    st.lists(
+        st.tuples(st.sampled_from(["comp", "restype", "prefix", "marker"]), st.text(max_size=10)),
+        unique_by=lambda pair: pair[0],
+        max_size=4,
+    ),
+    st.booleans(),
+    st.booleans(),
+)
+@settings(max_examples=200, deadline=None)
+def test_shared_keys_sign_as_the_sdk_does(
+    method: str, key: str, pairs: list[tuple[str, str]], pinned: bool, part: bool
+) -> None:
+    query = query_string([(name, value) for name, value in pairs if value.isprintable() and value])
+    path = f"/base/container/{quoted(key)}"
+    lines = ("Range: bytes=1-2\r\n" if part else "") + ('If-Match: "0x1"\r\n' if pinned else "")
+    ours = SharedKey(ACCOUNT, KEY).canonical(method, path, query, lines, "Wed, 06 May 2026 07:08:09 GMT")
+
+    headers = {"x-ms-date": "Wed, 06 May 2026 07:08:09 GMT", "x-ms-version": VERSION}
+    headers |= dict(line.split(": ", 1) for line in lines.split("\r\n") if line)
+    # The SDK never sends Range itself; the service signs it where it is sent.
+    if part:
+        headers["byte_range"] = headers.pop("Range")
+    request = HttpRequest(method, f"http://h{path}?{query}", headers=headers)
+    signed: list[str] = []
+    policy = SharedKeyCredentialPolicy(ACCOUNT, KEY)
+    policy._add_authorization_header = lambda _, text: signed.append(text)
+    policy.on_request(PipelineRequest(request, PipelineContext(None)))
+    assert ours == signed[0]
+
+
+def test_a_token_is_fetched_once_and_again_before_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: list[tuple[str, ...]] = []
+    now = 1_000_000.0
+
+    class Principal(ClientSecretCredential):
+        def __init__(self, **given: str) -> None:
+            made.append(tuple(sorted(given)))
+
+        def get_token(self, *scopes: str, **_: Any) -> AccessToken:
+            made.append(scopes)
+            return AccessToken(f"token{len(made)}", int(now) + 3600)
+
+    monkeypatch.setattr(azure.identity, "ClientSecretCredential", Principal)
+    monkeypatch.setattr(time, "time", lambda: now)
+    principal = {"client_id": "a", "client_secret": "b", "tenant_id": "c"}
+    token = Token(AzureCredentials("https://acc.blob.core.windows.net", "", principal))
+    assert token.sign("GET", "/c/k", "", "")[1].endswith("Authorization: Bearer token2\r\n")
+    assert token.sign("GET", "/c/k", "", "")[1].endswith("Authorization: Bearer token2\r\n")
+    assert made == [("client_id", "client_secret", "tenant_id"), (SCOPE,)]
+    now += 3600 - EARLY
+    assert token.sign("GET", "/c/k", "", "")[1].endswith("Authorization: Bearer token3\r\n")
+
+
+def test_no_token_to_be_had_is_told_without_secrets() -> None:
+    principal = {"client_id": "a", "client_secret": "TOPSECRET", "tenant_id": "no tenant at all"}
+    token = Token(AzureCredentials("https://acc.blob.core.windows.net", "", principal))
+    with pytest.raises(FailedError) as caught:
+        token.sign("GET", "/c/k", "", "")
+    assert "TOPSECRET" not in str(caught.value)

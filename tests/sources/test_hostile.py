@@ -231,6 +231,29 @@ def test_web_answers(mode: str, kind: type[PenstockError], span: tuple[int, int]
         reader.close()
 
 
+AZURE_FAULTS = [fault for fault in S3_FAULTS if fault[0] not in ("expired", "redirect", "redirectother")]
+
+
+@pytest.mark.parametrize("span", [WHOLE, PART])
+@pytest.mark.parametrize(
+    ("mode", "kind"), [*AZURE_FAULTS, ("redirect", ObjectError), ("rangeignored", ObjectError)]
+)
+def test_azure_answers(mode: str, kind: type[PenstockError], span: tuple[int, int]) -> None:
+    if mode == "rangeignored":
+        span = PART
+    with Hostile({"p/x": DATA, "p/y": DATA}, {"p/x": mode}) as server:
+        options = {"anon": True, "endpoint_url": server.endpoint}
+        config = SourceConfig(f"az://{server.bucket}/p", storage_options=options)
+        source = open_source(config, dataset(config.url), timeout=1.0 if mode in ("drip", "silent") else 20.0)
+        x, y = (Entry(key, key, len(DATA), server.etag(f"p/{key}"), 0) for key in "xy")
+        reader = source.reader()
+        with pytest.raises(kind) as caught:
+            read(reader, x, *span)
+        assert type(caught.value) is kind
+        assert read(reader, y, *span) == DATA[span[0] : span[0] + span[1]]
+        reader.close()
+
+
 def test_a_login_page_is_not_taken_for_the_file() -> None:
     with Hostile({"x": DATA}, {"x": "errhtml200"}) as server:
         source = web(server)

@@ -14,11 +14,12 @@ from tests.sources.test_http1 import Canned
 from penstock.core.model import Listed
 from penstock.errors import FailedError, TransientError
 from penstock.sources.objects.pages import Requests
+from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.client import Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials
 from penstock.sources.s3.listing import Pages, Times, listed
 from penstock.sources.s3.listing_ranges import PAGE
-from penstock.sources.s3.page import Page, objects, plain, understand
+from penstock.sources.s3.page import Page, objects, understand
 
 KEY = st.text(st.characters(codec="utf-8", min_codepoint=32), min_size=1, max_size=12)
 

@@ -17,6 +17,7 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.decimals import decimal
+from penstock.sources.http.dates import http_date
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -43,15 +44,8 @@ def retry_after(headers: Mapping[bytes, bytes]) -> float | None:
         return min(float(seconds), LONGEST_ASKED)
     if not text:
         return None
-    import email.utils
-
-    try:
-        when = email.utils.parsedate_tz(text)
-        if when is None:
-            return None
-        return min(max(0.0, email.utils.mktime_tz(when) - time.time()), LONGEST_ASKED)
-    except (ValueError, OverflowError):  # a date that no calendar has
-        return None
+    when = http_date(text)
+    return None if when is None else min(max(0.0, when - time.time()), LONGEST_ASKED)
 
 
 def asked_for(what: str, where: str, why: str, status: int, code: str, after: float | None) -> TransientError:

@@ -39,6 +39,11 @@ class Place(NamedTuple):
     host: str
     """Of the account, when the URL names it, else ""."""
 
+    @property
+    def url(self) -> str:
+        """For people and for the seal."""
+        return f"az://{self.container}/{self.prefix}"
+
 
 @dataclass(frozen=True)
 class AzureCredentials:
@@ -50,6 +55,12 @@ class AzureCredentials:
     """A connection string, complete; "" when tokens are had by `principal` or from around."""
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
     """client_id, client_secret and tenant_id, or nothing."""
+
+    @property
+    def parts(self) -> dict[str, str]:
+        """Of the connection string, by their names in lower case."""
+        pairs = (item.partition("=") for item in self.connection.split(";") if "=" in item)
+        return {name.lower(): value for name, _, value in pairs}
 
     def cleaned(self, text: str) -> str:
         """`text` without any secret of this account, and without signatures."""

@@ -1,202 +1,78 @@
-"""One client of an Azure account, made by adlfs; its coroutines run on fsspec's own thread.
-
-The client is shared by the readers of a source in one process, and closed with the last of them.
-Every request is tried once here: trying again is the caller's.
-"""
+"""Azure's dialect: requests to one container over HTTP, and what its answers mean."""
 
 from __future__ import annotations
 
-import asyncio
-import threading
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING
 
-from penstock.errors import (
-    ExpiredCredentialsError,
-    FailedError,
-    ObjectError,
-    PenstockError,
-    SourceChangedError,
-    TransientError,
-)
-from penstock.sources.azure.account import HINT, AzureCredentials
-from penstock.sources.backoff import asked_for, retry_after
-from penstock.sources.http.endpoint import ca_bundle, split, tls_context
-from penstock.sources.library_logs import keep_off_the_terminal
+from penstock.core.model import Claim
+from penstock.sources.azure.account import AzureCredentials
+from penstock.sources.azure.refusals import refused
+from penstock.sources.checksum_headers import decode
+from penstock.sources.http.endpoint import endpoint, split
+from penstock.sources.http.quoting import quoted
+from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.objects.client import ObjectClient
+from penstock.sources.objects.xml_text import first_values
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Coroutine, Mapping
-    from concurrent.futures import Future
+    from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.core.model import Entry
+    from penstock.errors import PenstockError
     from penstock.sources.azure.account import Place
-
-T = TypeVar("T")
-
-WRONG_KEYS = frozenset(
-    {
-        "AuthenticationFailed",
-        "InvalidAuthenticationInfo",
-        "NoAuthenticationInformation",
-        "AuthorizationFailure",
-        "PublicAccessNotPermitted",
-        "AccountIsDisabled",
-    }
-)
-NO_CONTAINER = frozenset({"ContainerNotFound", "ContainerBeingDeleted", "ResourceNotFound"})
-ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
-PATIENCE = frozenset({"ServerBusy", "OperationTimedOut", "InternalError"})
+    from penstock.sources.azure.signing import Proof
+    from penstock.sources.objects.client import Request
 
 
-class Link:
-    """One client. `users` is kept by `Links`."""
+class AzureClient(ObjectClient):
+    """A path is below the container."""
+
+    NAMES = HeaderNames(values=(b"content-md5", b"x-ms-blob-content-md5"))
 
     def __init__(
-        self, where: Place, credentials: AzureCredentials, options: Mapping[str, object], timeout: float
+        self,
+        place: Place,
+        credentials: AzureCredentials,
+        proof: Callable[[AzureCredentials], Proof],
+        options: Mapping[str, object],
+        timeout: float,
     ) -> None:
-        from adlfs import AzureBlobFileSystem
+        """`proof`: shared by the clients of a source, so that a token is fetched once."""
+        super().__init__(place.url)
+        self._credentials, self._proof_of = credentials, proof
+        self._proof = proof(credentials)
+        self._prefix = f"/{quoted(place.prefix)}"
+        base = split(credentials.endpoint).path.rstrip("/")
+        server = endpoint(credentials.endpoint, options, timeout=timeout)
+        self.go_to(server, f"{base}/{quoted(place.container)}")
+        self._lines = f"Host: {server.authority}\r\nAccept-Encoding: identity\r\n{server.proxy_lines}"
 
-        keep_off_the_terminal("adlfs", "azure", "fsspec", "msal")
-        # A connection string keeps adlfs from taking anything else from the environment.
-        how: dict[str, Any] = {"connection_string": credentials.connection}
-        if not credentials.connection:
-            host = split(credentials.endpoint).netloc
-            account = host.partition(".")[0]
-            how = {"account_name": account, "account_host": host, **credentials.principal}
-        try:
-            self._fs = AzureBlobFileSystem(skip_instance_cache=True, **how)
-        except ValueError as error:
-            why = credentials.cleaned(str(error))
-            raise FailedError("the account cannot be used", where=credentials.endpoint, why=why) from None
-        self.credentials, self.users = credentials, 0
-        self.container = self._fs.service_client.get_container_client(where.container)
-        self.options: dict[str, Any] = {
-            "retry_total": 0,
-            "permit_redirects": False,
-            "connection_timeout": min(timeout, 20.0),
-            "read_timeout": timeout,
-        }
-        if credentials.endpoint.startswith("https:") and (bundle := ca_bundle(options)):
-            # As `connection_verify` it would be read again, and a connection made, for each request.
-            self.options["ssl"] = tls_context(bundle)
-        if options.get("proxy"):
-            self.options["proxies"] = {"http": str(options["proxy"]), "https": str(options["proxy"])}
+    def renew(self, credentials: object) -> None:
+        if credentials is not self._credentials:
+            assert isinstance(credentials, AzureCredentials)
+            self._credentials = credentials
+            self._proof = self._proof_of(credentials)
 
-    def submit(self, work: Coroutine[Any, Any, T]) -> Future[T]:
-        """Start it on fsspec's thread."""
-        return asyncio.run_coroutine_threadsafe(work, self._fs.loop)
+    def head(self, method: str, path: str, query: str, lines: str) -> bytes:
+        path = self.root + path
+        query, lines = self._proof.sign(method, path, query, lines)
+        target = f"{self.connection.endpoint.origin}{path}{'?' if query else ''}{query}"
+        return f"{method} {target} HTTP/1.1\r\n{self._lines}{lines}\r\n".encode("latin-1")
 
-    def wait(self, future: Future[T], where: str) -> T:
-        """What it gave; its failure as an error of ours that names `where`."""
-        from azure.core.exceptions import AzureError
+    def get(self, entry: Entry) -> Request:
+        lines = f'If-Match: "{entry.token}"\r\n' if entry.token else ""
+        return self._prefix + quoted(entry.key), "", lines
 
-        try:
-            return future.result()
-        except (AzureError, OSError, ValueError, TimeoutError) as error:
-            raise failure(error, self.credentials.cleaned, where) from None
+    def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:
+        """The blob's own MD5, which is of all its bytes whatever the range was; where whoever wrote it left
+        one."""
+        stated = (headers.get(b"x-ms-blob-content-md5") or headers.get(b"content-md5", b"")) if whole else b""
+        value = decode(stated.decode("latin-1"), 16) if stated else None
+        return [Claim("md5", "full", value)] if value else []
 
-    def run(self, work: Coroutine[Any, Any, T], where: str) -> T:
-        return self.wait(self.submit(work), where)
-
-    async def _close(self) -> None:
-        await self._fs.service_client.close()
-        credential = self._fs.credential
-        if hasattr(credential, "close"):
-            await credential.close()
-
-    def close(self) -> None:
-        self.submit(self._close()).result()
-
-
-class Links:
-    """The one link that is in use with the present secrets; older ones end with their readers."""
-
-    def __init__(self, make: Callable[[AzureCredentials], Link]) -> None:
-        self._make = make
-        self._lock = threading.Lock()
-        self._now: Link | None = None
-
-    def take(self, credentials: AzureCredentials) -> Link:
-        with self._lock:
-            if self._now is None or self._now.credentials is not credentials:
-                self._now = self._make(credentials)
-            self._now.users += 1
-            return self._now
-
-    def give_back(self, link: Link) -> None:
-        with self._lock:
-            link.users -= 1
-            if link.users:
-                return
-            if link is self._now:
-                self._now = None
-        link.close()
-
-
-def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
-    """One table of what statuses and codes of Azure mean. `cleaned` leaves secrets out of a text.
-
-    | status, code | error |
-    |---|---|
-    | 412; 404 BlobNotFound; 416 | SourceChangedError |
-    | 404 ContainerNotFound | FailedError |
-    | 403 AuthenticationFailed of a signature out of its time | ExpiredCredentialsError |
-    | 401; 403 AuthenticationFailed and its like; no token to be had | FailedError |
-    | 429, 503, ServerBusy, Retry-After | OverloadedError |
-    | 408, other 5xx; the network | TransientError |
-    | 409 BlobArchived and all else | ObjectError |
-    """
-    status = getattr(error, "status_code", None)
-    code = getattr(error, "error_code", None)
-    code = str(getattr(code, "value", code) or "")
-    message = cleaned(str(getattr(error, "message", "") or error)).strip()
-    message = message.partition("\n")[0][:300]
-    if not status:
-        return _without_answer(error, message, where)
-    why = " ".join(filter(None, (f"status {status}", code, message)))
-    if status == 403 and "time frame" in str(error):
-        return ExpiredCredentialsError("the signature is out of its time", where=where, why=why)
-    if status == 401 or code in WRONG_KEYS:
-        return FailedError(
-            "the store refuses the credentials", where=where, why=f"status {status} {code}", hint=HINT
-        )
-    if status == 404 and code in NO_CONTAINER:
-        return FailedError("there is no such container", where=where, why=f"status {status} {code}")
-    if status in (408, 429) or status >= 500 or code in PATIENCE:
-        headers = getattr(getattr(error, "response", None), "headers", None) or {}
-        asked = retry_after(
-            {b"retry-after": str(headers.get("Retry-After", "")).encode("latin-1", "replace")}
-        )
-        return asked_for("the store asks for patience", where, why, status, code, asked)
-    if status == 412:
-        return SourceChangedError(
-            "the object changed since it was listed", where=where, why=f"status 412 {code}"
-        )
-    if status == 404:
-        return SourceChangedError(
-            "the object is gone since it was listed", where=where, why=f"status 404 {code}"
-        )
-    if status == 416:
-        return SourceChangedError(
-            "the object is shorter than it was listed", where=where, why=f"status 416 {code}"
-        )
-    if code in ARCHIVED:
-        return ObjectError("the object is archived", where=where, why=why, hint="rehydrate it first")
-    return ObjectError("the store refuses the object", where=where, why=why)
-
-
-def _without_answer(error: BaseException, message: str, where: str) -> PenstockError:
-    from azure.core.exceptions import ClientAuthenticationError
-
-    if isinstance(error, ClientAuthenticationError):
-        return FailedError("there are no credentials for the source", where=where, why=message, hint=HINT)
-    if isinstance(error, ValueError):  # what the SDK says of an answer that it cannot take
-        return ObjectError("the answer makes no sense", where=where, why=message)
-    if "CERTIFICATE_VERIFY_FAILED" in message:
-        return FailedError(
-            "the server's certificate is not trusted",
-            where=where,
-            why=message,
-            hint="name your site's certificate authorities by `ca_bundle` in storage_options",
-        )
-    return TransientError(
-        "the exchange with the server failed", where=where, why=message or type(error).__name__
-    )
+    def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
+        told = first_values(body)
+        code = headers.get(b"x-ms-error-code", b"").decode("latin-1") or told.get("Code", "")
+        message = " ".join(filter(None, (told.get("Message"), told.get("AuthenticationErrorDetail"))))
+        message = self._credentials.cleaned(" ".join(message.split()))
+        return refused(status, code, message, headers, self.where(key))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
-from penstock.sources.azure.client import failure
+from penstock.sources.azure.refusals import failure
 from penstock.sources.generic import object_library
 from penstock.sources.generic.info import claims_of, nanoseconds
 from penstock.sources.generic.object_library import Answer

@@ -20,8 +20,8 @@ from penstock.sources.http.quoting import quoted, quoted_value
 from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.refusals import Meaning, refusal
+from penstock.sources.objects.xml_text import first_values
 from penstock.sources.s3.credentials import S3Credentials
-from penstock.sources.s3.page import plain
 from penstock.sources.s3.sigv4 import EMPTY_SHA256, Signer
 
 if TYPE_CHECKING:
@@ -46,7 +46,6 @@ CODES = {
 }
 """What S3's codes mean beyond the status that they come with; `OTHER_REGION` too."""
 _REGION = re.compile(r"[a-z0-9-]{1,32}")
-_TAG = re.compile(rb"<(Code|Message|Region)>([^<]*)</")
 
 
 @dataclass(frozen=True)
@@ -232,10 +231,8 @@ def failure(
 
 def _understood(body: bytes) -> tuple[str, str, str]:
     """Code, message and region of an error's XML, each "" when it is not there."""
-    found: dict[bytes, str] = {}
-    for tag, value in _TAG.findall(body):
-        found.setdefault(tag, plain(value.decode("utf-8", "replace")))
-    return found.get(b"Code", ""), found.get(b"Message", ""), found.get(b"Region", "")
+    found = first_values(body)
+    return found.get("Code", ""), found.get("Message", ""), found.get("Region", "")
 
 
 def same_store(old: str, new: str) -> bool:

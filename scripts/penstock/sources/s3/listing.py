@@ -16,8 +16,9 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Listed
 from penstock.errors import ExpiredCredentialsError, FailedError
 from penstock.sources.http.quoting import query_string
+from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.listing_ranges import PAGE, Ranges
-from penstock.sources.s3.page import Page, encoded, key_of, objects, plain, understand
+from penstock.sources.s3.page import Page, encoded, key_of, objects, understand
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -10,14 +10,11 @@ from urllib.parse import unquote_to_bytes
 
 from penstock.errors import FailedError, TransientError
 from penstock.sources.decimals import decimal
+from penstock.sources.objects.xml_text import plain
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-# The ampersand last: what it gives is not undone again.
-_ENTITIES = (
-    ("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&apos;", "'"), ("&amp;", "&"),
-)  # fmt: skip
 # The order in which AWS and most others write an object's fields.
 _USUAL = re.compile(
     r"<Contents><Key>([^<]*)</Key><LastModified>([^<]*)</LastModified><ETag>([^<]*)</ETag>"
@@ -29,7 +26,6 @@ _KEY = re.compile(r"<Key>([^<]*)<")
 _NEXT = re.compile(r"<NextContinuationToken>([^<]*)</NextContinuationToken>")
 _TRUNCATED = re.compile(r"<IsTruncated>\s*(true|false)\s*</IsTruncated>", re.IGNORECASE)
 _ENCODED = re.compile(r"<EncodingType>\s*url\s*</EncodingType>")
-_NUMBERED = re.compile(r"&#(x[0-9A-Fa-f]{1,8}|[0-9]{1,8});")
 
 
 class Page(NamedTuple):
@@ -68,26 +64,6 @@ def understand(text: str, where: str) -> Page:
             hint="this server does not know ListObjectsV2; nothing is staged of half a listing",
         )
     return Page(text, following if truncated[1].lower() == "true" else "")
-
-
-def plain(text: str) -> str:
-    """XML's entities undone."""
-    if "&" not in text:
-        return text
-    text = _NUMBERED.sub(_numbered, text)
-    for entity, character in _ENTITIES:
-        text = text.replace(entity, character)
-    return text
-
-
-def _numbered(match: re.Match[str]) -> str:
-    number = match[1]
-    code = int(number[1:], 16) if number[0] == "x" else int(number)
-    # An ampersand stays escaped here: the next step undoes it, once.
-    if code == 38:
-        return "&amp;"
-    # Half of a surrogate pair is no character: no key has one.
-    return match[0] if code >= 0x110000 or 0xD800 <= code < 0xE000 else chr(code)
 
 
 def objects(text: str, where: str) -> Iterator[tuple[str, str, str, str]]:

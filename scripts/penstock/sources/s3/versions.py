@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Listed
 from penstock.errors import FailedError, ObjectError, PreflightError, TransientError
 from penstock.sources.objects.pages import one_by_one
+from penstock.sources.objects.xml_text import plain
 from penstock.sources.s3.listing import Times, answer
-from penstock.sources.s3.page import Page, encoded, key_of, plain
+from penstock.sources.s3.page import Page, encoded, key_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence

@@ -7,7 +7,6 @@ by default it cannot point at another machine, such as a cloud's metadata servic
 
 from __future__ import annotations
 
-import email.utils
 import re
 from typing import TYPE_CHECKING
 from urllib.parse import SplitResult, quote, urljoin, urlsplit
@@ -16,6 +15,7 @@ from penstock.errors import ObjectError, PenstockError
 from penstock.filesystem.errno_map import printable
 from penstock.sources.checksum_headers import web_claims
 from penstock.sources.http.connection import Connection
+from penstock.sources.http.dates import http_date
 from penstock.sources.http.endpoint import endpoint, split, without_user
 from penstock.sources.http.response_template import HeaderNames
 from penstock.sources.objects.client import ObjectClient
@@ -42,11 +42,7 @@ def token_of(headers: Mapping[bytes, bytes], size: int) -> str:
 
 def modified(headers: Mapping[bytes, bytes]) -> int:
     """Nanoseconds since the epoch, 0 when not stated."""
-    try:
-        parsed = email.utils.parsedate_tz(headers.get(b"last-modified", b"").decode("latin-1"))
-        return email.utils.mktime_tz(parsed) * 1_000_000_000 if parsed else 0
-    except (ValueError, OverflowError):  # a date that no calendar has
-        return 0
+    return (http_date(headers.get(b"last-modified", b"").decode("latin-1")) or 0) * 1_000_000_000
 
 
 def plain(text: str) -> str:

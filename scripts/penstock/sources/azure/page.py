@@ -1,0 +1,66 @@
+"""One page of List Blobs, as Azure and what speaks its protocol write it."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+from urllib.parse import unquote_to_bytes
+
+from penstock.core.model import Listed
+from penstock.errors import FailedError, TransientError
+from penstock.sources.decimals import decimal
+from penstock.sources.http.dates import http_date
+from penstock.sources.objects.pages import Objects
+from penstock.sources.objects.xml_text import plain
+
+if TYPE_CHECKING:
+    from penstock.sources.azure.account import Place
+
+SECOND = 1_000_000_000
+_BLOB = re.compile(r"<Blob>(.*?)</Blob>", re.DOTALL)
+_NAME = re.compile(r"\s*<Name( Encoded=\"true\")?>([^<]*)</Name>")
+_FIELD = re.compile(r"<(Last-Modified|Etag|Content-Length)>([^<]*)</")
+# A blob that stands for a folder, as hierarchical accounts and Hadoop's drivers write them.
+_FOLDER = re.compile(r"<hdi_isfolder>\s*true\s*</", re.IGNORECASE)
+_NEXT = re.compile(r"<NextMarker>([^<]*)</NextMarker>")
+
+
+def understand(text: str, place: Place) -> Objects:
+    """The blobs of a page, keys relative to the prefix, and the marker of the next one.
+
+    Raises FailedError for what is no page of a listing, TransientError for one that is cut off.
+    """
+    if "<EnumerationResults" not in text[:2000]:
+        raise FailedError(
+            "the answer is no listing", where=place.url, hint="check the account and endpoint_url"
+        )
+    if not text[-200:].rstrip().endswith("</EnumerationResults>"):
+        raise TransientError("the listing ends in the middle of a page", where=place.url)
+    rows: list[Listed] = []
+    markers = 0
+    dates: dict[str, int] = {}
+    blobs = _BLOB.findall(text)
+    if len(blobs) != text.count("<Blob>"):
+        raise FailedError("the listing is malformed", where=place.url)
+    for blob in blobs:
+        head, _, rest = blob.partition("<Properties>")
+        properties, _, metadata = rest.partition("</Properties>")
+        fields, name = dict(_FIELD.findall(properties)), _NAME.match(head)
+        size = decimal(fields.get("Content-Length", "").strip())
+        if name is None or size is None:
+            raise FailedError("the listing has an object without key or size", where=place.url)
+        full = plain(name[2])
+        if name[1]:
+            full = unquote_to_bytes(full).decode("utf-8", "surrogateescape")
+        if not full.startswith(place.prefix):
+            raise FailedError("the listing has a key outside of the prefix", where=place.url, why=repr(full))
+        key = full[len(place.prefix) :]
+        if not key or (not size and _FOLDER.search(metadata)):
+            markers += bool(key)
+            continue
+        date = fields.get("Last-Modified", "")
+        if date not in dates:
+            dates[date] = (http_date(date) or 0) * SECOND
+        rows.append(Listed(key, size, plain(fields.get("Etag", "")).strip('"'), dates[date]))
+    following = _NEXT.search(text)
+    return Objects(rows, plain(following[1]) if following else "", markers)
