@@ -1,1 +1,1 @@
-"""A step's elements as job arrays: submitted, watched, met again, ended."""
+"""A step's elements as job arrays: submitted, watched, found again by a later controller, cancelled."""

@@ -1,10 +1,10 @@
 """Runs a step's elements as job arrays until every one of them has its receipt.
 
-Guarantees: an element with a good receipt is not run again; an array that still lives is met
-again, also by another controller; one index is never in two live arrays, but one that ended goes
-again while others of its array still run; no more than `cluster.max_elements` run at once, over
-all of the step's arrays; an element counts as done by its receipt, once the cluster says that it
-ended; what a person cancelled is not submitted again unasked.
+Guarantees: an element with a good receipt is not run again; an array that still lives is found again and
+awaited, also by another controller; one index is never in two live arrays, but one that ended goes again
+while others of its array still run; no more than `cluster.max_elements` run at once, over all of the step's
+arrays; an element counts as done by its receipt, once the cluster says that it ended; what a person cancelled
+is not submitted again unasked.
 """
 
 from __future__ import annotations
@@ -48,13 +48,13 @@ def run_array(
     receipt_ok: Callable[[int], bool],
     command: Sequence[str] | None = None,
 ) -> Mapping[int, Status]:
-    """Return when every index has a good receipt; the last statuses of those that ran. `command`
-    (without the index) is for other elements than those of shards.
+    """Returns, when every index has a good receipt, the last status of each element that ran. `command` is
+    the command line of an element without its index; by default that of a shard's element.
 
-    Raises FailedError that names the elements, reasons and files (exit status 5 when every
-    failure is a changed source, 6 when one is a full target), also when a person cancelled the
-    dataset or elements of it; and InterruptedRunError on a signal: local elements have ended tidily
-    by then, SLURM's run on and are met again.
+    Raises FailedError that names the elements, reasons and files (exit status 5 when every failure is a
+    changed source, 6 when one is a full target), also when a person cancelled the dataset or elements of it;
+    and InterruptedRunError on a signal: local elements have ended tidily by then, SLURM's run on, and the
+    next call finds them.
     """
     words = command or element_command(context, run, step)
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
@@ -84,8 +84,8 @@ def run_array(
 def still_alive(
     context: Context, dataset: str, run: RunLayout, step: str, *, patient: bool = True
 ) -> list[str]:
-    """Ids of arrays of this step that have elements which may still write. A cluster that does not answer is
-    asked on; without `patient` it is a TransientError."""
+    """Ids of arrays of this step that have elements which may still write. With `patient` it waits until the
+    cluster answers; otherwise it raises TransientError."""
     watch = watch_of(context, dataset, run, step, lambda _: False)
     watch.patient = patient
     return [one.array for one in _living(watch)]
@@ -101,7 +101,7 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
 
 
 def _meet(watch: Watch) -> None:
-    """Take up the arrays that live."""
+    """Watch the arrays of earlier submissions that still live."""
     for live in _living(watch):
         watch.live.append(live)
         alive = sum(not s.state.ended for s in live.statuses.values())
@@ -167,7 +167,7 @@ def _refuse_beyond(watch: Watch, submission: Submission) -> None:
 
 
 def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
-    """Submit, as one array, what may run of the missing indices and finds room."""
+    """Submit one array of the missing indices that may run and for which slots are free."""
     again = [i for i in missing if watch.ends.may_run(i, watch.tries[i])]
     if not again or len(watch.live) >= ARRAYS:
         return False
@@ -230,12 +230,12 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
 
 
 def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
-    """Submit unless an earlier try, whose answer was lost, has done so."""
+    """Submit, unless an earlier submission whose answer was lost did so."""
     return cluster.find(spec.name) or cluster.submit(spec)
 
 
 def _labels(watch: Watch) -> dict[str, str]:
-    """What people look for in the cluster's own listings."""
+    """The labels by which people find the array in the cluster's own listings."""
     labels = {"dataset": watch.dataset, "step": watch.step}
     try:
         release = durable.read_json(watch.run.run_file).get("release")
@@ -245,7 +245,7 @@ def _labels(watch: Watch) -> dict[str, str]:
 
 
 def _look(watch: Watch) -> None:
-    """Ask how the elements do, by one query an array; tell; let go of arrays that are over."""
+    """Query the elements' states, one query an array; report them; drop arrays that have ended."""
     for live in watch.live:
         ask(watch, live)
     tell(watch)

@@ -1,6 +1,6 @@
 """What one call of `run_array` knows of its elements: the arrays that live, and each element's status.
 
-An array is asked about by one query; `tell` shows people what changed.
+The states of an array come from one query; `tell` reports what changed.
 """
 
 from __future__ import annotations
@@ -52,7 +52,8 @@ class WatchedArray:
         return bool(self.statuses) and all(s.state.ended for s in self.statuses.values())
 
     def of(self, index: int) -> Status | None:
-        """The status of the element that does this shard; None while none has taken it and one may."""
+        """The status of the element that does this shard; None while no element has taken the shard and one
+        still may."""
         if self.taken is None:
             return self.statuses.get(index)
         element = self.taken.get(index, index if self.over else None)
@@ -93,7 +94,7 @@ class Watch:
     report: WaitReport = field(default_factory=WaitReport)
     asked_in_vain: bool = False
     patient: bool = True
-    """Whether a cluster that does not answer is asked on."""
+    """Whether to wait for a cluster that does not answer."""
     unknown: dict[str, float] = field(default_factory=dict)
     """When the cluster was first seen not to know an array."""
 
@@ -152,8 +153,8 @@ def ask(watch: Watch, live: WatchedArray) -> None:
 
 
 def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
-    """What the cluster does not know counts as alive until it had the time to forget it: before, the answer
-    comes from another controller, or from one that lost its state.
+    """An array that the cluster does not know counts as alive until the cluster may have forgotten it: an
+    earlier answer comes from another controller, or from one that lost its state.
 
     | submitted, by the clock of who did       | not known for, by this process's clock | counts as |
     |------------------------------------------|----------------------------------------|-----------|
@@ -189,7 +190,7 @@ def tell(watch: Watch) -> None:
 
 
 def tell_amounts(watch: Watch) -> tuple[int, int]:
-    """Show the files and bytes that are done; returns both."""
+    """Report the files and bytes that are done, as an event; returns both."""
     files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices)
     states = wait_report.states(watch.statuses)
     watch.context.emit(events.Progressed(watch.dataset, watch.step, files, size, failed, states))

@@ -1,4 +1,5 @@
-"""How elements ended: whether they may go again, and the error of a step whose elements did not finish."""
+"""How elements ended: which of them are submitted again, and the error of a step whose elements did not
+finish."""
 
 from __future__ import annotations
 
@@ -29,7 +30,7 @@ GOES_ON = "what was done is kept; the same command goes on"
 
 @dataclass
 class Ends:
-    """What is known of a step's elements that ended without a receipt."""
+    """A step's elements that ended without a receipt."""
 
     run: RunLayout
     step: str
@@ -194,7 +195,8 @@ class Ends:
 
 
 def _look_anew(folder: Path) -> None:
-    """A network file system may remember that a file was not there: listing its folder makes it ask."""
+    """List a file's folder: an NFS client may have cached that the file does not exist, and asks its server
+    again after that."""
     try:
         os.listdir(folder)
     except OSError:
@@ -202,7 +204,7 @@ def _look_anew(folder: Path) -> None:
 
 
 def _last_lines(log: Path, count: int = 3) -> list[str]:
-    """The end of what an element said, when it could leave nothing else."""
+    """The last lines of an element's log, for an element that left no outcome."""
     try:
         with log.open("rb") as stream:
             stream.seek(max(0, stream.seek(0, 2) - 2048))

@@ -1,4 +1,4 @@
-"""The arrays of a dataset that live, of every run and audit, by their books."""
+"""The arrays of a dataset that still live, of every run and audit, as their `arrays.jsonl` name them."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ class LiveArray(NamedTuple):
 
 
 def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
-    """Asks each array's own backend, whatever the configuration names. Local elements end with their
-    controller and are no arrays. Nothing is written down: that is for the holder of the lock."""
+    """Queries the backend that each array was submitted to, whatever the configuration names. Local elements
+    are left out, since they end with their controller. Writes nothing: only the holder of the lock may."""
     clusters = {context.cluster.kind: context.cluster}
     for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
         kind = submission.kind

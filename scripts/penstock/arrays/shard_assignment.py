@@ -1,7 +1,7 @@
 """Which shard an element of verify reads: if it can, one that another host wrote.
 
-A cold read on another node than the writer's proves more (`cold-other-node`). Which node an element gets
-is known only when it runs: so the elements of one array share out its shards among themselves.
+A cold read on another node than the writer's proves more (`cold-other-node`). Which node an element gets is
+known only when it runs: so the elements of one array choose their shards among themselves.
 
     claims/verify/<array>/NNNNN          shard NNNNN is taken: made by O_EXCL
     claims/verify/<array>/element-NNNNN  which one element NNNNN took: met again after a requeue

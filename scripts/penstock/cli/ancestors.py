@@ -34,7 +34,7 @@ def alive(named: str) -> bool:
 
 @contextlib.contextmanager
 def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
-    """Call `ended` once, from a thread, as soon as one of these processes is no more."""
+    """Call `ended` once, from a thread, as soon as one of these processes has ended."""
     descriptors = []
     gone = False
     for named in names.split():

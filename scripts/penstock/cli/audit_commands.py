@@ -1,5 +1,5 @@
-"""`penstock audit` and `penstock repair`: what they find goes to standard output, exit status 4 says
-that something is left to do."""
+"""`penstock audit` and `penstock repair`. Findings go to standard output; exit status 4 means that damage is
+left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ R = TypeVar("R", bound="Mapping[str, object]")
 
 
 def audit(parsed: argparse.Namespace, session: Session) -> int:
-    """Audit each dataset in turn; a damaged one does not keep the others from it."""
+    """Audit each dataset in turn, also after one that is damaged."""
     from penstock.core.audit_selection import Choice
     from penstock.steps import audit_step
     from penstock.views import findings_text
@@ -68,7 +68,7 @@ def _each(
     render: Callable[[R], str],
     judge: Callable[[R], None],
 ) -> int:
-    """The exit status is the first that is not 0. --receipt is written also with findings."""
+    """Returns the first exit status that is not 0. Writes --receipt also where there are findings."""
     config = session.config()
     names = session.names(config, parsed.dataset)
     if len(names) != 1 and (parsed.receipt is not None or parsed.release is not None):

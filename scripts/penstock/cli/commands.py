@@ -1,4 +1,4 @@
-"""The table of commands. Nothing here imports what a command needs: `load` does, when it runs."""
+"""The table of commands. A command's module is imported by `load`, only when the command runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an exception means for the command: its exit status, and what a person is told.
+"""Turns an exception into a command's exit status and its message for people.
 
 | exception                     | exit status         | message                                  |
 |-------------------------------|---------------------|------------------------------------------|
@@ -38,11 +38,12 @@ class CommandFailure(NamedTuple):
 
 
 EXAMPLE = ("http://127.0.0.1:9178", "/demo/target")
-"""What the example of config.yaml reads from and writes to: there only while, or after, `make run`."""
+"""Source and target of the example in config.yaml: `make run` makes them."""
 
 
 def failure(error: BaseException, session: Session) -> CommandFailure:
-    """By the table. Writes what is told to the log, the traceback of a bug beside it."""
+    """The exit status and message, by the table above. Writes the message to the log, and the traceback of a
+    bug beside it."""
     if isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EDQUOT):
         error = NoSpaceError(
             "no space or quota is left",

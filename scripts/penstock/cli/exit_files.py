@@ -16,7 +16,7 @@ if TYPE_CHECKING:
 EXITS = "PENSTOCK_EXITS"
 """Names the folder; set by `penstock run` alone."""
 STATUSES = frozenset({*range(1, 8), 130, 143})
-"""With these a step has said what is wrong (README, "Exit status")."""
+"""Exit statuses of a step that reported itself what is wrong (README, "Exit status")."""
 _ENDED = re.compile(
     r"RuleException:\nCalledProcessError.* -m penstock .*returned non-zero exit status (\d+)", re.DOTALL
 )
@@ -37,7 +37,7 @@ class Left(NamedTuple):
 
 
 def leave(left: Left) -> None:
-    """Note an exit status other than 0, when there is a `penstock run` above."""
+    """Write down an exit status other than 0, for the `penstock run` above, if there is one."""
     folder = os.environ.get(EXITS)
     if folder and left.exit and os.path.isdir(folder):
         name = f"{time.time_ns():020d}-{os.getpid()}.json"
@@ -45,7 +45,7 @@ def leave(left: Left) -> None:
 
 
 def all_left(folder: Path) -> list[Left]:
-    """What was left, the first first."""
+    """All exit statuses that steps wrote down, the earliest first."""
     found = []
     for path in sorted(folder.iterdir()):
         with contextlib.suppress(OSError, ValueError, TypeError):
@@ -59,7 +59,7 @@ def below_run() -> bool:
 
 
 def is_news(record: logging.LogRecord) -> bool:
-    """Whether a line of Snakemake's says what no step has said itself."""
+    """Whether a line of Snakemake's log reports something that no step reported itself."""
     text = record.getMessage()
     ended = _ENDED.match(text)
     return text not in _ENDINGS and not (ended and int(ended[1]) in STATUSES)

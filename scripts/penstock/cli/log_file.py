@@ -19,11 +19,11 @@ if TYPE_CHECKING:
 LOG = "PENSTOCK_LOG"
 """Names a log that the steps of a `penstock run --log` write to, beside their own."""
 LEVELS = {"warning": logging.WARNING, "note": logging.INFO, "element": logging.INFO, "end": logging.INFO}
-"""Of the events that people look for afterwards."""
+"""The log levels of the events that are logged."""
 
 
 class _Printable(logging.Formatter):
-    """Whoever reads the log by `less` or `cat` is steered by no name of a source."""
+    """Escapes control characters, since a name from a source could steer the terminal that shows the log."""
 
     converter = staticmethod(time.gmtime)
 

@@ -1,5 +1,5 @@
-"""What the commands print. A message or a result may quote names out of a source: nothing in it steers
-the terminal, and none of it fails to be encoded."""
+"""Everything that commands print. Names from a source are escaped, so that they cannot steer the terminal and
+can always be encoded."""
 
 from __future__ import annotations
 
@@ -43,7 +43,8 @@ def open_streams() -> None:
 
 
 def say(text: str) -> None:
-    """A message on standard error, as this program's. Where nobody listens it is lost."""
+    """Print a message on standard error, with the program's name before it. A closed standard error is no
+    error."""
     text = _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(printable_lines(f"penstock: {text}") + "\n")
@@ -67,7 +68,7 @@ def show_path(path: str | os.PathLike[str]) -> None:
 
 
 def flushed(code: int) -> int:
-    """Write out what waits; the exit status is `code`, or 1 where that fails."""
+    """Flush standard output. Returns `code`, or 1 where flushing fails."""
     try:
         sys.stdout.flush()
     except OSError as error:
@@ -94,7 +95,7 @@ def is_closed() -> bool:
 
 
 def _mute() -> None:
-    """The interpreter flushes at its end once more: let that go nowhere."""
+    """Point standard output to /dev/null, since the interpreter flushes it once more at its end."""
     null = os.open(os.devnull, os.O_WRONLY)
     os.dup2(null, sys.stdout.fileno())
     os.close(null)

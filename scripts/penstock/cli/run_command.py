@@ -151,8 +151,8 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
 
 
 def _cache() -> dict[str, str]:
-    """Snakemake keeps a cache in the home, which a service account or a node may not have: then it
-    goes beside the receipts."""
+    """The folder of Snakemake's cache: beside the receipts where there is no home, as with service accounts
+    or on some nodes."""
     wanted = Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache").expanduser()
     there = next(folder for folder in (wanted, *wanted.parents) if folder.exists())
     if there.is_dir() and os.access(there, os.W_OK | os.X_OK):
@@ -162,8 +162,8 @@ def _cache() -> dict[str, str]:
 
 @contextlib.contextmanager
 def _told_of_stop(process: subprocess.Popen[bytes], session: Session) -> Iterator[None]:
-    """While inside, a signal to this process goes to the group: SIGINT is what Snakemake and the
-    steps both take as a tidy stop."""
+    """While inside, a signal to this process is passed on to Snakemake's process group as SIGINT, by which
+    Snakemake and the steps stop tidily."""
 
     def tell(_: int) -> None:
         with contextlib.suppress(ProcessLookupError):
@@ -194,7 +194,7 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
 
 
 def _judged(result: Result, config: Config) -> Result:
-    """With the last audit's findings, which may be newer than the release's report."""
+    """The summary with the last audit's findings, which may be newer than the release's report."""
     from penstock.steps.report_step import verdict_of
 
     if result["status"] == "FAILED" or "release" not in result:  # also one that was stopped
@@ -236,8 +236,8 @@ def _result(
 
 
 def _unchanged(reported: Result, listed: Mapping[str, Any]) -> Result:
-    """The summary of a run that found everything published: what was done before is not told as
-    if it had been done now."""
+    """The summary of a run that found everything published: without the figures of the earlier copy, which
+    this run did not do."""
     kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
     nothing: Amount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"

@@ -1,4 +1,4 @@
-"""What one command lives in: log file, stop flag, display, the ties to a workflow above it.
+"""The surroundings of one command: log file, stop flag, display, and the link to a workflow above it.
 
 A step that Snakemake started must not outlive it: an orphan would hold the dataset against the
 rerun. So the workflow hands down, by environment, the processes above (`PENSTOCK_ABOVE`) and a
@@ -62,7 +62,7 @@ class Session:
         return self
 
     def start(self) -> None:
-        """Open the log, watch what is above. Raises ConfigError for a log that cannot be."""
+        """Open the log, and watch the processes above. Raises ConfigError for a log that cannot be opened."""
         self._cleanup.callback(close_log, open_log(self.parsed.log))
         self._cleanup.enter_context(ancestors.watched(os.environ.get(ABOVE, ""), self._orphaned))
         self._share_workflow()

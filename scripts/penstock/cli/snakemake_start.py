@@ -1,9 +1,9 @@
 """`python -m penstock.cli.snakemake_start ARGUMENTS`: Snakemake, with the same arguments and exit status,
-started in half the time.
+started with less CPU (docs/decisions/0008).
 
-Snakemake reads its own files through smart_open, which loads the library of every cloud that it can
-find, and requests; penstock's sources bring some of them along, and no file of its workflow lies afar.
-They are hidden while smart_open is loaded, and there again afterwards.
+Snakemake reads its own files through smart_open, which loads the library of every cloud that it can find, and
+requests; penstock's sources install some of them, and all files of its workflow are local. They are hidden
+while smart_open is imported, and can be imported afterwards.
 
 Until the workflow begins (`controller.take`) nothing runs that would have to be stopped: SIGINT ends the
 process at once, without the traceback of whatever was being imported.
@@ -23,7 +23,7 @@ REMOTE = ("azure", "boto3", "google", "paramiko", "requests")
 
 
 def main() -> None:
-    """Does not return: Snakemake ends the process."""
+    """Run Snakemake. Does not return: Snakemake ends the process."""
     signal.signal(signal.SIGINT, lambda *_: os._exit(128 + signal.SIGINT))
     # `penstock run` starts this process with the signal blocked: one that came meanwhile comes now.
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGINT})

@@ -66,8 +66,8 @@ def _text(value: object) -> str:
 
 
 def path(parsed: argparse.Namespace, session: Session) -> int:
-    """Print the data folder of the release that `current` names now: a job resolves it once, and
-    keeps reading the same release whatever is published later."""
+    """Print the data folder of the release that `current` names now. A job resolves it once, and then reads
+    one release, whatever is published later."""
     from penstock.state.gate import published
 
     config = session.config()

@@ -16,8 +16,8 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """The step for each dataset in turn; a failed one does not keep the others from it. The exit
-    status is the first failure's."""
+    """Run the step for each dataset in turn, also after one that failed. Returns the first failure's exit
+    status."""
     from penstock.steps import remote_step
 
     joined = parsed.joined is not None

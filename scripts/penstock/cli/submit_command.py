@@ -11,9 +11,9 @@ if TYPE_CHECKING:
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """Submit it, unless it is there already, and say how to follow and end it. The result, {job, met,
-    log, datasets}, goes to --receipt; with `--progress json` it is what is shown, and with
-    --parsable the job's id alone."""
+    """Submit the controller, unless its job is there already (`met`), and print how to follow and cancel it.
+    The result, {job, met, log, datasets}, goes to --receipt; `--progress json` prints it, and --parsable
+    prints the job's id alone."""
     from penstock.cli import output
     from penstock.cli.run_command import home
     from penstock.cluster.registry import open_cluster

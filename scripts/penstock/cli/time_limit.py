@@ -1,8 +1,8 @@
 """The end of a SLURM job's time: a tidy stop shortly before it.
 
-`sbatch --signal=B:USR1@LEAD` is kept within the half minute in which SLURM looks at its jobs, and is
-always early: with a limit of a minute it may come at half of it. So the batch script notes when the
-element is to stop, and a signal that comes before that moment waits for it.
+SLURM sends the signal of `sbatch --signal=B:USR1@LEAD` at one of its checks, half a minute apart, and always
+early: with a limit of a minute it may come at half of it. So the batch script notes when the element is to
+stop, and a signal that comes before that moment waits for it.
 """
 
 from __future__ import annotations

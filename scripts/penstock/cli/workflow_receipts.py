@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 LISTINGS = Path(".workflow", "list")
 """Below `results/`."""
 KEPT = 20
-"""Invocations whose listings stay: they say when the sources were looked at, and what they held."""
+"""Invocations whose listings stay: they record when the sources were listed, and what they held."""
 
 
 def results_of(receipt: Path) -> Path:

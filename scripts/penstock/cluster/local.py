@@ -58,7 +58,7 @@ class _Array:
 
 class LocalCluster:
     """The Cluster port on this machine. One thread starts and reaps every element: the kernel
-    ties "dies with its parent" to the THREAD that forked, so that thread lives as long as we."""
+    ties "dies with its parent" to the THREAD that forked, so that thread lives as long as this process."""
 
     kind = "local"
     abilities = abilities_of(kind)
@@ -148,12 +148,12 @@ class LocalCluster:
         self._wake()
 
     def interval(self, waited: float) -> float:
-        """A twentieth of what was waited, so that the wait for the end stays within 5 % also for one
-        who is not told of changes."""
+        """A twentieth of the time that was waited, so that a caller without `changed` notices an end at most
+        5 % late."""
         return min(0.5, max(0.02, waited / 20))
 
     def holder_ended(self, job: str) -> bool | None:
-        """This machine knows no jobs; the lock itself looks at processes of its own host."""
+        """Always None: this machine has no jobs, and the lock itself checks processes of its own host."""
         del job
         return None
 

@@ -1,9 +1,9 @@
 """The port of clusters: job arrays of elements. `local` runs them here, `slurm` on nodes.
 
-An element does its work from the state on the target alone: its command line names the run's
-folder, the step and its index. What the cluster tells it beside that (job, node, CPUs, memory) is a
-`JobEnvironment`, read by `registry.read_job_environment`. Whether it did its work is told by its
-RECEIPT, never by this port alone; this port only says what became of the process.
+An element does its work from the state on the target alone: its command line names the run's folder, the step
+and its index. What the cluster provides beside that (job, node, CPUs, memory) is a `JobEnvironment`, read by
+`registry.read_job_environment`. Its RECEIPT proves that it did its work; this port only reports how the
+process ended.
 """
 
 from __future__ import annotations
@@ -107,7 +107,7 @@ class Cluster(Protocol):
 
     @property
     def abilities(self) -> Abilities:
-        """What its elements can and cannot do: what code asks in place of `kind`."""
+        """What its elements can and cannot do. Code checks this instead of `kind`."""
 
     def name(self) -> str:
         """The cluster's own name: a job's number means nothing without it. "" where jobs have no number.
@@ -118,9 +118,9 @@ class Cluster(Protocol):
         none sooner. 0 where LOST is final."""
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
-        """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work,
-        quoting the cluster's own words; returns warnings. `met`: elements live already and are met
-        again, so nothing is tried on a node, and what would be refused now is a warning."""
+        """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work, quoting the
+        cluster's own words; returns warnings. `met`: elements of an earlier submission still live, so nothing
+        is tried on a node, and refusals become warnings."""
 
     def slots(self, step: str) -> int:
         """How many elements of this step may run at once (a node each on SLURM)."""
@@ -129,7 +129,7 @@ class Cluster(Protocol):
         """The most elements that one array can have."""
 
     def submit(self, spec: ArraySpec) -> str:
-        """Submit once; returns the array's id. The caller writes it down before it waits."""
+        """Submit once; returns the array's id, which the caller makes durable before it waits."""
 
     def find(self, name: str) -> str | None:
         """The id of the array that was submitted under this name and has not ended, if any."""
@@ -139,7 +139,8 @@ class Cluster(Protocol):
         LOST. Raises TransientError while the controller cannot be asked."""
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        """End the elements (all of them without `indices`); returns when they are told."""
+        """End the elements (all of them without `indices`). Returns when the cluster has accepted that;
+        elements may still run."""
 
     def throttle(self, array: str, at_once: int) -> None:
         """Let at most so many elements of a living array (at least 1) run at once from now on. Those

@@ -1,4 +1,4 @@
-"""Chooses the cluster that the configuration names, and reads what a cluster told this process."""
+"""Opens the cluster that the configuration names, and reads the job environment of this process."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ if TYPE_CHECKING:
 
 
 def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvironment:
-    """What the cluster told this process. A process is not told which backend started it, and a local element
-    may run inside a SLURM job: so SLURM's words are read wherever they are set, and `PENSTOCK_CPUS` says how
-    many CPUs where SLURM does not."""
+    """The job environment of this process. Nothing says which backend started it, and a local element may run
+    inside a SLURM job: so SLURM's variables are read wherever they are set, and `PENSTOCK_CPUS` gives the
+    number of CPUs where SLURM's do not."""
     found = slurm.read(environment)
     given = environment.get(GIVEN_CPUS, "")
     if found.cpus is None and given.isdecimal() and int(given) > 0:
@@ -31,9 +31,9 @@ def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvi
 def open_cluster(
     config: ClusterConfig, target: Path | None = None, *, changed: Callable[[], None] | None = None
 ) -> Cluster:
-    """The cluster of `config.backend`. It is not asked anything yet. `target` is the folder that
-    preflight looks for from a node. `changed` is called, from any thread, when an element's state
-    changed, where the cluster hears of it by itself (here; SLURM has to be asked)."""
+    """The cluster of `config.backend`. No query is made yet. `target` is the folder whose presence preflight
+    checks on a node. `changed` is called, from any thread, when an element's state changed, where the cluster
+    hears of it by itself (here; SLURM has to be asked)."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 

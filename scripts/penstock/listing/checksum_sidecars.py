@@ -26,8 +26,8 @@ if TYPE_CHECKING:
 
 
 def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[str, Claim]:
-    """What these checksum files of one source state, by key. Raises PreflightError for a file
-    that is none."""
+    """The checksums that these checksum files of one source state, by the key of the object. Raises
+    PreflightError for an object that is no checksum file."""
     from penstock.sources.checksum_files import joined
 
     try:
@@ -42,8 +42,8 @@ def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[st
 
 
 def attach(listing: Path, result: Path, stated: dict[int, dict[str, Claim]]) -> tuple[str, int, int, int]:
-    """Write the listing anew with the claims (by source's index, by key) in it. Returns its digest,
-    rows and bytes, and how many rows have a claim now."""
+    """Rewrite the listing with the stated checksums (by the source's index, then by key) in it. Returns its
+    digest, rows and bytes, and the number of rows that have a stated checksum."""
     matched = 0
     with ListingWriter(result) as writer:
         for batch in read_listing(listing):

@@ -1,7 +1,7 @@
-"""The sources' objects as one stream: filtered, mapped to paths, checked, written down.
+"""All sources' objects as one stream: filtered, mapped to paths, checked, and written to the listing.
 
-Two sources of one dataset lie in folders of their own that do not nest; so the streams need no
-merging: the sources are listed one after the other, in the byte order of their folders.
+Each source of a dataset has a folder of its own in the release, and no folder holds another. So the sources
+are listed one after the other, in the byte order of their folders, and nothing has to be merged.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
 
 
 def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
-    """Raises PreflightError for a source folder that holds the dataset's folder, or lies in it: the
-    release would be listed as its own source."""
+    """Raises PreflightError for a source folder that holds the dataset's folder, or lies in it: the release
+    would become part of its own source."""
     mine = os.path.realpath(layout.folder)
     for source in sources:
         if not source.url.startswith("file://"):
@@ -120,8 +120,8 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
 
 
 def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path) -> Gathered:
-    """List everything into `path`. Raises PreflightError with all offenders, or for nothing at
-    all; then `path` was not made."""
+    """List all sources into the file `path`. Raises PreflightError with all keys that are refused, or when no
+    file is left to stage; `path` does not exist then."""
     from penstock.formats.listing import ListingWriter
 
     with ListingWriter(path) as writer:
@@ -252,8 +252,8 @@ class _Gathering:
             )
 
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
-        """Put what the checksum files state into the listing at `path`; they may themselves be left
-        out by the filter. Raises PreflightError when there are none."""
+        """Add the checksums that the configured checksum files state to the listing at `path`. The filter may
+        leave these files themselves out. Raises PreflightError when no object is such a file."""
         from penstock.formats.listing import ListingWriter
         from penstock.listing.checksum_sidecars import attach
         from penstock.listing.checksum_sidecars import claims as stated_claims

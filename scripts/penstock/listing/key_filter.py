@@ -39,14 +39,15 @@ class Filter:
         )
 
     def wants(self, key: str) -> bool:
-        """`accepts`, and for a folder (a slash at the end of the key): False only when `exclude`
-        leaves out whatever is in it."""
+        """Whether a key belongs to the dataset. For a folder (its key ends in a slash): False only when
+        `exclude` leaves out everything below it."""
         if key.endswith("/"):
             return self._exclude is None or self._takes_back or not self._exclude(key.replace("\n", "\x01"))
         return self.accepts(key)
 
     def keep(self, batch: Sequence[Listed]) -> Sequence[Listed]:
-        """Those of `batch` that belong; `batch` itself when there is nothing to filter."""
+        """The objects of `batch` that belong to the dataset; `batch` itself when the filter accepts
+        everything."""
         if self.everything:
             return batch
         accepts = self.accepts

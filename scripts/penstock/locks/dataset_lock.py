@@ -1,7 +1,8 @@
-"""One run at a time changes a dataset: a lock file on the target, held by whoever could create it.
+"""The lock of a dataset: a file on the target, held by the process that created it. One process at a time
+changes a dataset.
 
-Creating it is atomic on every file system there is (link, or O_EXCL), across nodes; flock is not: BeeGFS
-keeps it on the node. The holder touches the file every `HEARTBEAT`. It is taken over only by these rules:
+Creating it is atomic between nodes on every file system (link, or O_EXCL). flock is not used: BeeGFS may keep
+it on one node. The holder touches the file every `HEARTBEAT`. It is taken over only by these rules:
 
 | holder's process (holder.lives) | scheduler says   | heartbeat seen unchanged | then                 |
 |---------------------------------|------------------|--------------------------|----------------------|
@@ -48,7 +49,7 @@ if TYPE_CHECKING:
 
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
-"""What takers that were killed leave behind."""
+"""Files that a process leaves when it is killed while it takes a lock over."""
 
 
 class _LockState(NamedTuple):
@@ -69,11 +70,11 @@ def _nobody(text: str) -> None:
 class DatasetLock:
     """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
 
-    `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it
-    cannot say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to
-    give up. `tell(text)` hears whom this process waits for and whom it took over from. `path` is the lock
-    file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant; for one
-    thread.
+    `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it cannot
+    say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to give up.
+    `tell(text)` is called with a sentence when this process waits for a holder or took over from one. `path`
+    is the lock file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant;
+    for one thread.
     """
 
     def __init__(
@@ -297,8 +298,8 @@ class DatasetLock:
         return seen is not None and _nonce(seen.content) == self._nonce
 
     def _remove(self, is_the_one: Callable[[bytes], bool], nonce: str) -> bool:
-        """Take the lock away if it is still the one that was judged; whether it was. Of several who try one
-        succeeds; one who caught a newer lock by it gives that back."""
+        """Remove the lock file if it is still the one that was judged; returns whether it was. Of several
+        processes that try, one succeeds; a process that removed a newer lock by accident restores it."""
         dead = self._path.with_name(f".dead.{nonce}")
         try:
             os.rename(self._path, dead)
@@ -320,8 +321,8 @@ class DatasetLock:
         return right
 
     def _sweep(self) -> None:
-        """Remove what takers that were killed left: files that stood untouched for `PATIENCE` when this
-        lock was made, by the file system's own times. Younger ones may be another's who is at it."""
+        """Remove files of killed takeovers that were untouched for `PATIENCE` when this lock was made, by the
+        file system's own times. Younger ones may belong to a takeover that is under way."""
         with contextlib.suppress(OSError):
             made = os.fstat(self._fd).st_ctime
             with os.scandir(self._path.parent) as entries:
@@ -339,8 +340,8 @@ class DatasetLock:
 
 
 def try_out(folder: Path, dataset: str) -> None:
-    """Take a lock of a name of its own in `folder`, beat, look, and give it back. Raises PreflightError where
-    the file system cannot hold a lock; nothing stays."""
+    """Test whether a lock works in `folder`: create one under another name, touch it, check that the change
+    is seen, remove it. Raises PreflightError where that fails; nothing is left behind."""
     path = folder / f".try-{secrets.token_hex(8)}"
     lock = DatasetLock(path, dataset, run="", command="preflight", holder_ended=lambda *_: None)
     try:

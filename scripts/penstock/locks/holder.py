@@ -125,7 +125,7 @@ def lives(holder: Holder) -> bool | None:
 
 
 def is_here(holder: Holder) -> bool:
-    """Whether the holder's process number means the same to this process."""
+    """Whether the holder's process number can be looked up here: same host, same boot, same PID namespace."""
     here = (socket.gethostname(), boot_id(), pid_namespace())
     return (holder.host, holder.boot, holder.namespace) == here and all(here)
 

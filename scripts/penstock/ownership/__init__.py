@@ -1,1 +1,2 @@
-"""Whose run a dataset is: what may still live, what is held, what is abandoned."""
+"""Which run owns a dataset: whether another run may still live, the lock and claim of a step, and what
+abandoned runs left."""

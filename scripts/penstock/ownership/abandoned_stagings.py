@@ -2,17 +2,18 @@
 
 | what is known of the other run                 | its rows             | its staging is removed        |
 |------------------------------------------------|----------------------|-------------------------------|
-| elements of it may live, here or elsewhere     | stay, and it is told | no                            |
+| elements of it may live, here or elsewhere     | stay, with a note    | no                            |
 | no plan, a damaged one, or no source in common | are of no use        | once a newer run is published |
 | else                                           | may be taken over    | once a newer run is published |
-| its run's state is gone                        | are of no use        | by a person: it is told       |
+| its run's state is gone                        | are of no use        | by a person, after a note     |
 
-Of the run itself a staging stands without a plan where plan was killed, or its plan was damaged: plan removes
-that, with a note, before it makes its own (`clear_own`).
+A run can have a staging of its own but no plan: plan was killed, or plan.json was damaged. Plan removes such
+a staging, with a note, before it plans again (`clear_own`).
 
-A run whose staging another one was planned with is never gone on with, since files of it may be the other
-one's by now (`taken.json`). Met again it is begun anew, and its former self (`runs/<run>.<n>`) is one of the
-other runs. Where releases have a configured name, a staging that is in the way is set aside.
+A run whose staging another run's plan uses is marked (`taken.json`) and never continued, since the other run
+may have moved files out of it. When the same listing comes again, the run starts from the beginning, and its
+old state is kept as `runs/<run>.<n>`, like any other run's. Where a release's name is configured, a staging
+of that name is renamed.
 """
 
 from __future__ import annotations
@@ -55,7 +56,7 @@ _SUFFIX = ".staging"
 
 @dataclass(frozen=True)
 class Staging:
-    """What another run staged, and what of it may be used."""
+    """The staging of another run, and which of its sources this run shares."""
 
     key: str
     """The name of the run's folder below `runs/`."""
@@ -68,12 +69,12 @@ class Staging:
     sources: dict[int, int]
     """Index of its sources to the index of the same source now."""
     certain: bool
-    """Whether all that wrote there is known to have ended, not only believed."""
+    """Whether every process that wrote there is known to have ended. False: that is only likely."""
 
 
 def find(context: Context, run: Run) -> list[Staging]:
     """The stagings whose rows the run may take over, the newest first; to be called by one who holds the
-    lock. Of what must stay since it may live a note is told."""
+    lock. A staging that must stay because its run may live is reported by a note."""
     found = []
     for key, theirs in _others(run):
         name = _name(theirs)
@@ -114,8 +115,8 @@ def common(theirs: Run, now: Run) -> dict[int, int]:
 
 
 def make_way(context: Context, run: Run) -> None:
-    """Set aside what another run staged under the name of this run's release: no run but this one has a
-    staging of that name on return. Raises LockedError while elements of such a run may live."""
+    """Rename a staging that another run made under the name of this run's release. On return no other run has
+    a staging of that name. Raises LockedError while elements of such a run may live."""
     mine = run.staging
     others = [
         (key, theirs)
@@ -142,9 +143,9 @@ def make_way(context: Context, run: Run) -> None:
 
 
 def clear_own(context: Context, run: Run) -> None:
-    """Remove what an attempt of this run left of which no plan stands: its journals and receipts, then its
-    staging; that goes with a note. To be called after `make_way`, which leaves no other run's staging under
-    this name, by a holder of the dataset's lock. Raises LockedError for any other caller."""
+    """Remove what an earlier attempt of this run left without a plan: its journals and receipts, then its
+    staging. A note reports it. To be called after `make_way`, which leaves no other run's staging under this
+    name, by a holder of the dataset's lock. Raises LockedError for any other caller."""
     context.assert_held()
     # Journals would speak of files that are gone, so they go first.
     run_store.drop_derived(run.folder)
@@ -156,13 +157,13 @@ def clear_own(context: Context, run: Run) -> None:
 
 
 def take(staging: Staging, run: str) -> None:
-    """Durably note that files of this staging may be those of `run` from now on."""
+    """Record durably that `run` may move files out of this staging from now on."""
     _mark(staging.run.folder, run, staging.name)
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Make room for the run of this folder to be begun anew, where its staging was another run's to use.
-    Tells whether it was."""
+    """Rename this run's folder, where another run may have used its staging, so that the run starts from the
+    beginning. Returns whether that was so."""
     if not folder.taken.exists():
         return False
     number = 1
@@ -173,9 +174,9 @@ def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
 
 
 def clean(context: Context, run: Run, before: int | None = None) -> None:
-    """Remove what runs left that did not end, now that a newer one is published; to be called by one who
-    holds the lock. What may live, and what nothing is known of, stays and is told; so does, where a claim's
-    number is given, a run that may have been claimed at this number or later."""
+    """Remove stagings and state of runs that did not end, after a newer run was published. The caller holds
+    the lock. Runs that may live, stagings of unknown runs and, with a claim's number, runs that may have been
+    claimed at this number or later stay, and are reported."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     for name in abandoned(run.layout, run.release):
         staging = run.layout.releases / name
@@ -208,8 +209,9 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
 
 
 def described(run: Run) -> list[StagingStatus]:
-    """{staging, run, files, bytes, idle_seconds} of each staging of another run: what its journals' writers
-    counted, and how long nobody has written there. What is not known is left out."""
+    """{staging, run, files, bytes, idle_seconds} of each staging of another run: files and bytes as its
+    progress files count them, and the seconds since anything was written there. Keys whose value is not known
+    are left out."""
     known = {_name(theirs): (key, theirs) for key, theirs in _others(run)}
     found = []
     for name in abandoned(run.layout, run.release):
@@ -226,7 +228,7 @@ def described(run: Run) -> list[StagingStatus]:
 
 
 def sentence(one: StagingStatus) -> str:
-    """What `described` says of a staging, for people."""
+    """One sentence for people, from an item of `described`."""
     text = f"{one['staging']} of run {one['run']}" if "run" in one else f"{one['staging']}, of no known run"
     if "files" in one:
         text += f": {human.counted(one['files'], 'file')}, {human.size(one['bytes'])}"
@@ -236,7 +238,7 @@ def sentence(one: StagingStatus) -> str:
 
 
 def _aside(release: str, key: str) -> str:
-    """The name of a staging that was in the way of another run of the same release's name."""
+    """The new name of a staging that is renamed because another run needs its name."""
     return f".{release}.{key}{_SUFFIX}"
 
 
@@ -317,7 +319,7 @@ def planned(run: Run) -> dict[str, Abandoned]:
 
 
 def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
-    """Names what may still write there, "" when all is known to have ended."""
+    """Names the elements that may still write there; "" when all are known to have ended."""
     try:
         return liveness.arrays_of(context, run.dataset, run.folder, patient=patient)
     except InterruptedRunError:

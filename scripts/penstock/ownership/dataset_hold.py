@@ -26,11 +26,11 @@ class Hold:
         self._layout, self._lock, self.run = layout, lock, run
         self._above = run_claims.highest(layout) if not run else None
         self.number = run_claims.number(layout) if run else 0
-        """Of the claim of its run, as it stood when the step began."""
+        """The number of the run's claim when the step began."""
 
     def claim(self, context: Context, run: str) -> None:
-        """Claim the dataset for `run`: from now on this step, and every later one, is that run's. Raises
-        LockedError while another run that claimed it lives, and when another one was faster."""
+        """Claim the dataset for `run`: this step and all later ones work for that run. Raises LockedError
+        while another run that claimed it lives, and when another one was faster."""
         above = self._above
         if above is not None and above.run != run:
             if who := liveness.of_claim(context, self._layout, above):
@@ -64,8 +64,8 @@ class Hold:
 @contextlib.contextmanager
 def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
     """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
-    Raises LockedError (exit 7) that names who holds it, or which run overtook this one; that it waits, and
-    from whom it took over, is told. Raises FailedError where the workflow of this step was cancelled."""
+    Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
+    over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     dataset_folders.check_owner(layout)
     lock = lock_of(context, layout, run or release, step)
@@ -89,8 +89,8 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
 
 
 def _overtaken(hold: Hold) -> LockedError | None:
-    """What failed in a step that was overtaken failed for that: its source or its tree is another's by
-    now."""
+    """Returns LockedError where the step was overtaken while it ran, to be raised instead of the step's own
+    error, since source or tree may belong to another run by now; else None."""
     try:
         hold.assert_held()
     except LockedError as error:
@@ -103,7 +103,7 @@ def _overtaken(hold: Hold) -> LockedError | None:
 def lock_of(
     context: Context, layout: DatasetLayout, run: str, command: str, name: str = "lock"
 ) -> DatasetLock:
-    """A lock of the dataset, which waits by the context's clock and tells whom it waits for."""
+    """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for."""
     from penstock.locks.dataset_lock import DatasetLock
 
     return DatasetLock(

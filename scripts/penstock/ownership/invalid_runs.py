@@ -1,7 +1,8 @@
-"""State of a run that cannot be gone on with: its tree is gone, or its plan or a shard is damaged.
+"""Removes the state of a run that cannot be continued because its staging is gone, or its plan or a shard is
+damaged.
 
-Guarantee: what is removed is only what list's frozen listing makes anew, never while elements may still
-write by it, and never of a release that stands.
+Guarantee: removed is only what plan and copy can make again from the frozen listing; never while elements of
+the run may write, and never when its release is published.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ if TYPE_CHECKING:
 
 
 def drop_stale(context: Context, run: Run) -> str:
-    """Removes what would lie or stand in the way; to be called by one who holds the lock. Returns why,
-    "" when there was nothing to remove. Raises FailedError while elements of it may write, and LockedError
-    where the caller was overtaken.
+    """Removes plan, journals and receipts by this table; the caller holds the lock. Returns why, "" when
+    there was nothing to remove. Raises FailedError while elements of it may write, and LockedError where the
+    caller was overtaken.
 
     | release | staging | plan and shards | dropped          |
     |---------|---------|-----------------|------------------|

@@ -1,6 +1,6 @@
 """Whether a run may still be alive: its arrays, its elements on this host or another, its controller.
 
-Nothing of another run is overtaken or removed while anything here names who lives.
+No run is overtaken, and nothing of it removed, while one of these functions reports something that may live.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: bool = True) -> str:
     """Names the arrays of a run that have elements which may still write, "" when all are known to have
     ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
-    cluster does not answer and the caller is not patient."""
+    cluster does not answer and the caller does not wait for it."""
     told = []
     for step in RUN_IN_ELEMENTS:
         alive = still_alive(context, dataset, folder, step, patient=patient)
@@ -31,7 +31,7 @@ def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: boo
 
 
 def of_claim(context: Context, layout: DatasetLayout, claim: Claim) -> str:
-    """Names what lives of the run that holds the claim, "" when nothing is known to.
+    """Names what may still run for the run that holds the claim; "" when nothing does.
 
     | arrays of it | publish's receipt | its controller                       | lives |
     |--------------|-------------------|--------------------------------------|-------|
@@ -41,8 +41,8 @@ def of_claim(context: Context, layout: DatasetLayout, claim: Claim) -> str:
     | ended        | none              | its job is alive, says its scheduler | yes   |
     | ended        | none              | dead, none, or cannot be seen        | no    |
 
-    A step of it that runs cannot be here: the caller holds the lock, which is taken from nobody whose
-    heart beats.
+    No step of that run can be at work: the caller holds the lock, and a lock whose heartbeat moves is never
+    taken over.
     """
     if not claim.run:
         return ""

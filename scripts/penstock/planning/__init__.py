@@ -1,1 +1,2 @@
-"""What a plan decides before shards are cut: what is reused or taken over, room, time, refusals."""
+"""What plan decides before it divides the entries into shards: which files are reused, whether space and time
+suffice, what is refused."""

@@ -1,4 +1,5 @@
-"""What a plan asks of the target and of everybody's patience: room, inodes, time, in figures."""
+"""Estimates of a plan: the space, inodes and time that the copy will take, compared with what the target
+has."""
 
 from __future__ import annotations
 
@@ -21,12 +22,13 @@ if TYPE_CHECKING:
 BLOCK = 4096
 """A file takes whole blocks of so many bytes, as common file systems do."""
 LOOKED_AT = 10
-"""Lines of the history from which rates are taken; the newest that tells counts."""
+"""How many lines of the history are searched for a run that shows at which rate files were copied; the newest
+counts."""
 
 
 @dataclass
 class Totals:
-    """What the first pass counts."""
+    """Counts of the plan's first pass over the listing."""
 
     files: int = 0
     bytes: int = 0
@@ -43,8 +45,8 @@ class Totals:
     """Bytes that the files to be copied take on the target."""
 
     def add(self, sizes: Sequence[int], lying: Sequence[int], taken: Sequence[int] = ()) -> None:
-        """Files of these sizes in bytes, of which those of `lying` are not copied: they are linked from a
-        release, and those of `taken` among them are another run's."""
+        """Add files of these sizes, in bytes. Those of `lying` are not copied but linked from a release or,
+        if they are in `taken`, taken over from another run's staging."""
         self.files += len(sizes)
         self.bytes += sum(sizes)
         self.unchanged += len(lying) - len(taken)
@@ -54,7 +56,7 @@ class Totals:
         self.blocks += _blocks(sizes) - _blocks(lying)
 
     def add_giant(self, lying: int) -> None:
-        """A giant that was added, of which another run's staging holds so many bytes."""
+        """Count a giant that `add` counted before, of which another run's staging holds so many bytes."""
         if lying:
             self.taken += 1
             self.taken_bytes += lying
@@ -70,8 +72,8 @@ def _blocks(sizes: Sequence[int]) -> int:
 
 
 def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
-    """One sentence on the room there is, when `keep` bytes must stay free. Raises NoSpaceError
-    when it does not suffice."""
+    """Compares the space and inodes that the copy needs with those that are free, when `keep` bytes must stay
+    free; returns one sentence about it. Raises NoSpaceError when they do not suffice."""
     seen = facts(layout.root)
     files = totals.to_copy[0] + totals.folders
     if totals.blocks + keep > seen.free_bytes:
@@ -94,7 +96,8 @@ def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
 
 
 def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
-    """One sentence on how long the copy will take with `slots` elements at once, and why."""
+    """One sentence: how long the copy will take with `slots` elements at once, and from which rate that is
+    computed."""
     basis = rates(_history(layout))
     took = human.duration(max(1.0, seconds(*totals.to_copy, slots, basis)))
     at_once = "1 element" if slots == 1 else f"{slots} elements at once"
@@ -104,8 +107,8 @@ def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
 
 
 def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
-    """What the elements of the newest published runs did, oldest first, from their receipts. A history that
-    cannot be read tells nothing."""
+    """Receipts of the elements of the newest published runs, oldest first. Empty when the history cannot be
+    read."""
     try:
         newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:

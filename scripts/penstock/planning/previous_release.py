@@ -40,14 +40,14 @@ class Base:
     """In words, when nothing is linked."""
     manifest: Path | None = None
     sources: dict[int, int] | None = None
-    """Index of the release's sources to the index of the same source now."""
+    """Maps the index of a source in the release to its index in this run's configuration."""
 
     def files(
         self, listing: Path, over: TakeOver, *, giant_bytes: int, keep_mtime: bool, proven: bool
     ) -> Iterator[pa.RecordBatch]:
-        """The listing as rows of a shard, with `reuse` where this release has the same file, or another run's
-        staging (`over`); with `proven`, only where its source proved it: the others are read again. Raises
-        UnreadableError."""
+        """The listing as rows of shards. `reuse` is set where this release, or another run's staging
+        (`over`), has the same file. With `proven` only files that were proven by their source's checksum are
+        reused; the others are read from the source again. Raises UnreadableError."""
         if self.manifest is None and not over:
             return map(whole_files, read_columns(listing))
         batches, again = tee(read_columns(listing))
@@ -72,7 +72,7 @@ def none(why: str) -> Base:
 
 
 def find(run: Run) -> Base:
-    """What `current` names, unless its files would differ in anything but their bytes.
+    """The release that `current` names, if its files may be linked into the new one:
 
     | what                                           | linked |
     |------------------------------------------------|--------|
@@ -113,7 +113,8 @@ def find(run: Run) -> Base:
 
 
 def _policy(run: Run) -> tuple[PermissionsConfig, tuple[str, ...]]:
-    """What a linked file brings along and cannot be changed."""
+    """Properties that a linked file has from its release, and that cannot be changed without changing that
+    release."""
     return run.config.dataset.permissions, run.config.verify.digests
 
 
@@ -126,5 +127,5 @@ def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
 
 
 def _weak(record: Record) -> bool:
-    """Whether what a linked file would bring along is no proof of its source."""
+    """Whether the recorded proof of a file is too weak to stand for its source."""
     return record.size > 0 and not is_proven(record.source_grade)

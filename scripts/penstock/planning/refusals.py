@@ -1,4 +1,5 @@
-"""Files that plan refuses by name, before a byte moves: what could never be published as it is asked for."""
+"""Files that plan refuses by name before a byte moves, since the configuration asks for a proof that they
+cannot have."""
 
 from __future__ import annotations
 
@@ -58,8 +59,8 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
 
 
 def _refuse_unpinned(context: Context, run: Run) -> None:
-    """Raises PreflightError with the files that are read by several requests, of which nothing would tell
-    that they are of one version."""
+    """Raises PreflightError with the files that would be read by several requests although nothing identifies
+    their version, so that bytes of two versions could be mixed unnoticed."""
     blocks = [in_blocks(url) for url in run.info.sources]
     if not any(blocks):
         return

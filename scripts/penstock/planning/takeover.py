@@ -1,9 +1,10 @@
-"""Rows that another run's staging already holds: found while the plan is made, giants moved before the copy.
+"""Files that another run has staged already and that this run takes over, so that they are not copied again.
+Plan finds them; giants are moved before the copy begins.
 
-The proof of the wire is taken over with a row; verify reads every such row back in this run, whatever its
-policy, and what does not read back as it was recorded is copied. Whole files are linked or moved by the
-elements (`port.Writer.take_over`). A giant's file is moved by the step itself, before any element begins:
-elements on several nodes write its other parts in place.
+With a row its source proof is taken over. Verify reads every such file back in this run, whatever
+`verify.reread` says, and copies the file from the source when its digest differs. Whole files are linked or
+moved by the elements (`port.Writer.take_over`). Giants are moved by the copy step itself before any element
+begins, because elements on several nodes then write the missing parts into the same file.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ if TYPE_CHECKING:
 
 
 class TakeOver:
-    """What a plan takes over. Gives the same in each pass over the listing."""
+    """The rows that a plan takes over. Each pass over the listing gives the same rows."""
 
     def __init__(
         self,
@@ -44,8 +45,9 @@ class TakeOver:
         proven: bool,
         distrust: bool = False,
     ) -> None:
-        """`proven`: only rows that their source proved, or that a reading will. `distrust`: only rows whose
-        bytes that run fetched, since a release that it may have linked others from is not to be trusted."""
+        """`proven`: only rows that their source's checksum proved, or that verify's reading will prove.
+        `distrust`: only rows whose bytes the other run read from the source itself, not those that it linked
+        from a release."""
         self._distrust = distrust
         self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
         self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
@@ -58,7 +60,7 @@ class TakeOver:
         return bool(self.stagings)
 
     def over(self, batches: Iterator[list[Entry]]) -> Iterator[list[Entry]]:
-        """The listing's batches, with `reuse` where a staging has the file and nothing else had."""
+        """The listing's batches, with `reuse` set where a staging has the file and no release does."""
         for staging in self.stagings:
             batches = merge(batches, grouped(_rows(staging, self._distrust)), partial(self._reused, staging))
         return batches
@@ -109,8 +111,9 @@ class TakeOver:
 
 
 def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
-    """What the run copied, in order, each row in the version that was copied; with `distrust` without what
-    it linked or took over. A shard whose journals cannot be read ends it: what follows is copied."""
+    """The rows that the other run copied, in order, each in the version that was copied; with `distrust` only
+    those that it read from the source. Stops at the first shard whose journals cannot be read: the rows after
+    it are copied."""
     from penstock.formats.shards import read_shard
 
     for shard in staging.run.plan.shards:
@@ -130,8 +133,8 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
 
 
 def move_giants(run: Run) -> None:
-    """Move the giants that the plan takes over, as far as they were not yet; to be called before any element
-    of copy lives. Raises by `errno_map.storage_error`."""
+    """Move the giants that the plan takes over into this run's staging, unless that was done. To be called
+    before any element of copy lives. Raises by `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return

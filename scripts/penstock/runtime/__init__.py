@@ -1,1 +1,1 @@
-"""Processes: how one starts, feeds and fences another; which job and host it runs in."""
+"""Processes: helper processes, frames between them, the job and node of this process, /proc."""

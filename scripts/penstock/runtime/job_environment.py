@@ -1,4 +1,5 @@
-"""What the cluster told this process about itself: its job, element, restarts, node, CPUs and memory.
+"""The job environment of this process: job, element, restarts, node, CPUs and memory that the cluster gave
+it.
 
 A process sets it once, at its start (`cli.main`), to what the cluster port reads
 (`cluster.registry.read_job_environment`). What stands below the port (locks, the engine's sizing) takes it
@@ -16,7 +17,8 @@ it, and a site may."""
 
 
 class JobEnvironment(NamedTuple):
-    """The job that this process is said to be in. Every field is empty where nothing was said.
+    """The job that this process is in, by the cluster's own word. A field is empty where the cluster does not
+    give it.
 
     A NamedTuple, since every command loads it: as a frozen dataclass it takes 1.5 ms longer to import
     (`python -X importtime`).
@@ -43,7 +45,7 @@ class JobEnvironment(NamedTuple):
     cpus: int | None = None
     """The CPUs that this process may use, at least 1."""
     cpus_from: str = ""
-    """The name of the variable that said how many CPUs, for people."""
+    """The environment variable that `cpus` was read from, for messages."""
     memory: int | None = None
     """Bytes granted on this node, at least 1."""
     stop_at: float = 0.0

@@ -12,8 +12,8 @@ if TYPE_CHECKING:
 
 
 def open_slurm(config: ClusterConfig, target: Path | None = None) -> SlurmCluster:
-    """The cluster that this machine's SLURM commands speak to. With `target`, preflight's probe
-    job looks for that folder from a node."""
+    """The cluster that this machine's SLURM commands speak to. With `target`, preflight's probe job checks on
+    a node that this folder is there."""
     from penstock.cluster.slurm.cluster import SlurmCluster
 
     return SlurmCluster(config, target)

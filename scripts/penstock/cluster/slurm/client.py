@@ -36,7 +36,7 @@ among them: it passes as soon as other jobs end."""
 
 
 class Answer(NamedTuple):
-    """What a command said."""
+    """A command's output and exit status."""
 
     code: int
     out: str
@@ -51,7 +51,7 @@ class Answer(NamedTuple):
 
 def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> Answer:
     """Run one command. Raises TransientError when it does not end in time, PreflightError when
-    it is not installed; every other outcome is the caller's to judge."""
+    it is not installed; the caller judges every other outcome."""
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
     environment.setdefault("PATH", os.defpath)
     environment |= extra or {}

@@ -1,8 +1,8 @@
 """The cluster port over SLURM's command line.
 
-One query answers for all elements of an array. What squeue no longer knows (a job is purged
-MinJobAge after its end) is asked of sacct where there is slurmdbd, and is LOST where there is
-not: its receipt then tells what it did.
+One query answers for all elements of an array. What squeue no longer knows (a job is purged MinJobAge after
+its end) is looked up by sacct where there is slurmdbd, and is LOST where there is not: its receipt then
+proves whether it did its work.
 """
 
 from __future__ import annotations
@@ -174,7 +174,8 @@ class SlurmCluster:
         return seen
 
     def _settled(self, array: str, seen: SlurmElement) -> Status:
-        """What a requeue may still undo counts as running for a while."""
+        """The status of an element, where states that a requeue may follow count as running for `SETTLE`
+        seconds."""
         key = (array, seen.element)
         if seen.word not in PASSING:
             self._passing.pop(key, None)

@@ -1,8 +1,9 @@
-"""What SLURM told this process, read from its environment: the only place that knows SLURM's names for it.
+"""The job environment that SLURM gives this process, by its environment variables; no other module knows
+their names.
 
-SLURM_JOB_ID is inherited by whatever was begun inside an allocation and outlives it (tmux, nohup), and a
-shell of `salloc` on a login node has it without being in the job. So a job counts as proven only where the
-kernel says the same:
+SLURM_JOB_ID is inherited by every process that is started inside an allocation, also by one that outlives it
+(tmux, nohup), and a shell of `salloc` on a login node has it without being in the job. So a job counts as
+proven only where the kernel confirms it:
 
 | SLURM_JOB_ID | control group names job_<id> | a slurmstepd of that job above | proven |
 |--------------|------------------------------|--------------------------------|--------|
@@ -33,7 +34,7 @@ _STEP = rb"slurmstepd: \[(\d+)"
 
 
 def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) -> JobEnvironment:
-    """What `environment` says; a value that SLURM does not write counts as not set. /proc is looked at only
+    """Reads `environment`. A value of a form that SLURM does not write counts as not set. /proc is read only
     where a job is named."""
     job = _decimal(environment.get("SLURM_JOB_ID", ""))
     array = _decimal(environment.get("SLURM_ARRAY_JOB_ID", ""))

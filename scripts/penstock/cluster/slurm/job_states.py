@@ -1,4 +1,4 @@
-"""What SLURM says of elements: squeue's and sacct's lines read into `Status`."""
+"""Parses the lines of squeue and sacct into a `Status` for each element."""
 
 from __future__ import annotations
 

@@ -29,13 +29,13 @@ class Node(NamedTuple):
     state: str = ""
     """SLURM's words, such as IDLE+DRAIN."""
     reason: str = ""
-    """Why it is drained or down, as whoever did it said."""
+    """Why it is drained or down: the text of the person or program that did so."""
     gpus: str = ""
     """Its GPUs, as Gres has them."""
 
     @property
     def away(self) -> bool:
-        """Nothing starts on it until somebody, or its own return, mends that."""
+        """Whether no job can start on it until it comes back or somebody resumes it."""
         return not AWAY.isdisjoint(re.findall(r"[A-Z_]+", self.state)) or "*" in self.state
 
 

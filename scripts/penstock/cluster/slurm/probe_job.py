@@ -1,4 +1,4 @@
-"""Preflight's job of one second: what an element will find on a node."""
+"""Preflight's probe: a job of one second that checks on a node what an element needs there."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ ANSWER_GRACE = 10.0
 
 
 class Probe(NamedTuple):
-    """What is tried on a node, and how its jobs are submitted."""
+    """What is tried on a node, and how the probe's jobs are submitted."""
 
     config: ClusterConfig
     target: Path | None
@@ -45,12 +45,12 @@ class Probe(NamedTuple):
         return self.config.python or sys.executable
 
     def answer(self, job: str) -> Path | None:
-        """Where the job of this id says what its visit failed at."""
+        """The file in which the job of this id reports why its visit failed."""
         return None if self.visit is None else self.visit.answers / f".penstock-probe-{job}"
 
 
 def script(probe: Probe) -> str:
-    """What the probe does. It leaves nothing behind but, in the worst case, its answer."""
+    """The probe's batch script. It leaves at most its answer behind."""
     python = shlex.quote(probe.interpreter)
     lines = [
         "#!/bin/sh",

@@ -1,4 +1,4 @@
-"""What the site's SLURM allows, asked before anything is submitted.
+"""What the site's SLURM allows: limits and settings, checked before anything is submitted.
 
 Each refusal quotes SLURM's own words and names the key of the configuration to change.
 """
@@ -56,7 +56,7 @@ def facts() -> Facts:
 
 
 def reachable() -> Facts:
-    """`facts`, where a controller that does not answer is a clear stop."""
+    """`facts`, but a controller that does not answer raises PreflightError."""
     conf = os.environ.get("SLURM_CONF")
     if conf and not Path(conf).is_file():
         raise PreflightError(
@@ -83,8 +83,8 @@ def check(
     *,
     met: bool,
 ) -> list[str]:
-    """Everything that can be known before the arrays are submitted; returns warnings. `met`: nothing
-    stops, and no probe is submitted."""
+    """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements
+    still live, so refusals become warnings and no probe is submitted."""
     warnings: list[str] = []
     nodes = read_nodes(ask("scontrol", "show", "node", "--oneliner"))
     asked: dict[JobOptions, str] = {}
