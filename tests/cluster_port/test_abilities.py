@@ -33,5 +33,5 @@ def test_only_one_package_names_slurms_variables() -> None:
     assert {name for name in named if not name.startswith("cluster/slurm/")} == set()
 
 
-def test_backends_are_compared_by_name_only_where_one_is_opened_or_its_profile_chosen() -> None:
-    assert having(COMPARED) == {"cluster/registry.py", "cli/run_command.py"}
+def test_backends_are_compared_by_name_only_where_one_is_opened() -> None:
+    assert having(COMPARED) == {"cluster/registry.py"}

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import penstock
 from penstock.cli.commands import COMMANDS, Command
+from penstock.config.backends import BACKENDS
 from penstock.core import step_table
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
         help="the configuration (default: config.yaml)",
     )  # fmt: skip
     parser.add_argument(
-        "--backend", choices=("local", "slurm"), default=default(None),
+        "--backend", choices=BACKENDS, default=default(None),
         help="where elements run; goes before cluster.backend",
     )  # fmt: skip
     parser.add_argument(

@@ -101,10 +101,11 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
     folder = home()
     words = [sys.executable, "-m", "penstock.cli.snakemake_start", "--snakefile", str(folder / "Snakefile")]
     words += ["--workflow-profile", str(folder / "profiles" / "default")]
-    if parsed.backend == "slurm":
-        words += ["--profile", str(folder / "profiles" / "slurm")]
+    profile = folder / "profiles" / str(parsed.backend)
+    if parsed.backend and profile.is_dir():
+        words += ["--profile", str(profile)]
     elif parsed.backend:
-        # Constants, as in profiles/slurm: Snakemake's own memory and disk are functions that warn.
+        # Constants, as in the profiles: Snakemake's own memory and disk are functions that warn.
         words += ["--default-resources", f"backend={parsed.backend}", "mem_mb=1000", "disk_mb=1000"]
     words += ["--configfile", str(parsed.config.absolute())]
     if parsed.cores is not None:

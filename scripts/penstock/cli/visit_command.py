@@ -19,7 +19,7 @@ DEADLINE = 40
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0 when every source opens; else `VISIT_FAILED`, with the reasons in the file of --answer."""
-    from penstock.cluster.slurm.probe_job import VISIT_FAILED
+    from penstock.cluster.port import VISIT_FAILED
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig
     from penstock.errors import PenstockError

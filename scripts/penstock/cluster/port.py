@@ -85,12 +85,17 @@ class ArraySpec:
     """How many of its elements may run at once; 0: `slots(step)`."""
 
 
+VISIT_FAILED = 85
+"""The exit status of a visit that failed: apart from what a shell (126, 127) or a cluster itself gives."""
+
+
 @dataclass(frozen=True)
 class Visit:
     """What preflight tries on a node, beside the interpreter and the target."""
 
     words: Sequence[str]
-    """Of penstock's command line; `--answer FILE` is added, and ends 85 when FILE says what failed."""
+    """Of penstock's command line; `--answer FILE` is added, and ends with `VISIT_FAILED` when FILE says
+    what failed."""
     given: str
     """Its standard input: one line."""
     answers: Path

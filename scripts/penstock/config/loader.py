@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from penstock.config import quantities, secret_check, storage_options, strict_yaml, validation
+from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConfig
@@ -68,8 +69,8 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
     if found:
         raise _error(file, document, found)
     os.environ[FITS] = fits
-    if backend_override not in (None, "", "local", "slurm"):
-        raise ConfigError(f"backend {backend_override!r} is unknown", hint="it is local or slurm")
+    if backend_override not in (None, "", *BACKENDS):
+        raise ConfigError(f"backend {backend_override!r} is unknown", hint=f"it is {' or '.join(BACKENDS)}")
     return _build(root, backend_override)
 
 

@@ -14,6 +14,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, TypeVar
 
+from penstock.config.backends import BACKENDS
+
 T = TypeVar("T")
 
 Decides = Annotated[T, "decides"]
@@ -153,7 +155,7 @@ class JobOptions:
 class ClusterConfig:
     """Where the steps run, and what they ask of SLURM."""
 
-    backend: str = "local"
+    backend: str = BACKENDS[0]
     """`local` or `slurm`."""
     options: JobOptions = JobOptions()
     steps: Mapping[str, JobOptions] = field(default_factory=dict)

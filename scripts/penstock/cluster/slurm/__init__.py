@@ -1,4 +1,4 @@
-"""SLURM by its command line: native job arrays, core-spec reservations, one query for all."""
+"""SLURM: native job arrays, core-spec reservations, one query for all. How one talks to it is a port."""
 
 from __future__ import annotations
 

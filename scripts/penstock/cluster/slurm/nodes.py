@@ -5,10 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.client import ask
-
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Mapping
 
     from penstock.config.settings import JobOptions
 
@@ -72,15 +70,3 @@ def read_nodes(text: str) -> list[Node]:
             )
         )
     return nodes
-
-
-def candidates(options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that such a job may run on, as far as partition and a plain constraint say."""
-    partition = options.partition
-    if partition is None:
-        line = ask("sinfo", "-h", "-o", "%P").split()
-        partition = next((word.rstrip("*") for word in line if word.endswith("*")), None)
-    chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
-    if options.constraint is not None and re.fullmatch(r"[\w.-]+", options.constraint):
-        chosen = [node for node in chosen if options.constraint in node.features]
-    return chosen

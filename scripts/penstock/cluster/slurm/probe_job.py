@@ -9,36 +9,35 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.client import ask, call
-from penstock.cluster.slurm.job_states import wait_status
-from penstock.cluster.slurm.submission import Account, job_arguments
+from penstock.cluster.port import VISIT_FAILED
+from penstock.cluster.slurm.advice import advised
+from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.cluster.port import Visit
+    from penstock.cluster.slurm.port import Slurm
     from penstock.config.settings import ClusterConfig, JobOptions
 
 PATIENCE = 60.0
 """Seconds that preflight waits for the probe to run; a full cluster is no reason to stop."""
 
 # The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
-NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE, VISIT_FAILED = 81, 82, 83, 84, 85
+NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE = 81, 82, 83, 84
 MEMORY = 512 << 20
-FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
 ANSWER_GRACE = 10.0
 """Seconds in which an answer written on a node must become visible here."""
 
 
 class Probe(NamedTuple):
-    """What is tried on a node, and how the probe's jobs are submitted."""
+    """What is tried on a node."""
 
     config: ClusterConfig
     target: Path | None
     visit: Visit | None
-    submit: Callable[[Sequence[str], str], str]
 
     @property
     def interpreter(self) -> str:
@@ -73,7 +72,7 @@ def script(probe: Probe) -> str:
     return "\n".join([*lines, "exit 0", ""])
 
 
-def run(probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
+def run(slurm: Slurm, probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
     """Run one small job for each of these options. Raises PreflightError that names the node
     and what it lacks; returns warnings where no job could run soon."""
     jobs = []
@@ -83,22 +82,22 @@ def run(probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
             light = dataclasses.replace(
                 options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60
             )
-            command = [
-                "sbatch", "--parsable", "--job-name=penstock-probe", "--export=ALL", "--chdir=/",
-                "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(light),
-            ]  # fmt: skip
             try:
-                jobs.append((probe.submit(command, script(probe)), options))
+                with advised():
+                    job = slurm.submit_job("penstock-probe", light, script(probe))
             except FailedError as error:
                 raise PreflightError(
                     "SLURM refuses preflight's probe", where="cluster", why=error.why, hint=error.hint
                 ) from error
+            jobs.append((job, options))
         deadline = time.monotonic() + PATIENCE
-        return [warning for job, options in jobs if (warning := _outcome(job, options, probe, deadline))]
+        return [
+            warning for job, options in jobs if (warning := _outcome(slurm, job, options, probe, deadline))
+        ]
     finally:
         for job, _ in jobs:
-            with contextlib.suppress(TransientError):
-                call("scancel", job)
+            with contextlib.suppress(TransientError, FailedError):
+                slurm.cancel(job)
             if (answer := probe.answer(job)) is not None:
                 answer.unlink(missing_ok=True)
 
@@ -122,13 +121,12 @@ def _visited(probe: Probe, job: str, node: str) -> None:
     )
 
 
-def _outcome(job: str, options: JobOptions, probe: Probe, deadline: float) -> str:
+def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline: float) -> str:
     """Wait for one probe and judge it."""
     interpreter, target = probe.interpreter, probe.target
     delay = 0.2
     while True:
-        line = ask("squeue", "-h", "--states=all", "-j", job, "-O", FIELDS).strip()
-        state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 4)[:4]
+        state, status, node, reason = slurm.job(job)
         if state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", ""):
             break
         if time.monotonic() > deadline:
@@ -138,7 +136,6 @@ def _outcome(job: str, options: JobOptions, probe: Probe, deadline: float) -> st
             return f"preflight's probe did not run within {PATIENCE:.0f} s on {place}: {state} ({reason})"
         time.sleep(delay)
         delay = min(2.0, delay * 1.5)
-    status = wait_status(code) >> 8
     if status == VISIT_FAILED:
         _visited(probe, job, node)
     lacking = {

@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.slurm.client import ask
 from penstock.cluster.slurm.job_states import PASSING
 from penstock.errors import FailedError, TransientError
 
@@ -13,6 +12,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.cluster.slurm.job_states import SlurmElement
+    from penstock.cluster.slurm.port import Slurm
 
 
 class _Last(NamedTuple):
@@ -25,7 +25,8 @@ class _Last(NamedTuple):
 class Requeues:
     """Remembers restarts and nodes of the elements between two looks."""
 
-    def __init__(self) -> None:
+    def __init__(self, slurm: Slurm) -> None:
+        self._slurm = slurm
         self._last: dict[tuple[str, int], _Last] = {}
 
     def seen(self, array: str, seen: Mapping[int, SlurmElement]) -> dict[int, str]:
@@ -43,8 +44,15 @@ class Requeues:
             self._last[key] = _Last(one.status.restarts, node, word)
         if not again:
             return {}
-        down = _down(sorted({old.node for old in again.values() if old.node}))
+        down = self._down(sorted({old.node for old in again.values() if old.node}))
         return {index: _cause(old, down) for index, old in again.items()}
+
+    def _down(self, nodes: Sequence[str]) -> list[str]:
+        """Those of the nodes that do not answer now; [] where SLURM cannot be asked."""
+        with contextlib.suppress(TransientError, FailedError):
+            states = self._slurm.node_states(nodes)
+            return [node for node, state in states.items() if "down" in state or state.endswith("*")]
+        return []
 
 
 def _cause(old: _Last, down: Sequence[str]) -> str:
@@ -53,15 +61,3 @@ def _cause(old: _Last, down: Sequence[str]) -> str:
     if old.node in down or old.word in ("NODE_FAIL", "BOOT_FAIL"):
         return f"lost with node {old.node}"
     return f"taken off {old.node or 'its node'} (preempted, or requeued by hand)"
-
-
-def _down(nodes: Sequence[str]) -> list[str]:
-    """Those of the nodes that do not answer now; [] where SLURM cannot be asked."""
-    found = []
-    with contextlib.suppress(TransientError, FailedError):
-        text = ask("sinfo", "-h", "-N", "-n", ",".join(nodes), "-o", "%N|%T") if nodes else ""
-        for line in text.splitlines():
-            node, _, state = line.partition("|")
-            if "down" in state or state.endswith("*"):
-                found.append(node.strip())
-    return found

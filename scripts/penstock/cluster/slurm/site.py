@@ -8,55 +8,23 @@ from __future__ import annotations
 import os
 import re
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm import probe_job
-from penstock.cluster.slurm.client import Answer, ask, call, problem
-from penstock.cluster.slurm.nodes import MIB, Node, fits, read_nodes
-from penstock.cluster.slurm.nodes import candidates as able
-from penstock.cluster.slurm.submission import job_arguments
+from penstock.cluster.slurm.advice import advice
+from penstock.cluster.slurm.nodes import MIB, Node, fits
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
+    from penstock.cluster.slurm.port import Facts, Slurm
     from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
 
 
-class Facts(NamedTuple):
-    """What `scontrol show config` says, as far as it matters here."""
-
-    version: str
-    max_array: int
-    allows_core_spec: bool
-    confines: bool
-    """task/cgroup is there: reserved cores are kept free of the job's processes."""
-    accounting: bool
-    """slurmdbd can be asked for jobs that the controller has forgotten."""
-    cluster: str = ""
-    """ClusterName: two clusters count their jobs alike."""
-    min_job_age: float = 300.0
-    """Seconds that the controller keeps a job after its end: before that it forgets none."""
-
-
-def facts() -> Facts:
-    """Raises TransientError or FailedError (SLURM's own words) when the controller cannot be
-    asked."""
-    found = dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", ask("scontrol", "show", "config"), re.MULTILINE))
-    return Facts(
-        version=found.get("SLURM_VERSION", ""),
-        max_array=int(found.get("MaxArraySize", "1001")),
-        allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
-        confines="task/cgroup" in found.get("TaskPlugin", ""),
-        accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
-        cluster=found.get("ClusterName", ""),
-        min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),
-    )
-
-
-def reachable() -> Facts:
-    """`facts`, but a controller that does not answer raises PreflightError."""
+def reachable(slurm: Slurm) -> Facts:
+    """`Slurm.facts`, but a controller that does not answer raises PreflightError."""
     conf = os.environ.get("SLURM_CONF")
     if conf and not Path(conf).is_file():
         raise PreflightError(
@@ -65,7 +33,7 @@ def reachable() -> Facts:
             hint="unset SLURM_CONF, or let it name the cluster's slurm.conf",
         )
     try:
-        return facts()
+        return slurm.facts()
     except (TransientError, FailedError) as error:
         raise PreflightError(
             "SLURM's controller does not answer",
@@ -76,6 +44,7 @@ def reachable() -> Facts:
 
 
 def check(
+    slurm: Slurm,
     config: ClusterConfig,
     steps: Sequence[str],
     known: Facts,
@@ -86,29 +55,31 @@ def check(
     """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements
     still live, so refusals become warnings and no probe is submitted."""
     warnings: list[str] = []
-    nodes = read_nodes(ask("scontrol", "show", "node", "--oneliner"))
+    nodes = slurm.nodes()
     asked: dict[JobOptions, str] = {}
     for step in steps:
         asked.setdefault(config.of(step), step)
     tried: dict[tuple[object, ...], JobOptions] = {}
     for options, step in asked.items():
         try:
-            warnings += _check_options(options, step, known, nodes)
+            warnings += _check_options(slurm, options, step, known, nodes)
         except PreflightError as error:
             if not met:
                 raise
             warnings.append(f"for elements that are still to be submitted: {error}")
-        if not all(node.away for node in able(options, nodes)):
+        if not all(node.away for node in _able(slurm, options, nodes)):
             tried.setdefault((options.partition, options.constraint, options.reservation), options)
     if config.probe and tried and not met:
-        warnings += probe_job.run(probe, list(tried.values()))
+        warnings += probe_job.run(slurm, probe, list(tried.values()))
     return list(dict.fromkeys(warnings))
 
 
-def _check_options(options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]) -> list[str]:
+def _check_options(
+    slurm: Slurm, options: JobOptions, step: str, known: Facts, nodes: Sequence[Node]
+) -> list[str]:
     where = f"cluster, for the step {step}"
     warnings = []
-    candidates = able(options, nodes)
+    candidates = _able(slurm, options, nodes)
     if options.core_spec is not None:
         if not known.allows_core_spec:
             raise PreflightError(
@@ -132,10 +103,10 @@ def _check_options(options: JobOptions, step: str, known: Facts, nodes: Sequence
                 why=f"the largest, {largest.name}, has RealMemory={largest.memory // MIB}",
                 hint="set cluster.memory lower, or another cluster.partition",
             )
-    warnings += _check_by_sbatch(options, where, candidates)
+    warnings += _judged(slurm, options, where, candidates)
     warnings += _gpus(options, candidates)
     if options.time is not None and options.partition is not None:
-        warnings += _time_limit(options.time, options.partition)
+        warnings += _time_limit(slurm, options.time, options.partition)
     return warnings
 
 
@@ -159,32 +130,32 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
         )
 
 
-def _check_by_sbatch(options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
+def _able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
+    """The nodes that such a job may run on, as far as partition and a plain constraint say."""
+    partition = options.partition
+    if partition is None:
+        partition = slurm.default_partition()
+    chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
+    if options.constraint is not None and re.fullmatch(r"[\w.-]+", options.constraint):
+        chosen = [node for node in chosen if options.constraint in node.features]
+    return chosen
+
+
+def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
     """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. It also
     refuses to judge a job whose nodes are all drained or down, which it would queue: a warning."""
-    answer = call(
-        "sbatch",
-        "--test-only",
-        "--export=ALL",
-        "--chdir=/",
-        "--output=/dev/null",
-        *job_arguments(options),
-        stdin="#!/bin/sh\nexit 0\n",
-    )
-    if answer.code == 0:
+    words = slurm.refusal(options)
+    if not words:
         return []
-    error = problem("sbatch", answer)
-    if isinstance(error, TransientError):
-        raise error
     large = [node for node in candidates if fits(options, node)]
-    if large and all(node.away for node in large) and AWAY_WORDS.search(answer.words):
+    if large and all(node.away for node in large) and AWAY_WORDS.search(words):
         shown = ", ".join(f"{node.name} {node.state}" for node in large[:8])
         reasons = ", ".join(sorted({node.reason for node in large if node.reason}))
         more = ", ..." if len(large) > 8 else ""
         told = f"{shown}{more}: {reasons}" if reasons else f"{shown}{more}"
         return [f"no node for such jobs is available now ({told}): elements wait in the queue until one is"]
     raise PreflightError(
-        "SLURM refuses such a job", where=where, why=_first_reason(answer), hint=advice(answer.words)
+        "SLURM refuses such a job", where=where, why=_first_reason(words), hint=advice(words)
     )
 
 
@@ -205,36 +176,13 @@ def _gpus(options: JobOptions, candidates: Sequence[Node]) -> list[str]:
     ]
 
 
-def _first_reason(answer: Answer) -> str:
-    return answer.words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
+def _first_reason(words: str) -> str:
+    return words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
 
 
-ADVICE = (
-    ("partition", "cluster.partition: `sinfo -s` lists the partitions"),
-    ("account", "cluster.account: `sacctmgr show associations user=$USER` lists the accounts"),
-    ("qos", "cluster.qos: `sacctmgr show qos` lists them"),
-    ("license", "cluster.licenses: `scontrol show licenses` lists them"),
-    ("feature", "cluster.constraint: `sinfo -o '%n %f'` lists the nodes' features"),
-    ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
-    (
-        "node configuration",
-        "no node of the partition has that much: cluster.memory, cpus, core_spec or constraint",
-    ),
-    ("array", "MaxArraySize: larger plan.shard_bytes and plan.shard_files give fewer elements"),
-    ("memory", "cluster.memory: what one element may use"),
-    ("time", "cluster.time: `sinfo -o '%P %l'` shows the partitions' limits"),
-)
-
-
-def advice(words: str) -> str:
-    """What to change in the configuration when SLURM says this; empty when nothing fits."""
-    lowered = words.lower()
-    return next((hint for word, hint in ADVICE if word in lowered), "")
-
-
-def _time_limit(seconds: int, partition: str) -> list[str]:
+def _time_limit(slurm: Slurm, seconds: int, partition: str) -> list[str]:
     """A job above the partition's limit would wait for ever. Raises PreflightError."""
-    text = ask("sinfo", "-h", "-o", "%l", f"--partition={partition}").split()
+    text = slurm.time_limits(partition)
     limits = [limit for limit in (read_time(word) for word in text) if limit]
     if limits and max(limits) < seconds and len(limits) == len(text):
         raise PreflightError(

@@ -71,6 +71,14 @@ def job_arguments(options: JobOptions) -> list[str]:
     return arguments
 
 
+def single_arguments(name: str, options: JobOptions) -> list[str]:
+    """The whole of sbatch's arguments for one job without output, which is never started again."""
+    return [
+        "sbatch", "--parsable", f"--job-name={validated('name', name)}", "--export=ALL", "--chdir=/",
+        "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(options),
+    ]  # fmt: skip
+
+
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
     """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/time_limit`),
     so that SIGTERM always means that somebody wants the element to stop."""

@@ -1,0 +1,43 @@
+"""What to change in the configuration when SLURM refuses a job."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+ADVICE = (
+    ("partition", "cluster.partition: `sinfo -s` lists the partitions"),
+    ("account", "cluster.account: `sacctmgr show associations user=$USER` lists the accounts"),
+    ("qos", "cluster.qos: `sacctmgr show qos` lists them"),
+    ("license", "cluster.licenses: `scontrol show licenses` lists them"),
+    ("feature", "cluster.constraint: `sinfo -o '%n %f'` lists the nodes' features"),
+    ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
+    (
+        "node configuration",
+        "no node of the partition has that much: cluster.memory, cpus, core_spec or constraint",
+    ),
+    ("array", "MaxArraySize: larger plan.shard_bytes and plan.shard_files give fewer elements"),
+    ("memory", "cluster.memory: what one element may use"),
+    ("time", "cluster.time: `sinfo -o '%P %l'` shows the partitions' limits"),
+)
+
+
+def advice(words: str) -> str:
+    """What to change in the configuration when SLURM says this; empty when nothing fits."""
+    lowered = words.lower()
+    return next((hint for word, hint in ADVICE if word in lowered), "")
+
+
+@contextlib.contextmanager
+def advised() -> Iterator[None]:
+    """A refusal by SLURM says what to change in the configuration."""
+    try:
+        yield
+    except FailedError as error:
+        error.hint = error.hint or advice(error.why)
+        raise

@@ -1,0 +1,156 @@
+"""SLURM by its commands: the port's calls as command lines, and their answers read."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from penstock.cluster.slurm.client import Answer, ask, call, problem, require
+from penstock.cluster.slurm.job_states import (
+    SACCT_FIELDS,
+    SQUEUE_FIELDS,
+    read_sacct,
+    read_squeue,
+    wait_status,
+)
+from penstock.cluster.slurm.nodes import read_nodes
+from penstock.cluster.slurm.port import Facts, JobSeen
+from penstock.cluster.slurm.submission import (
+    array_arguments,
+    compressed,
+    job_arguments,
+    single_arguments,
+    validated,
+)
+from penstock.errors import FailedError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.slurm.job_states import SlurmElement
+    from penstock.cluster.slurm.nodes import Node
+    from penstock.config.settings import JobOptions
+
+EPOCH = {"SLURM_TIME_FORMAT": "%s"}
+_JOB_FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
+_UNKNOWN = "Invalid job id"
+
+
+class SlurmCommands:
+    """`port.Slurm` over sbatch, squeue, sacct, scontrol, scancel and sinfo."""
+
+    way = "commands"
+
+    def require(self) -> None:
+        require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
+
+    def facts(self) -> Facts:
+        text = ask("scontrol", "show", "config")
+        found = dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", text, re.MULTILINE))
+        return Facts(
+            version=found.get("SLURM_VERSION", ""),
+            max_array=int(found.get("MaxArraySize", "1001")),
+            allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
+            confines="task/cgroup" in found.get("TaskPlugin", ""),
+            accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
+            cluster=found.get("ClusterName", ""),
+            min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),
+        )
+
+    def nodes(self) -> list[Node]:
+        return read_nodes(ask("scontrol", "show", "node", "--oneliner"))
+
+    def node_states(self, names: Sequence[str]) -> dict[str, str]:
+        text = ask("sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
+        lines = (line.partition("|") for line in text.splitlines())
+        return {node.strip(): state for node, _, state in lines}
+
+    def default_partition(self) -> str | None:
+        names = ask("sinfo", "-h", "-o", "%P").split()
+        return next((name.rstrip("*") for name in names if name.endswith("*")), None)
+
+    def time_limits(self, partition: str) -> list[str]:
+        return ask("sinfo", "-h", "-o", "%l", f"--partition={partition}").split()
+
+    def refusal(self, options: JobOptions) -> str:
+        answer = call(
+            "sbatch",
+            "--test-only",
+            "--export=ALL",
+            "--chdir=/",
+            "--output=/dev/null",
+            *job_arguments(options),
+            stdin="#!/bin/sh\nexit 0\n",
+        )
+        if answer.code == 0:
+            return ""
+        error = problem("sbatch", answer)
+        if isinstance(error, TransientError):
+            raise error
+        return answer.words
+
+    def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
+        return self._sbatch(array_arguments(spec, at_once, options), script)
+
+    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
+        return self._sbatch(single_arguments(name, options), script)
+
+    def _sbatch(self, command: Sequence[str], script: str) -> str:
+        answer = call(*command, stdin=script)
+        if answer.code != 0:
+            raise problem("sbatch", answer)
+        job = answer.out.strip().partition(";")[0]
+        if not job.isdigit():
+            raise FailedError("sbatch gave no job id", why=answer.words)
+        return job
+
+    def find(self, name: str) -> list[int]:
+        text = ask("squeue", "-h", f"--user={os.geteuid()}", f"--name={validated('name', name)}", "-o", "%F")
+        return sorted({int(line) for line in text.split() if line.isdigit()})
+
+    def elements(self, array: str) -> list[SlurmElement]:
+        answer = call(
+            "squeue", "--array", "-h", "--states=all", "-j", array, "-O", SQUEUE_FIELDS, extra=EPOCH
+        )
+        if answer.code != 0 and _UNKNOWN not in answer.words:
+            raise problem("squeue", answer)
+        try:
+            return list(read_squeue(answer.out))
+        except ValueError as error:
+            raise FailedError("squeue's answer cannot be read", why=answer.words) from error
+
+    def ended_elements(self, array: str) -> list[SlurmElement]:
+        text = ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH)
+        return list(read_sacct(text, array))
+
+    def job(self, job: str) -> JobSeen:
+        line = ask("squeue", "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS).strip()
+        state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 4)[:4]
+        return JobSeen(state, wait_status(code) >> 8, node, reason)
+
+    def job_states(self, job: str) -> list[str] | None:
+        answer = call("squeue", "--array", "-h", "--states=all", "-j", job, "-O", "State:30")
+        words = answer.out.split() if answer.code == 0 else []
+        return None if not words and _UNKNOWN in answer.words else words
+
+    def ended_states(self, job: str) -> list[str]:
+        listed = ask("sacct", "-X", "-P", "-n", "-j", job, "-o", "State")
+        return [line.split()[0].rstrip("+") for line in listed.splitlines() if line.strip()]
+
+    def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
+        answer = call("scancel", job if indices is None else f"{job}_[{compressed(indices)}]")
+        if answer.code != 0 and not _gone(answer):
+            raise problem("scancel", answer)
+
+    def throttle(self, array: str, at_once: int) -> None:
+        answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
+        # Of an array whose elements have all started, or ended, there is nothing to hold back.
+        if answer.code != 0 and not _gone(answer):
+            raise problem("scontrol update", answer)
+
+
+def _gone(answer: Answer) -> bool:
+    gone = (_UNKNOWN, "already completing or completed", "already finished")
+    return any(words in answer.words for words in gone)
