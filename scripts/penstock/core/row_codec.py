@@ -4,7 +4,7 @@
 |----------------------------------|-------------------------------|---------------------------|
 | columns of many rows             | `formats.tables.Form.arrays`  | `rows`                    |
 | a frame to a worker or from it   | `to_wire`                     | `from_wire`               |
-| a line of a journal              | `copied_line`, `line`         | `copied_of`, `part_of`    |
+| a line of a journal              | `line_of`, `line`             | `copied_of`, `part_of`    |
 
 A frame is for a process of this same version, so it holds the values alone. A journal's lines are for later
 versions, too: a column that the first two formats of journals do not have stands by its name in an object at
@@ -139,6 +139,10 @@ def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Cop
     row, digest, grade, proof, *writer = value
     by, staging = (*writer, "")[:2] if writer else (host, "")
     return Copied(row, of_hex(digest), grade, proof, by, attempt, pin, bool(writer), staging, **later)
+
+
+def line_of(one: Copied | PartLine) -> str:
+    return copied_line(one) if isinstance(one, Copied) else part_line(one)
 
 
 def part_line(one: PartLine) -> str:

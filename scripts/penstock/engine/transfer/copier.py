@@ -14,7 +14,7 @@ import xxhash
 from penstock.core.digests import of_hex
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, Part, Reuse
-from penstock.core.row_codec import copied_line
+from penstock.core.row_codec import line_of
 from penstock.engine.checksums import Sums, judge_at_once
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
@@ -74,8 +74,10 @@ class Copier(Stream):
         self.writer.settle()
 
     def do(self, row: int, entry: Entry | Part) -> str:
-        if isinstance(entry, Part):
-            return self.parts.do(row, entry)
+        done = self.parts.do(row, entry) if isinstance(entry, Part) else self._copied(row, entry)
+        return line_of(done) if done else ""
+
+    def _copied(self, row: int, entry: Entry) -> Copied:
         if entry.reuse and (told := self._reused(row, entry)):
             return told
         reader = self.reader(entry.source)
@@ -96,36 +98,28 @@ class Copier(Stream):
             body.abandon()
             raise
 
-    def _reused(self, row: int, entry: Entry) -> str:
-        """The line of a row whose file lies on the target already, "" where it is to be copied after all."""
+    def _reused(self, row: int, entry: Entry) -> Copied | None:
+        """A row whose file lies on the target already; None where it is to be copied after all."""
         there, path = Reuse.parse(entry.reuse), entry.path
         mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
         if not there.staging:
             if self.base is None or not self.writer.link(self.base, path, entry.size, mtime):
-                return ""
+                return None
             self.linked += 1
         elif entry.part >= 0:
             # Its file was moved here before any element began (`planning.takeover`).
             if not self.writer.holds(path, entry.size, None):
-                return ""
+                return None
             self.taken += 1
         else:
             stagings = [self.stagings[there.staging]] if there.staging in self.stagings else []
             stagings += [data for run, data in self.stagings.items() if run != there.staging]
             if not self.writer.take_over(stagings, path, entry.size, mtime):
-                return ""
+                return None
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
-        return copied_line(
-            Copied(
-                row,
-                there.digest,
-                there.grade,
-                there.proof,
-                there.host,
-                linked=True,
-                staging=there.staging,
-            )
+        return Copied(
+            row, there.digest, there.grade, there.proof, there.host, linked=True, staging=there.staging
         )
 
     def reader(self, index: int) -> Reader:
@@ -143,7 +137,7 @@ class Copier(Stream):
             self._reader(index)
         return self.aheads[index]
 
-    def _small(self, row: int, entry: Entry, body: Body, length: int) -> str:
+    def _small(self, row: int, entry: Entry, body: Body, length: int) -> Copied:
         view = self.view
         read = body.readinto(view)
         while read < length:
@@ -156,7 +150,7 @@ class Copier(Stream):
         body.close()
         return self._judged(row, entry, view[:length], body.claims)
 
-    def _judged(self, row: int, entry: Entry, data: memoryview, claims: Sequence[Claim]) -> str:
+    def _judged(self, row: int, entry: Entry, data: memoryview, claims: Sequence[Claim]) -> Copied:
         """Hash a small object's bytes, compare what the source states, and only then write."""
         digest = _hash(data)
         grade, proof = SIZE_ONLY, ""
@@ -164,7 +158,7 @@ class Copier(Stream):
             grade, proof = judge_at_once(entry, claims, data) or self._summed(entry, claims, data)
         self.writer.put(entry.path, data, entry.modified_ns)
         self.counters[self.slot] += len(data)
-        return copied_line(Copied(row, of_hex(digest), grade, proof))
+        return Copied(row, of_hex(digest), grade, proof)
 
     def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
         sums = Sums(entry, claims, policy=self.policy)
@@ -199,7 +193,7 @@ class Copier(Stream):
             )
         return sizes
 
-    def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
+    def _large(self, row: int, entry: Entry, body: Body, length: int) -> Copied:
         writer = self.writer
         place = (entry.source, entry.key, entry.token)
         sums = Sums(
@@ -238,7 +232,7 @@ class Copier(Stream):
             writer.finish(pending, entry.modified_ns)
         else:
             writer.finish_part(pending, entry.modified_ns)
-        return copied_line(Copied(row, of_hex(digest), grade, proof))
+        return Copied(row, of_hex(digest), grade, proof)
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
         """Raises UnprovenError for a row that can never be proven. What a giant's parts prove together

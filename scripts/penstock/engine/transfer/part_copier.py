@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.digests import Proof, as_in_parts
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Claim, Copied, PartLine
-from penstock.core.row_codec import copied_line, part_line
 from penstock.engine.checksums import (
     Sums,
     best,
@@ -62,13 +61,13 @@ class Copying(Protocol):
 
 
 class PartCopier:
-    """Does what a `Part` asks for, and gives its line for the journal; "" where the row's temporary file is
-    not there any more."""
+    """Does what a `Part` asks for, and gives what the journal says of it; None where the row's temporary file
+    is not there any more."""
 
     def __init__(self, copier: Copying) -> None:
         self._copier = copier
 
-    def do(self, row: int, part: Part) -> str:
+    def do(self, row: int, part: Part) -> Copied | PartLine | None:
         writer = self._copier.writer
         if part.work == FETCH:
             return self._fetch(row, part)
@@ -80,7 +79,7 @@ class PartCopier:
             return _line(row, part, DROPPED, "", "", "")
         return self._finish(row, part)
 
-    def _fetch(self, row: int, part: Part) -> str:
+    def _fetch(self, row: int, part: Part) -> PartLine | None:
         copier, writer, entry = self._copier, self._copier.writer, part.range
         body = copier.reader(entry.source).open(entry, entry.offset, entry.length)
         try:
@@ -91,7 +90,7 @@ class PartCopier:
             pending = writer.begin_range(entry.path, part.temporary, entry.size, entry.offset)
             if pending is None:
                 body.abandon()
-                return ""
+                return None
             try:
                 digest = copier.pump.run(entry, body, pending, sums or None, entry.length)
                 body.close()
@@ -105,13 +104,13 @@ class PartCopier:
         writer.finish_part(pending)
         return _line(row, part, entry.part, digest, proof, " ".join(map(str, stated)))
 
-    def _finish(self, row: int, part: Part) -> str:
+    def _finish(self, row: int, part: Part) -> Copied | None:
         lines, entry = part.lines, part.range
         grade, proof = self._judged(entry, lines)
         if not self._copier.writer.finish_shared(entry.path, part.temporary, entry.size, entry.modified_ns):
-            return ""
+            return None
         tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(one.digest) for one in lines))
-        return copied_line(Copied(row, as_in_parts(tree), grade, proof))
+        return Copied(row, as_in_parts(tree), grade, proof)
 
     def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
@@ -169,7 +168,5 @@ def _checkable(claims: Iterable[Claim]) -> list[Claim]:
     ]
 
 
-def _line(row: int, part: Part, number: int, digest: str, proof: str, stated: str) -> str:
-    return part_line(
-        PartLine(row, part.temporary, part.part_bytes, number, digest, proof, stated, part.range.token)
-    )
+def _line(row: int, part: Part, number: int, digest: str, proof: str, stated: str) -> PartLine:
+    return PartLine(row, part.temporary, part.part_bytes, number, digest, proof, stated, part.range.token)
