@@ -1,29 +1,17 @@
 from __future__ import annotations
 
-from typing import Any
-
 import pytest
 
-from penstock.core.time_estimate import Rates, rates, seconds
-
-
-def line(release: str, **copy: Any) -> dict[str, Any]:
-    return {"release": release, "copy": copy}
+from penstock.core.time_estimate import Copied, Rates, rates, seconds
 
 
 def test_without_history_rates_are_assumed() -> None:
     assert rates([]) == Rates()
-    assert not rates([{"release": "r"}, {"copy": "odd"}, line("r", files=1), line("r", files="x")]).measured
+    assert not rates([Copied("r", 0, 0, 5.0), Copied("s", 1, 1, 0.0)]).measured
 
 
 def test_the_newest_measured_copy_counts() -> None:
-    found = rates(
-        [
-            line("old", files=10, bytes=100, element_seconds=10),
-            line("new", files=1000, bytes=4000, element_seconds=20),
-            line("empty", files=0, bytes=0, element_seconds=0),
-        ]
-    )
+    found = rates([Copied("old", 10, 100, 10), Copied("new", 1000, 4000, 20), Copied("empty", 0, 0, 0)])
     assert found == Rates(200.0, 50.0, "new")
 
 

@@ -8,8 +8,16 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.core.documents import cancellation, element_receipt, step_results, taken_mark
+from penstock.core.documents import (
+    array_line,
+    cancellation,
+    claim_file,
+    element_receipt,
+    step_results,
+    taken_mark,
+)
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import NewerFormatError
 
 if TYPE_CHECKING:
@@ -54,8 +62,12 @@ def test_a_step_s_receipt_keeps_what_its_step_says() -> None:
         lambda content, where: step_results.from_json("copy", content, where),
         taken_mark.from_json,
         cancellation.from_json,
+        claim_file.from_json,
+        run_info,
+        plan_info,
+        lambda content, where: array_line.from_json(json.loads(content), where),
     ],
-    ids=["element", "step", "taken", "cancelled"],
+    ids=["element", "step", "taken", "cancelled", "claim", "run", "plan", "array"],
 )
 def test_a_newer_format_is_refused_by_name(read: Callable[[bytes, str], object]) -> None:
     with pytest.raises(NewerFormatError, match="newer format") as caught:

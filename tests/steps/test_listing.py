@@ -58,7 +58,7 @@ def test_odd_names_are_listed_as_they_are_in_byte_order(tmp_path: Path) -> None:
     assert receipt["release"].endswith("-" + receipt["run"][:8])
     info = run_store.open_run(layout).info
     assert info.release == receipt["release"]
-    assert info.histogram == [[4096, 10, receipt["bytes"]]]
+    assert info.histogram == ((4096, 10, receipt["bytes"]),)
     assert json.loads(json.dumps(receipt)) == receipt
     assert events_of(context)[0].kind == "start"
     assert events_of(context)[-1].data["run"] == receipt["run"]

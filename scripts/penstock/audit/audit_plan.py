@@ -168,7 +168,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> r
     """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
-        made = run_documents.plan_info(durable.read_json(folder.plan), folder.plan)
+        made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
         _describe(context, layout, audit, seal, len(made.shards))
         return made
     limits = context.config.plan

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -33,7 +33,7 @@ def status(parsed: argparse.Namespace, session: Session) -> int:
     return 0
 
 
-def render(found: list[dict[str, object]]) -> str:
+def render(found: Sequence[Mapping[str, object]]) -> str:
     """Plain text, one block a dataset."""
     from penstock.views import findings_text
 

@@ -76,8 +76,7 @@ def one(command: str, context: Context, name: str, **options: Any) -> dict[str, 
     from penstock.steps import remote_step
 
     if remote_step.wanted(context.config, command):
-        there: dict[str, Any] = remote_step.run(context, name, command)
-        return there
+        return dict(remote_step.run(context, name, command))
     return here(command, context, name, **options)
 
 

@@ -3,15 +3,11 @@
 Elements on other nodes know nothing but these files. Written once, then only read.
 """
 
-from __future__ import annotations
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
-
-from penstock.core.format_versions import known, refuse_newer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from penstock.core.documents import typed_json
 
 FORMAT = 1
 
@@ -52,7 +48,6 @@ class RunInfo:
     origins: Sequence[str] = ()
     """Which store or file system each source is (`sources.origin`), in the same order; () of versions that
     did not note it."""
-    format: int = FORMAT
 
 
 @dataclass(frozen=True)
@@ -97,25 +92,21 @@ class PlanInfo:
     """Those runs, and the inode of `data` in each staging as planned: its name may be another's later."""
     giants_taken: Sequence[Sequence[str]] = ()
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
-    format: int = FORMAT
 
     def by_index(self) -> dict[int, ShardInfo]:
         return {shard.index: shard for shard in self.shards}
 
 
-def to_json(value: RunInfo | PlanInfo) -> dict[str, Any]:
-    return asdict(value)
+def to_json(value: RunInfo | PlanInfo) -> dict[str, object]:
+    return typed_json.to_json(value, FORMAT)
 
 
-def run_info(raw: Mapping[str, Any], where: object = "") -> RunInfo:
-    """Of what `run.json` holds; `where` is its path. Raises NewerFormatError, and KeyError or TypeError
-    for what is no run's description."""
-    refuse_newer("a run's description", dict(raw).get("format"), FORMAT, where)
-    return RunInfo(**known(RunInfo, raw))
+def run_info(content: bytes, where: object) -> RunInfo:
+    """Of the bytes of `run.json`; `where` is its path. Raises NewerFormatError, and ValueError for what is no
+    run's description."""
+    return typed_json.parse(RunInfo, content, "a run's description", FORMAT, where)
 
 
-def plan_info(raw: Mapping[str, Any], where: object = "") -> PlanInfo:
+def plan_info(content: bytes, where: object) -> PlanInfo:
     """The same of `plan.json`."""
-    refuse_newer("a run's plan", dict(raw).get("format"), FORMAT, where)
-    shards = tuple(ShardInfo(**known(ShardInfo, shard)) for shard in raw["shards"])
-    return PlanInfo(**{**known(PlanInfo, raw), "shards": shards})
+    return typed_json.parse(PlanInfo, content, "a run's plan", FORMAT, where)

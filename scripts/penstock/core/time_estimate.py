@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Iterable
 
 ASSUMED_BYTES = 1_000_000_000
 """Bytes per second of one element, while nothing was measured: 8 Gbit/s."""
@@ -24,25 +24,26 @@ class Rates:
     """The release whose copy was measured; "" when the rates are assumed."""
 
 
-def rates(history: Iterable[Mapping[str, Any]]) -> Rates:
-    """From the newest line of the history that tells what a copy did.
+@dataclass(frozen=True)
+class Copied:
+    """What the copy of one release did."""
 
-    Such a line has `copy`: {`files`, `bytes`, `element_seconds`} (seconds summed over the
-    elements). It measured one mix of sizes: another mix takes another time.
-    """
+    release: str
+    files: int
+    bytes: int
+    element_seconds: float
+    """Summed over the elements."""
+
+
+def rates(history: Iterable[Copied]) -> Rates:
+    """From the last one that copied anything. It measured one mix of sizes; another takes another time."""
     found = Rates()
-    for line in history:
-        copy = line.get("copy")
-        if not isinstance(copy, dict):
-            continue
-        try:
-            seconds = float(copy["element_seconds"])
-            files, size = int(copy["files"]), int(copy["bytes"])
-        except (KeyError, TypeError, ValueError):
-            continue
-        if seconds > 0 and files > 0:
+    for one in history:
+        if one.element_seconds > 0 and one.files > 0:
             found = Rates(
-                max(size / seconds, 1.0), max(files / seconds, 1.0), str(line.get("release", "")) or "earlier"
+                max(one.bytes / one.element_seconds, 1.0),
+                max(one.files / one.element_seconds, 1.0),
+                one.release or "earlier",
             )
     return found
 

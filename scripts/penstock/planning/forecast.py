@@ -5,13 +5,13 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.core.time_estimate import rates, seconds
-from penstock.errors import NoSpaceError
+from penstock.core.documents import element_receipt
+from penstock.core.time_estimate import Copied, rates, seconds
+from penstock.errors import NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
-from penstock.storage import durable
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -106,9 +106,9 @@ def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
     return f"copy takes about {took} with {at_once}, {each} ({known}); verify reads it all once more"
 
 
-def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
-    """Receipts of the elements of the newest published runs, oldest first. Empty when the history cannot be
-    read."""
+def _history(layout: DatasetLayout) -> Iterable[Copied]:
+    """What the elements of the newest published runs did, oldest first, from their receipts. A history that
+    cannot be read tells nothing."""
     try:
         newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:
@@ -118,12 +118,13 @@ def _history(layout: DatasetLayout) -> Iterable[dict[str, Any]]:
             continue
         try:
             folder = layout.run(line.run).receipt("copy", 0).parent
-            receipts = [durable.read_json(path) for path in folder.iterdir() if path.suffix == ".json"]
-            copy = {
-                "files": sum(receipt["done_files"] - receipt["linked"] for receipt in receipts),
-                "bytes": sum(receipt["done_bytes"] for receipt in receipts),
-                "element_seconds": sum(receipt["seconds"] for receipt in receipts),
-            }
-        except (OSError, ValueError, KeyError, TypeError):  # removed, half a receipt
+            paths = [path for path in folder.iterdir() if path.suffix == ".json"]
+            receipts = [element_receipt.from_json(path.read_bytes(), path) for path in paths]
+        except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
             continue
-        yield {"release": line.release, "copy": copy}
+        yield Copied(
+            line.release,
+            files=sum(receipt.done_files - receipt.linked for receipt in receipts),
+            bytes=sum(receipt.done_bytes for receipt in receipts),
+            element_seconds=sum(receipt.seconds for receipt in receipts),
+        )

@@ -11,7 +11,6 @@ from penstock.config.run_config import RunConfig
 from penstock.core.layout import DATA
 from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
-from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -82,8 +81,8 @@ def load(layout: DatasetLayout, folder: RunLayout) -> Run:
 def read_run(folder: RunLayout) -> RunInfo:
     """`run.json` of a run's folder. Raises FailedError when it is missing or damaged."""
     try:
-        return run_info(durable.read_json(folder.run_file), folder.run_file)
-    except (OSError, ValueError, KeyError, TypeError) as error:
+        return run_info(folder.run_file.read_bytes(), folder.run_file)
+    except (OSError, ValueError) as error:
         raise FailedError(
             "a run's description cannot be read",
             where=str(folder.run_file),
@@ -96,12 +95,12 @@ def read_plan(folder: RunLayout) -> PlanInfo:
     """`plan.json` of a run's folder. Raises PreflightError when it was not planned yet, FailedError
     when it is damaged."""
     try:
-        return plan_info(durable.read_json(folder.plan), folder.plan)
+        return plan_info(folder.plan.read_bytes(), folder.plan)
     except FileNotFoundError:
         raise PreflightError(
             "the run has not been planned yet", where=str(folder.folder), hint="run `penstock plan` first"
         ) from None
-    except (OSError, ValueError, KeyError, TypeError) as error:
+    except (OSError, ValueError) as error:
         raise FailedError(
             "a run's plan cannot be read",
             where=str(folder.plan),

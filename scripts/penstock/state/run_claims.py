@@ -23,6 +23,8 @@ import re
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING
 
+from penstock.core.documents import claim_file
+from penstock.core.documents.claim_file import ClaimFile
 from penstock.errors import FailedError, LockedError
 from penstock.locks import holder as holders
 from penstock.state import history
@@ -32,7 +34,6 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.locks.holder import Holder
 
-FORMAT = 1
 KEPT = 8
 """Claims that stay for people to see; only the highest one counts."""
 _NAME = re.compile(r"(\d{8,})\.json")
@@ -61,7 +62,7 @@ class Claim:
 
 
 def highest(layout: DatasetLayout) -> Claim | None:
-    """The claim that stands; None where nothing was listed yet. Raises FailedError."""
+    """The claim that stands; None where nothing was listed yet. Raises FailedError, NewerFormatError."""
     try:
         names = os.listdir(layout.claims)
     except FileNotFoundError:
@@ -89,7 +90,8 @@ def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) 
         # Also above what was published: who removed the claims by hand has the numbers go on.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = Claim(number, run, holders.this_process(run, "list"), controller)
-        told = {"format": FORMAT, **asdict(claim)}
+        by = asdict(claim.by) if claim.by else None
+        told = claim_file.to_json(ClaimFile(run, number, by, controller))
         text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
@@ -161,14 +163,11 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
 
 
 def _read(layout: DatasetLayout, number: int, name: str) -> Claim:
+    path = layout.claims / name
     try:
-        raw = durable.read_json(layout.claims / name)
-        return Claim(
-            number, str(raw["run"]), holders.from_json(raw.get("by")), str(raw.get("controller", ""))
-        )
-    except (FileNotFoundError, ValueError, KeyError, TypeError, AttributeError):
+        told = claim_file.from_json(path.read_bytes(), path)
+    except (FileNotFoundError, ValueError):
         return Claim(number, "")
     except OSError as error:
-        raise FailedError(
-            "a claim cannot be read", where=str(layout.claims / name), why=str(error)
-        ) from error
+        raise FailedError("a claim cannot be read", where=str(path), why=str(error)) from error
+    return Claim(number, told.run, holders.from_json(told.by), told.controller)

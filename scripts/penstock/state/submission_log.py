@@ -9,8 +9,10 @@ from __future__ import annotations
 import json
 import time
 from dataclasses import asdict, dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
+from penstock.core.documents import array_line
+from penstock.core.documents.array_line import ArrayLine
 from penstock.errors import FailedError
 from penstock.locks import holder as holders
 from penstock.storage import durable
@@ -50,72 +52,71 @@ class ArrayBook:
 
     def intend(self, name: str, step: str, kind: str, indices: Sequence[int], cluster: str = "") -> None:
         by = asdict(holders.this_process("", step))
-        told = {"step": step, "kind": kind, "indices": list(indices), "cluster": cluster, "by": by}
-        self._append({"intent": name, **told})
+        self._append(
+            ArrayLine(intent=name, step=step, kind=kind, indices=tuple(indices), cluster=cluster, by=by)
+        )
 
     def submitted(self, name: str, array: str) -> None:
-        self._append({"submitted": name, "array": array})
+        self._append(ArrayLine(submitted=name, array=array))
 
     def throttled(self, name: str, at_once: int) -> None:
         """No more than this many of its elements are to run at once."""
-        self._append({"throttled": name, "at_once": at_once})
+        self._append(ArrayLine(throttled=name, at_once=at_once))
 
     def ended(self, name: str) -> None:
         """None of its elements lives any more, or it was never submitted."""
-        self._append({"ended": name})
+        self._append(ArrayLine(ended=name))
 
     def open(self, step: str | None = None) -> list[Submission]:
-        """Arrays (of one step, or of all) that may have live elements."""
+        """Arrays (of one step, or of all) that may have live elements. Raises FailedError where the log
+        cannot be understood, NewerFormatError."""
         found: dict[str, Submission] = {}
         for line in self._lines():
-            if "intent" in line:
-                name = line["intent"]
-                found[name] = Submission(
-                    name,
-                    line["step"],
-                    line["kind"],
-                    tuple(line["indices"]),
-                    cluster=str(line.get("cluster", "")),
-                    by=holders.from_json(line.get("by")),
-                    at=float(line.get("at", 0.0)),
+            if line.intent:
+                found[line.intent] = Submission(
+                    line.intent,
+                    line.step,
+                    line.kind,
+                    line.indices,
+                    cluster=line.cluster,
+                    by=holders.from_json(line.by),
+                    at=line.at,
                 )
-            elif "submitted" in line and line["submitted"] in found:
-                old = found[line["submitted"]]
-                at = float(line.get("at", 0.0))
-                found[old.name] = replace(old, array=line["array"], at=at)
-            elif "throttled" in line and line["throttled"] in found:
-                old = found[line["throttled"]]
-                found[old.name] = replace(old, at_once=line["at_once"])
-            elif "ended" in line:
-                found.pop(line["ended"], None)
+            elif old := found.get(line.submitted):
+                found[old.name] = replace(old, array=line.array, at=line.at)
+            elif old := found.get(line.throttled):
+                found[old.name] = replace(old, at_once=line.at_once)
+            elif line.ended:
+                found.pop(line.ended, None)
         return [s for s in found.values() if step is None or s.step == step]
 
     def indices(self, name: str) -> Sequence[int]:
         """Of the submission of this name; () when it is not known."""
-        for line in self._lines():
-            if line.get("intent") == name:
-                return tuple(line["indices"])
-        return ()
+        return next((line.indices for line in self._lines() if line.intent == name), ())
 
-    def _append(self, line: dict[str, Any]) -> None:
+    def _append(self, line: ArrayLine) -> None:
         try:
-            durable.append_line(self._path, {**line, "at": time.time()})
+            durable.append_line(self._path, array_line.to_json(replace(line, at=time.time())))
         except OSError as error:
             raise FailedError("cannot note an array", where=str(self._path), why=str(error)) from error
 
-    def _lines(self) -> Iterator[dict[str, Any]]:
+    def _lines(self) -> Iterator[ArrayLine]:
         try:
             content = self._path.read_bytes()
         except FileNotFoundError:
             return
         for line in content.splitlines():
             try:
-                value = json.loads(line)
+                raw = json.loads(line)
             except ValueError:
                 # Torn by a crash while it was appended: what it announced had not begun.
                 continue
-            if isinstance(value, dict):
-                yield value
+            try:
+                yield array_line.from_json(raw, self._path)
+            except ValueError as error:
+                raise FailedError(
+                    "the notes about a run's arrays are damaged", where=str(self._path), why=str(error)
+                ) from error
 
 
 def books(layout: DatasetLayout) -> list[ArrayBook]:

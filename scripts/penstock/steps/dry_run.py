@@ -3,7 +3,7 @@ cluster asked, nothing changed."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.registry import open_cluster
 from penstock.errors import PenstockError
@@ -14,18 +14,19 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.config.settings import Config
+    from penstock.core.documents.step_results import DryRunResult, Preview, StatusResult
 
 
-def run(config: Config, datasets: Sequence[str], step: str = "run") -> dict[str, Any]:
+def run(config: Config, datasets: Sequence[str], step: str = "run") -> DryRunResult:
     """{"datasets": {name: {sources, target, backend, state, ...}}} for `run`, or for `audit`. What cannot
     be read of one dataset stands in its `problem`."""
     context = Context(config, open_cluster(config.cluster))
     return {"datasets": {name: _one(context, name, step) for name in datasets}}
 
 
-def _one(context: Context, name: str, step: str) -> dict[str, Any]:
+def _one(context: Context, name: str, step: str) -> Preview:
     dataset = context.dataset(name)
-    told: dict[str, Any] = {
+    told: Preview = {
         "dataset": name,
         "sources": [source.url for source in dataset.sources],
         "target": str(context.layout(name).folder),
@@ -35,11 +36,12 @@ def _one(context: Context, name: str, step: str) -> dict[str, Any]:
         found = status_report.run(context, name)
     except (PenstockError, OSError) as error:
         return {**told, "problem": str(error)}
-    told |= {key: found[key] for key in ("state", "current", "files", "bytes", "lock") if found.get(key)}
-    return {**told, "would": _would(found, step)}
+    kept = ("state", "current", "files", "bytes", "lock")
+    seen = {key: value for key, value in found.items() if key in kept}
+    return cast("Preview", {**told, **seen, "would": _would(found, step)})
 
 
-def _would(found: dict[str, Any], step: str) -> str:
+def _would(found: StatusResult, step: str) -> str:
     """
     | command | published | a run is under way | then                                         |
     |---------|-----------|--------------------|----------------------------------------------|

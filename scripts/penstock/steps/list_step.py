@@ -11,8 +11,9 @@ import hashlib
 import json
 import os
 import secrets
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.config import run_config
 from penstock.config.deciding_keys import deciding
@@ -259,14 +260,15 @@ def _meet(
 ) -> Run:
     """The run that stands, or a new one with the listing just made."""
     folder = layout.run(run_id)
-    frozen = run_config.freeze(context.config, dataset)
+    frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
+    state_root = None if layout.state_root is None else str(layout.state_root)
     if folder.run_file.exists() and folder.listing.exists() and not abandoned_stagings.retire(layout, folder):
         info = read_run(folder)
-        now_true = {"config": frozen, "origins": origins, **_roots(layout)}
-        if any(getattr(info, name) != value for name, value in now_true.items()):
-            # What decides the content is part of the id and so the same; how to do it may change, and
-            # where: a root is moved, mounted elsewhere, or copied with all that is in it.
-            info = run_documents.RunInfo(**{**run_documents.to_json(info), **now_true})
+        # What decides the content is part of the id and so the same; how to do it may change, and
+        # where: a root is moved, mounted elsewhere, or copied with all that is in it.
+        met = replace(info, config=frozen, origins=tuple(origins), root=root, state_root=state_root)
+        if met != info:
+            info = met
             context.storage.write_json(folder.run_file, run_documents.to_json(info))
         return Run(layout, info, folder)
     now = datetime.now(UTC)
@@ -289,7 +291,8 @@ def _meet(
         files=gathered.files,
         bytes=gathered.bytes,
         scanned=gathered.scanned,
-        **_roots(layout),
+        root=root,
+        state_root=state_root,
         config=frozen,
         histogram=gathered.histogram,
         ignored=gathered.ignored,
@@ -302,11 +305,6 @@ def _meet(
         context.storage.remove_tree(folder.folder)
     context.storage.rename(spool, folder.folder)
     return Run(layout, info, folder)
-
-
-def _roots(layout: DatasetLayout) -> dict[str, Any]:
-    state_root = layout.state_root
-    return {"root": str(layout.root), "state_root": None if state_root is None else str(state_root)}
 
 
 def _folders(layout: DatasetLayout) -> list[Path]:

@@ -8,7 +8,7 @@ meanwhile: the step takes the dataset's lock where it runs.
 from __future__ import annotations
 
 import sys
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.config.serialization import from_json, to_json
@@ -21,6 +21,7 @@ from penstock.state import outcomes
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -40,7 +41,7 @@ def folder(layout: DatasetLayout, step: str) -> RunLayout:
     return RunLayout(layout.state / FOLDER / step)
 
 
-def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
+def run(context: Context, dataset: str, step: str) -> Mapping[str, object]:
     """Do the step on a node; returns its result."""
     from penstock.arrays.array_runner import still_alive
 
@@ -61,7 +62,7 @@ def run(context: Context, dataset: str, step: str) -> dict[str, Any]:
     return _do(context, dataset, step, place, frozen)
 
 
-def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Path) -> dict[str, Any]:
+def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Path) -> Mapping[str, object]:
     from penstock.arrays.array_runner import run_array
 
     receipt = place.receipt(step, INDEX)
@@ -91,7 +92,7 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
     return result
 
 
-def _read(context: Context, path: Path) -> Any:
+def _read(context: Context, path: Path) -> object:
     try:
         return context.storage.read_json(path)
     except (OSError, ValueError):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
 from penstock.core.documents.seal import Seal
@@ -15,40 +15,42 @@ from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
 
 if TYPE_CHECKING:
+    from penstock.core.documents.step_results import Counts, StatusResult
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
 
 
-def run(context: Context, dataset: str) -> dict[str, Any]:
+def run(context: Context, dataset: str) -> StatusResult:
     """{dataset, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned,
     last_audit, findings}: what there is; keys without a value are left out."""
     layout = context.layout(dataset)
-    answer: dict[str, Any] = {"dataset": dataset, "state": "nothing staged yet"}
-    answer["current"] = context.storage.current(layout)
+    answer: StatusResult = {"dataset": dataset, "state": "nothing staged yet"}
+    current = context.storage.current(layout)
+    answer["current"] = current
     answer["releases"] = context.storage.releases(layout)
     answer["lock"] = held_by(layout)
-    if answer["current"]:
+    if current:
         answer["state"] = "published"
-        answer["path"] = str(layout.release(answer["current"]) / "data")
-        seal = _seal(layout, answer["current"])
+        answer["path"] = str(layout.release(current) / "data")
+        seal = _seal(layout, current)
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
-        verdict = verdicts.read(layout, answer["current"])
+        verdict = verdicts.read(layout, current)
         last = verdict.last if verdict else None
         answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}
         if answer["findings"]:
             answer["state"] = f"published, findings stand: {verdicts.told(answer['findings'])}"
     if not context.storage.owns(layout):
         answer["seen"] = "what is published alone: another account stages this dataset"
-        return {key: value for key, value in answer.items() if value}
+        return _without_blanks(answer)
     try:
         run = run_store.open_run(layout)
     except PreflightError:
-        return {key: value for key, value in answer.items() if value}
+        return _without_blanks(answer)
     answer |= {"run": run.id, "release": run.release}
     if run_store.published(run):
-        if answer["current"] != run.release:
-            answer["state"] = f"{run.release} is published, current is {answer['current']}"
+        if current != run.release:
+            answer["state"] = f"{run.release} is published, current is {current}"
     else:
         answer |= _under_way(run)
     answer["arrays"] = [
@@ -57,7 +59,11 @@ def run(context: Context, dataset: str) -> dict[str, Any]:
         if not abilities_of(one.kind).elements_end_with_controller
     ]
     answer["abandoned"] = list(map(abandoned_stagings.sentence, abandoned_stagings.described(run)))
-    return {key: value for key, value in answer.items() if value}
+    return _without_blanks(answer)
+
+
+def _without_blanks(answer: StatusResult) -> StatusResult:
+    return cast("StatusResult", {key: value for key, value in answer.items() if value})
 
 
 def _seal(layout: DatasetLayout, release: str) -> Seal:
@@ -79,17 +85,18 @@ def held_by(layout: DatasetLayout) -> str:
     return found.describe() if found is not None else "somebody who is just taking it"
 
 
-def _under_way(run: Run) -> dict[str, Any]:
+def _under_way(run: Run) -> StatusResult:
     if not run.folder.plan.exists():
         return {"state": f"{run.release} is listed", "next": "plan"}
     steps = {step: _elements(run, step) for step in RUN_IN_ELEMENTS}
     following = next((step for step, told in steps.items() if told["done"] < told["elements"]), "publish")
     if following != "copy" and not run.folder.receipt("permissions").exists():
         following = "permissions"
-    return {"state": f"{run.release} is under way", "next": following, **steps}
+    told = {"state": f"{run.release} is under way", "next": following, **steps}
+    return cast("StatusResult", told)
 
 
-def _elements(run: Run, step: str) -> dict[str, int]:
+def _elements(run: Run, step: str) -> Counts:
     ok = (receipts.copied if step == "copy" else receipts.verified)(run)
     files, size, failed = Progress().total(run.folder, step, run.indices)
     done = sum(map(ok, run.indices))

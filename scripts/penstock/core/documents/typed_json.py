@@ -17,8 +17,9 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from functools import cache
 from typing import TYPE_CHECKING, Any, NotRequired, TypeVar, Union, get_args, get_origin, is_typeddict
 
 from penstock.core.format_versions import refuse_newer
@@ -51,13 +52,13 @@ def read(kind: type[T], raw: object, name: str = "it") -> T:
         known = {key: hint for key, hint in kind.__annotations__.items() if key in raw}
         return kind(**{key: _value(hint, raw[key], f"`{key}`") for key, hint in known.items()})
     found: dict[str, object] = {}
-    for field in fields(kind):  # type: ignore[arg-type]
-        if raw.get(field.name) is not None:
-            found[field.name] = _value(field.type, raw[field.name], f"`{field.name}`")
-        elif field.default is MISSING and field.default_factory is MISSING:
-            if not _may_be_none(field.type):
-                raise ValueError(f"`{field.name}` is missing")
-            found[field.name] = None
+    for key, hint, needed in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
+        if raw.get(key) is not None:
+            found[key] = _value(hint, raw[key], f"`{key}`")
+        elif needed:
+            if type(None) not in get_args(hint):
+                raise ValueError(f"`{key}` is missing")
+            found[key] = None
     return kind(**found)
 
 
@@ -66,8 +67,10 @@ def to_json(document: DataclassInstance, newest: int) -> dict[str, object]:
     return {**asdict(document), "format": newest}
 
 
-def _may_be_none(kind: Any) -> bool:
-    return type(None) in get_args(kind)
+@cache
+def _fields(kind: Hashable) -> Sequence[tuple[str, Any, bool]]:
+    """Name and annotation of each field, and whether it has no default."""
+    return [(f.name, f.type, f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)]  # type: ignore[arg-type]
 
 
 def _value(kind: Any, value: Any, name: str) -> Any:

@@ -1,0 +1,48 @@
+"""One line of `arrays.jsonl`: what a controller was about to do with a job array, or did."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+
+from penstock.core.documents import typed_json
+from penstock.core.format_versions import refuse_newer
+
+FORMAT = 1
+"""Lines without a number are of format 1, too."""
+
+
+@dataclass(frozen=True)
+class ArrayLine:
+    """Exactly one of the first four is set: the array's name."""
+
+    intent: str = ""
+    """The array is about to be submitted: with `step`, `kind`, `indices`, `cluster` and `by`."""
+    submitted: str = ""
+    """It was, as `array`."""
+    throttled: str = ""
+    """No more than `at_once` of its elements are to run at once."""
+    ended: str = ""
+    """None of its elements lives any more, or it was never submitted."""
+    step: str = ""
+    kind: str = ""
+    """The cluster's: `slurm` or `local`."""
+    indices: Sequence[int] = ()
+    cluster: str = ""
+    by: Mapping[str, object] | None = None
+    """The controller, as `locks.holder` describes processes; None of versions that did not note it."""
+    array: str = ""
+    at_once: int = 0
+    at: float = 0.0
+    """Seconds since the epoch."""
+
+
+def to_json(line: ArrayLine) -> dict[str, object]:
+    said = {name: value for name, value in asdict(line).items() if value != getattr(ArrayLine, name)}
+    return {**said, "format": FORMAT}
+
+
+def from_json(raw: object, where: object) -> ArrayLine:
+    """Of a line that is parsed already, `where` is the file's path. Raises NewerFormatError, and ValueError
+    for what is no such line."""
+    refuse_newer("a line about an array", raw.get("format") if isinstance(raw, dict) else None, FORMAT, where)
+    return typed_json.read(ArrayLine, raw)

@@ -1,0 +1,30 @@
+"""`claims/<number>.json`: a run that a dataset was claimed for."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from penstock.core.documents import typed_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class ClaimFile:
+    """What the file says; `state.run_claims.Claim` is what the program knows."""
+
+    run: str
+    number: int = 0
+    by: Mapping[str, object] | None = None
+    """The `list` that made it, as `locks.holder` describes processes."""
+    controller: str = ""
+
+
+def to_json(claim: ClaimFile) -> dict[str, object]:
+    return typed_json.to_json(claim, FORMAT)
+
+
+def from_json(content: bytes, where: object) -> ClaimFile:
+    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for anything
+    else."""
+    return typed_json.parse(ClaimFile, content, "a claim of a dataset", FORMAT, where)
