@@ -418,3 +418,14 @@ def test_what_takes_several_requests_and_has_no_token_is_refused(tmp_path: Path)
 def test_one_request_of_the_web_needs_no_token(tmp_path: Path) -> None:
     context = listed_at(tmp_path, "https://host/d/", [Listed("large", 9 << 20, "", 0)])
     assert planned(context)[0]["giants"] == 0
+
+
+def test_a_staging_of_which_no_plan_stands_is_removed_and_that_is_said(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES))
+    list_step.run(context, "data")
+    run = run_store.open_run(context.layout("data"))
+    tree(run.data, {"left/over": b"of an attempt that was killed"})
+    plan_step.run(context, "data")
+    assert not (run.data / "left" / "over").exists()
+    told = [str(event.data["text"]) for event in events_of(context) if event.kind == "note"]
+    assert any(run.staging.name in text and "removed" in text for text in told)
