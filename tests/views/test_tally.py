@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.events import Progressed, Started
 from penstock.steps.report_step import _earlier
 from penstock.views import summary
@@ -22,9 +23,9 @@ def test_what_an_earlier_command_copied_is_no_speed_of_this_one() -> None:
     """U9: 5.53 MiB/s beside a chart at 512 KiB/s."""
     receipt = {"ended": 1000.0, "seconds": 50.0}
     elements = [
-        {"bytes": 700, "done_bytes": 700, "ended": 900.0},  # by the command before
-        {"bytes": 500, "done_bytes": 200, "ended": 990.0},  # resumed by this one
-        {"bytes": 300, "done_bytes": 300, "ended": 999.0},
+        ElementReceipt(bytes=700, done_bytes=700, ended=900.0),  # by the command before
+        ElementReceipt(bytes=500, done_bytes=200, ended=990.0),  # resumed by this one
+        ElementReceipt(bytes=300, done_bytes=300, ended=999.0),
     ]
     assert _earlier(receipt, elements) == 1000
     assert _earlier(None, elements) == 300

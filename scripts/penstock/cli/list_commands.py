@@ -12,7 +12,7 @@ its listing ended (`list-failure`), while the others are staged.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output, step_commands, workflow_receipts
 from penstock.errors import FailedError, InterruptedRunError
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cli.session import Session
+    from penstock.core.documents.step_results import ListResult, PreflightResult
     from penstock.state.context import Context
 
 
@@ -31,13 +32,14 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.cli.error_report import failure
 
     config = session.config()
-    result: dict[str, dict[str, Any]] = {"preflight": {}, "listed": {}, "failed": {}}
+    result = workflow_receipts.Listings(preflight={}, listed={}, failed={})
     with session.context(config) as context:
         context.new_release = parsed.new_release
         for name in session.names(config, parsed.dataset):
             step = "preflight"
             try:
-                result[step][name] = step_commands.one(step, context, name)
+                checked = step_commands.one(step, context, name)
+                result["preflight"][name] = cast("PreflightResult", checked)
                 step = "list"
                 result["listed"][name] = _list(context, name, parsed.receipt)
             except InterruptedRunError:
@@ -51,8 +53,8 @@ def group(parsed: argparse.Namespace, session: Session) -> int:
     return 0
 
 
-def _list(context: Context, name: str, receipt: Path | None) -> dict[str, Any]:
-    listed = step_commands.one("list", context, name)
+def _list(context: Context, name: str, receipt: Path | None) -> ListResult:
+    listed = cast("ListResult", step_commands.one("list", context, name))
     if receipt is not None:
         workflow_receipts.tidy(workflow_receipts.results_of(receipt), context.layout(name), listed)
     return listed

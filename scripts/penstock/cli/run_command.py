@@ -13,7 +13,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, cast
+from typing import TYPE_CHECKING, cast
 
 from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
 from penstock.cli.log_file import LOG
@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
+    from penstock.core.documents.step_results import ListResult
     from penstock.views.keys import Amount, Result
 
 RESULTS = Path("results")
@@ -217,14 +218,12 @@ def _summaries(results: Mapping[str, Result], parsed: argparse.Namespace) -> Non
             output.show(text)
 
 
-def _result(
-    name: str, listed: Mapping[str, Any] | None, left: list[exit_files.Left], session: Session
-) -> Result:
+def _result(name: str, listed: ListResult | None, left: list[exit_files.Left], session: Session) -> Result:
     failed = next((one for one in left if one.dataset == name), None)
     if listed is not None and failed is None:
-        reported = _read(RESULTS / name / str(listed["run"]) / "report.json")
+        reported = _read(RESULTS / name / listed["run"] / "report.json")
         if reported is not None:
-            return _unchanged(reported, listed) if listed.get("published") else reported
+            return _unchanged(reported, listed) if listed["published"] else reported
     why = left[0].why if left else "see above"
     if failed is not None:
         named = failed.why.startswith(f"{failed.command}: ")
@@ -236,13 +235,13 @@ def _result(
     return {"dataset": name, "status": status, "why": why, **scanned}
 
 
-def _unchanged(reported: Result, listed: Mapping[str, Any]) -> Result:
+def _unchanged(reported: Result, listed: ListResult) -> Result:
     """The summary of a run that found everything published: without the figures of the earlier copy, which
     this run did not do."""
     kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
     nothing: Amount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"
-    if listed.get("current") != listed["release"]:
+    if listed["current"] != listed["release"]:
         why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"
     return {
         **cast("Result", {key: reported.get(key) for key in kept if key in reported}),

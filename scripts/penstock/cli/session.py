@@ -15,7 +15,7 @@ import os
 import shlex
 import signal
 import sys
-from typing import TYPE_CHECKING, Protocol, Self
+from typing import TYPE_CHECKING, Self
 
 from penstock.cli import ancestors
 from penstock.cli.log_file import close_log, logged, open_log
@@ -29,19 +29,11 @@ if TYPE_CHECKING:
     from types import TracebackType
 
     from penstock.config.settings import Config
-    from penstock.core.events import Event
+    from penstock.views.view_choice import View
 
 ABOVE = "PENSTOCK_ABOVE"
 WORKFLOW = "PENSTOCK_WORKFLOW"
 PROGRESS = "PENSTOCK_VIEW"
-
-
-class View(Protocol):
-    """A sink that owns the terminal until it is closed."""
-
-    def __call__(self, event: Event) -> None: ...
-
-    def close(self) -> None: ...
 
 
 class Session:
@@ -142,7 +134,7 @@ class Session:
             kind = os.environ.get(PROGRESS) or kind
         if kind == "auto" and sys.stderr.isatty():
             kind = "rich" if self._owns_terminal() else "lines"
-        view: View = open_view(kind, sys.stderr)
+        view = open_view(kind, sys.stderr)
         try:
             yield view
         finally:

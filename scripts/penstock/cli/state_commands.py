@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
 from penstock.core.layout import DatasetLayout
@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
+    from penstock.core.documents.verdict import LastAuditJson
 
 
 def status(parsed: argparse.Namespace, session: Session) -> int:
@@ -43,7 +44,7 @@ def render(found: Sequence[Mapping[str, object]]) -> str:
         for key, value in one.items():
             if key != "dataset" and value not in (None, "", [], {}):
                 if key == "last_audit" and isinstance(value, Mapping):
-                    text = findings_text.last(value)
+                    text = findings_text.last(cast("LastAuditJson", value))
                 else:
                     text = _text(value)
                 lines.append(f"  {key.replace('_', ' '):<14}{text}")

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
 from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Mapping
 
     from penstock.cli.session import Session
+    from penstock.core.documents.step_results import ListResult, PlanResult, PreflightResult
     from penstock.state.context import Context
+
+    Result = Mapping[str, object]
+    """What a step returns: one of `core.documents.step_results`."""
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
@@ -60,28 +65,31 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return code
 
 
-def _show(parsed: argparse.Namespace, result: dict[str, Any]) -> None:
+def _show(parsed: argparse.Namespace, result: Result) -> None:
     """What people ask for by the command; a step that moves data has its line on standard error."""
     from penstock.views import step_results
 
-    texts = {"preflight": step_results.preflight, "list": step_results.listing, "plan": step_results.plan}
     if parsed.progress == "json":
         output.show_json(result)
-    elif parsed.command in texts:
-        output.show(texts[parsed.command](result))
+    elif parsed.command == "preflight":
+        output.show(step_results.preflight(cast("PreflightResult", result)))
+    elif parsed.command == "list":
+        output.show(step_results.listing(cast("ListResult", result)))
+    elif parsed.command == "plan":
+        output.show(step_results.plan(cast("PlanResult", result)))
 
 
-def one(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:
+def one(command: str, context: Context, name: str, **options: object) -> Result:
     """One step of one dataset, here or on a node as `cluster.on_nodes` says; returns its result."""
     from penstock.steps import remote_step
 
     if remote_step.wanted(context.config, command):
-        return dict(remote_step.run(context, name, command))
+        return remote_step.run(context, name, command)
     return here(command, context, name, **options)
 
 
-def here(command: str, context: Context, name: str, **options: Any) -> dict[str, Any]:
+def here(command: str, context: Context, name: str, **options: object) -> Result:
     """The same, in this process."""
     step = importlib.import_module(f"penstock.steps.{command}_step")
-    result: dict[str, Any] = step.run(context, name, **options)
+    result: Result = step.run(context, name, **options)
     return result

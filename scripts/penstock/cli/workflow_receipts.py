@@ -9,13 +9,12 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, TypedDict
 
 from penstock.core.step_table import AFTER_LIST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
+    from penstock.core.documents.step_results import ListResult, PreflightResult
     from penstock.core.layout import DatasetLayout
 
 LISTINGS = Path(".workflow", "list")
@@ -29,24 +28,41 @@ def results_of(receipt: Path) -> Path:
     return receipt.parents[len(LISTINGS.parts)]
 
 
-def listings(results: Path, invocation: str) -> dict[str, dict[str, Any]]:
-    """What the groups of one invocation hold, as one: {"preflight", "listed", "failed"} by dataset."""
-    found: dict[str, dict[str, Any]] = {"preflight": {}, "listed": {}, "failed": {}}
+class Refused(TypedDict):
+    """A dataset that cannot be listed, and how its listing ended."""
+
+    command: str
+    exit: int
+    text: str
+
+
+class Listings(TypedDict):
+    """What became of a group's datasets, by their names."""
+
+    preflight: dict[str, PreflightResult]
+    listed: dict[str, ListResult]
+    failed: dict[str, Refused]
+
+
+def listings(results: Path, invocation: str) -> Listings:
+    """What the groups of one invocation hold, as one."""
+    found = Listings(preflight={}, listed={}, failed={})
     for path in sorted((results / LISTINGS).glob(f"{invocation}-*.json")):
         try:
-            group = json.loads(path.read_text(encoding="utf-8"))
+            group: Listings = json.loads(path.read_text(encoding="utf-8"))
         except (OSError, ValueError):
             continue
-        for key, known in found.items():
-            known.update(group.get(key, {}))
+        found["preflight"] |= group.get("preflight", {})
+        found["listed"] |= group.get("listed", {})
+        found["failed"] |= group.get("failed", {})
     return found
 
 
-def tidy(results: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> None:
+def tidy(results: Path, layout: DatasetLayout, listed: ListResult) -> None:
     """Remove the receipts of a run that is no longer on the target as they say (it was deleted, or
     its staging was): Snakemake then takes these steps again. `listed` is list's result.
     """
-    run = results / layout.dataset / str(listed["run"])
+    run = results / layout.dataset / listed["run"]
     if _stale(run, layout, listed):
         for step in AFTER_LIST:
             (run / f"{step}.json").unlink(missing_ok=True)
@@ -62,7 +78,7 @@ def forget(results: Path) -> None:
             path.unlink(missing_ok=True)
 
 
-def _stale(run: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> bool:
+def _stale(run: Path, layout: DatasetLayout, listed: ListResult) -> bool:
     """
     plan on the target | published | publish.json here | staging | stale
     no                 | any       | any               | any     | yes
@@ -71,8 +87,8 @@ def _stale(run: Path, layout: DatasetLayout, listed: Mapping[str, Any]) -> bool:
     yes                | no        | no                | yes     | no
     yes                | no        | no                | no      | yes
     """
-    if not layout.run(str(listed["run"])).plan.exists():
+    if not layout.run(listed["run"]).plan.exists():
         return True
     if listed["published"]:
         return False
-    return (run / "publish.json").exists() or not layout.staging(str(listed["release"])).exists()
+    return (run / "publish.json").exists() or not layout.staging(listed["release"]).exists()

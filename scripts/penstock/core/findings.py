@@ -14,9 +14,12 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents.json_object import JsonObject
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import FindingJson
 
 FOLDER = "folder"
 
@@ -50,7 +53,7 @@ class Finding(NamedTuple):
         return MARKS[self.kind]
 
 
-def to_json(finding: Finding) -> dict[str, object]:
+def to_json(finding: Finding) -> FindingJson:
     """As a line of `findings.jsonl`. A path that is not UTF-8 keeps its bytes as \\udcXX escapes,
     which JSON carries."""
     return {

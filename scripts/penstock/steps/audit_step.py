@@ -39,7 +39,7 @@ if TYPE_CHECKING:
 
     from penstock.audit.audit_store import Audit
     from penstock.core.documents.seal import Seal
-    from penstock.core.documents.step_results import AuditResult, OverruleResult
+    from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.locks.dataset_lock import DatasetLock
@@ -292,7 +292,7 @@ def _close(
 ) -> AuditResult:
     folder = audit.layout(layout)
     counts: Counter[str] = Counter()
-    shown: list[dict[str, object]] = []
+    shown: list[FindingJson] = []
 
     def counted() -> Iterator[Finding]:
         for finding in found:

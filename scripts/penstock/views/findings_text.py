@@ -6,12 +6,15 @@ findings, the most telling first, and the count of the others with where all of 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Iterable
+
+    from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult, RepairResult
+    from penstock.core.documents.verdict import LastAuditJson
 
 SHOWN = 50
 WIDTH = 12
@@ -23,23 +26,23 @@ METHODS = {
 KINDS = ("manifest", "missing", "folder", "changed", "replaced", "unread", "mode", "extra")
 
 
-def audit(result: Mapping[str, Any]) -> str:
+def audit(result: AuditResult) -> str:
     """The table of one audit (`steps.audit_step.run`); ends in a line feed."""
     title = f"{result['dataset']}/{result['release']}"
-    amount = f"{human.count(int(result['files']))} of {human.counted(int(result['of_files']), 'file')}"
-    amount += f", {human.size(int(result['bytes']))} in {human.duration(float(result['seconds']))}"
+    amount = f"{human.count(result['files'])} of {human.counted(result['of_files'], 'file')}"
+    amount += f", {human.size(result['bytes'])} in {human.duration(result['seconds'])}"
     lines = [human.printable(title), _line("Read", amount)]
-    for name, count in sorted((result.get("methods") or {}).items()):
+    for name, count in sorted(result["methods"].items()):
         lines.append(_line("How", f"{human.count(count)} {METHODS.get(name, name)}"))
-    lines.append(_line("Means", str(result["promise"])))
+    lines.append(_line("Means", result["promise"]))
     lines += _findings(result)
-    counts = result.get("counts") or {}
+    counts = result["counts"]
     told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
-    lines.append(_line("STATUS", f"{result['status']} ({told})" if told else str(result["status"])))
+    lines.append(_line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
     return "".join(f"{line}\n" for line in lines)
 
 
-def repair(result: Mapping[str, Any]) -> str:
+def repair(result: RepairResult) -> str:
     """What one repair did (`steps.repair_step.run`); ends in a line feed."""
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("By audit", result["audit"])]
     rows = [("=", path, how) for path, how in result["repaired"]]
@@ -49,9 +52,9 @@ def repair(result: Mapping[str, Any]) -> str:
     lines += _table(rows[:SHOWN])
     if len(rows) > SHOWN:
         lines.append(f"    and {human.count(len(rows) - SHOWN)} more")
-    for name, count in sorted((result.get("also_in") or {}).items()):
+    for name, count in sorted(result["also_in"].items()):
         lines.append(_line("Also", also_in(name, count)))
-    fetched = f"{human.size(int(result['fetched_bytes']))} in {human.duration(float(result['seconds']))}"
+    fetched = f"{human.size(result['fetched_bytes'])} in {human.duration(result['seconds'])}"
     lines.append(_line("Fetched", fetched))
     left = len(result["unrepairable"]) + len(result["left"])
     told = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
@@ -67,7 +70,7 @@ def also_in(release: str, count: int) -> str:
     return f"{them} the same in release {release}, and not mended there"
 
 
-def overruled(result: Mapping[str, Any]) -> str:
+def overruled(result: OverruleResult) -> str:
     """What was overruled (`steps.audit_step.overrule`); ends in a line feed."""
     told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
     lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("Reason", result["why"])]
@@ -75,30 +78,29 @@ def overruled(result: Mapping[str, Any]) -> str:
     return "".join(f"{line}\n" for line in lines)
 
 
-def last(audit: Mapping[str, Any]) -> str:
+def last(audit: LastAuditJson) -> str:
     """The last audit of a release in one line: when, how much, and the result."""
     counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
-    much = f"{human.count(int(audit['files']))} of {human.counted(int(audit['of_files']), 'file')}"
-    much += f", {human.size(int(audit['bytes']))}"
+    much = f"{human.count(audit['files'])} of {human.counted(audit['of_files'], 'file')}"
+    much += f", {human.size(audit['bytes'])}"
     return f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({counts})" * bool(counts))
 
 
-def _findings(result: Mapping[str, Any]) -> list[str]:
-    found: Sequence[Mapping[str, Any]] = result.get("findings") or ()
-    total = sum((result.get("counts") or {}).values())
-    ordered = sorted(found, key=lambda f: KINDS.index(f["kind"]))
+def _findings(result: AuditResult) -> list[str]:
+    total = sum(result["counts"].values())
+    ordered = sorted(result["findings"], key=lambda f: KINDS.index(f["kind"]))
     lines = _table((f["mark"], f["path"], _why(f)) for f in ordered[:SHOWN])
     if total > len(lines):
         lines.append(f"    and {human.count(total - len(lines))} more")
     if total:
-        lines.append(_line("All", human.printable(str(result["all_findings"]))))
+        lines.append(_line("All", human.printable(result["all_findings"])))
     return lines
 
 
-def _why(finding: Mapping[str, Any]) -> str:
-    parts: Sequence[int] = finding.get("parts") or ()
+def _why(finding: FindingJson) -> str:
+    parts = finding["parts"]
     if not parts:
-        return str(finding["why"])
+        return finding["why"]
     shown = ", ".join(map(str, parts[:10])) + (", ..." if len(parts) > 10 else "")
     return f"part{'s' if len(parts) > 1 else ''} {shown}: {finding['why']}"
 

@@ -6,10 +6,12 @@ report hold, so a key once here keeps its meaning. Times are UTC ISO 8601 or sec
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, TypedDict
+from typing import TYPE_CHECKING, TypedDict
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from penstock.core.documents.verdict import LastAuditJson
 
 
 class Amount(TypedDict, total=False):
@@ -145,7 +147,7 @@ class Result(TypedDict, total=False):
     """[[upper bound of size, files, bytes], ...], as in RunInfo."""
     throughput: Sequence[Sequence[float]]
     """[[seconds since the copy began, bytes so far, files so far], ...], ascending."""
-    last_audit: Mapping[str, Any]
+    last_audit: LastAuditJson
     """The last entry of the release's audits, by `state.verdicts`."""
     findings: dict[str, int]
     """By kind: those of audits that stand."""

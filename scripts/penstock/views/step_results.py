@@ -4,29 +4,37 @@ from __future__ import annotations
 
 import textwrap
 from itertools import chain, repeat
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from penstock.core.text import printable
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
+
+    from penstock.core.documents.step_results import (
+        DryRunResult,
+        ListResult,
+        PlanResult,
+        PreflightResult,
+        Preview,
+    )
 
 WIDTH = 14
 COLUMNS = 80
 """A line has no more, but for a long path or URL."""
 
 
-def preflight(result: Mapping[str, Any]) -> str:
+def preflight(result: PreflightResult) -> str:
     """A line for each thing that was tried, with what it showed."""
-    rows = [_parted(text) for text in result.get("checked") or ()]
-    rows += [("Warning", text) for text in result.get("warnings") or ()]
-    return _block(result, rows)
+    rows = [_parted(text) for text in result["checked"]]
+    rows += [("Warning", text) for text in result["warnings"]]
+    return _block(result["dataset"], rows)
 
 
-def listing(result: Mapping[str, Any]) -> str:
+def listing(result: ListResult) -> str:
     """How much there is, what was left out, and the release that it makes."""
-    ignored = {why: count for why, count in (result.get("ignored") or {}).items() if count}
+    ignored = {why: count for why, count in result["ignored"].items() if count}
     left_out = ", ".join(f"{human.count(count)} {why}" for why, count in ignored.items())
     amount = f"{human.counted(result['files'], 'file')}, {human.size(result['bytes'])}"
     rows = [
@@ -34,12 +42,12 @@ def listing(result: Mapping[str, Any]) -> str:
         ("Left out", left_out),
         ("To stage", "" if result["published"] else amount),
         ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
-        ("Current", str(result.get("current") or "none")),
+        ("Current", result["current"] or "none"),
     ]
-    return _block(result, rows)
+    return _block(result["dataset"], rows)
 
 
-def plan(result: Mapping[str, Any]) -> str:
+def plan(result: PlanResult) -> str:
     """What is copied and what is linked; how many shards, how much room and time, and why."""
     files, size = result["files"] - result["unchanged"], result["bytes"] - result["unchanged_bytes"]
     unchanged = f"{human.counted(result['unchanged'], 'file')}, {human.size(result['unchanged_bytes'])}"
@@ -51,10 +59,10 @@ def plan(result: Mapping[str, Any]) -> str:
         ("Shards", human.count(result["shards"]) if result["shards"] else ""),
         *(("", text) for text in result["why"]),
     ]
-    return _block(result, rows)
+    return _block(result["dataset"], rows)
 
 
-def preview(result: Mapping[str, Any], step: str = "run") -> str:
+def preview(result: DryRunResult, step: str = "run") -> str:
     """Of `steps.dry_run`: a block a dataset, and what a dry run does not do."""
     datasets = result["datasets"]
     verb = "read back" if step == "audit" else "staged"
@@ -63,7 +71,7 @@ def preview(result: Mapping[str, Any], step: str = "run") -> str:
     return "\n".join(lines) + "\n" + "".join(_would(found) for found in datasets.values())
 
 
-def _would(found: Mapping[str, Any]) -> str:
+def _would(found: Preview) -> str:
     amount = ""
     if found.get("current") and "files" in found:
         amount = f": {human.counted(found['files'], 'file')}, {human.size(found.get('bytes', 0))}"
@@ -71,21 +79,21 @@ def _would(found: Mapping[str, Any]) -> str:
         *(("Source", url) for url in found["sources"]),
         ("Target", f"{found['target']} ({found['backend']} elements)"),
         ("Current", f"{found['current']}{amount}" if found.get("current") else "none"),
-        ("State", str(found.get("state", ""))),
-        ("Locked", str(found.get("lock", ""))),
-        ("Would", str(found.get("would", ""))),
-        ("Problem", " ".join(str(found.get("problem", "")).split())),
+        ("State", found.get("state", "")),
+        ("Locked", found.get("lock", "")),
+        ("Would", found.get("would", "")),
+        ("Problem", " ".join(found.get("problem", "").split())),
     ]
-    return _block(found, rows)
+    return _block(found["dataset"], rows)
 
 
 def _parted(text: str) -> tuple[str, str]:
-    title, colon, value = str(text).partition(": ")
+    title, colon, value = text.partition(": ")
     return (title.capitalize(), value) if colon else ("", title)
 
 
-def _block(result: Mapping[str, Any], rows: Sequence[tuple[str, str]]) -> str:
-    lines = [str(result.get("dataset", ""))]
+def _block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:
+    lines = [dataset]
     for title, text in rows:
         wrapped = textwrap.wrap(
             printable(text), COLUMNS - WIDTH - 2, break_long_words=False, break_on_hyphens=False

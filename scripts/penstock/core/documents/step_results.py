@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
 from penstock.core.documents import typed_json
+from penstock.core.documents.verdict import LastAuditJson
 
 FORMAT = 1
 """Of the receipts of steps; those without a number are of format 1, too."""
@@ -133,6 +134,16 @@ class PreflightResult(TypedDict):
     warnings: Sequence[str]
 
 
+class FindingJson(TypedDict):
+    """A finding, as `findings.jsonl` and the result of an audit have it: see `core.findings`."""
+
+    mark: str
+    kind: str
+    path: str
+    why: str
+    parts: Sequence[int]
+
+
 class AuditResult(TypedDict):
     dataset: str
     release: str
@@ -140,7 +151,7 @@ class AuditResult(TypedDict):
     status: str
     """PASSED or FINDINGS."""
     counts: Mapping[str, int]
-    findings: Sequence[Mapping[str, object]]
+    findings: Sequence[FindingJson]
     """The first thousand; `all_findings` is the path of the file that has all of them."""
     all_findings: str
     files: int
@@ -216,7 +227,7 @@ class StatusResult(TypedDict, total=False):
     files: int
     bytes: int
     sealed: str
-    last_audit: Mapping[str, object] | None
+    last_audit: LastAuditJson | None
     findings: Mapping[str, int]
     seen: str
     run: str

@@ -6,7 +6,7 @@ Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
 from __future__ import annotations
 
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypedDict, cast
 
 from penstock.core.documents.json_object import JsonObject
 from penstock.core.format_versions import refuse_newer
@@ -51,8 +51,25 @@ class LastAudit:
     by: str = ""
     """The account."""
 
-    def to_json(self) -> Json:
-        return {**asdict(self), "counts": dict(self.counts)}
+    def to_json(self) -> LastAuditJson:
+        return cast("LastAuditJson", {**asdict(self), "counts": dict(self.counts)})
+
+
+class LastAuditJson(TypedDict):
+    """`LastAudit` in results."""
+
+    audit: str
+    began: str
+    choice: str
+    status: str
+    counts: Mapping[str, int]
+    files: int
+    of_files: int
+    bytes: int
+    seconds: float
+    promise: str
+    ended: str
+    by: str
 
 
 @dataclass(frozen=True)
