@@ -14,6 +14,7 @@ from tests.sources.conftest import (
     DemoStore,
     FolderStore,
     GcsfsStore,
+    GcsStore,
     MemoryStore,
     S3fsStore,
     VersityStore,
@@ -174,6 +175,14 @@ class TestAdlfs(SourceContract):
         store = AdlfsStore(azurite, tmp_path, f"c{uuid.uuid4().hex}")
         yield store
         store.close()
+
+
+class TestGcs(SourceContract):
+    """Google's JSON API."""
+
+    @pytest.fixture
+    def store(self, fake_gcs: FakeGcs) -> GcsStore:
+        return GcsStore(fake_gcs, f"b{uuid.uuid4().hex}")
 
 
 class TestGcsfs(SourceContract):

@@ -61,7 +61,7 @@ from urllib.parse import parse_qsl, quote, unquote
 from xml.sax.saxutils import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 LOGIN = b"<!DOCTYPE html><html><title>Sign in</title><form>Your session has ended</form></html>"
@@ -110,6 +110,7 @@ class Hostile:
         """What listings state of these keys."""
         self.uploads: dict[str, list[int]] = {}
         """Bytes of the parts of keys that were uploaded in parts: told part by part, and in their etags."""
+        self.listing_type = "application/xml"
         self.etags: dict[str, str] = {}
         """What stands in place of a key's own etag."""
         self.asked: list[Asked] = []
@@ -220,7 +221,7 @@ class Hostile:
         elif key:
             self._object(sock, method, path, query, key, headers)
         elif method == "HEAD":
-            _send(sock, method, 200, b"")
+            send(sock, method, 200, b"")
         else:
             self._list(sock, method, dict(parse_qsl(query, keep_blank_values=True)))
 
@@ -259,7 +260,7 @@ class Hostile:
         if mode.startswith("redirect") and method == "GET":
             host = "localhost" if mode == "redirectother" else "127.0.0.1"
             port = mode.partition(":")[2] or self.port
-            return _send(sock, method, 307, b"", Location=f"http://{host}:{port}{path}")
+            return send(sock, method, 307, b"", Location=f"http://{host}:{port}{path}")
         etag = self.etag(key)
         if mode == "changed" and method == "GET":
             etag, data = "0" * 24, bytes(byte ^ 0xFF for byte in data)
@@ -273,13 +274,13 @@ class Hostile:
                 else 0
             )
             status, told = (206, {"Content-Length": str(size)}) if size else (400, {"Content-Length": "0"})
-            return _send(sock, "HEAD", status, b"", ETag=f'"{etag}"', **told)
+            return send(sock, "HEAD", status, b"", ETag=f'"{etag}"', **told)
         return self._body(sock, method, mode, data, etag, headers)
 
     def _body(
         self, sock: socket.socket, method: str, mode: str, whole: bytes, etag: str, asked: Mapping[str, str]
     ) -> None:
-        headers = {"ETag": f'"{etag}"', "Accept-Ranges": "bytes"}
+        headers = self.version(etag) | {"Accept-Ranges": "bytes"}
         if mode in ("crc", "flipcrc", "falsecrc", "composite") and asked.get("x-amz-checksum-mode"):
             headers |= _checksum(mode, whole)
         start, stop, status = 0, len(whole), 200
@@ -292,7 +293,7 @@ class Hostile:
             headers["Content-Range"] = f"bytes {start}-{stop - 1}/{len(whole)}"
         data = whole[start:stop]
         if method == "HEAD":
-            return _send(sock, method, status, data, **headers)
+            return send(sock, method, status, data, **headers)
         half = data[: len(data) // 2]
         if mode in ("flip", "flipcrc") and data:
             middle = len(data) // 2
@@ -304,10 +305,10 @@ class Hostile:
         elif mode == "gzip":
             data, headers["Content-Encoding"] = gzip.compress(data), "gzip"
         elif mode == "errhtml200":
-            return _send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
+            return send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
         elif mode in ("nolen", "badchunk", "cut", "reset", "drip", "silent"):
             return self._broken(sock, mode, status, data, headers)
-        return _send(sock, method, status, data, **headers)
+        return send(sock, method, status, data, **headers)
 
     def _broken(
         self, sock: socket.socket, mode: str, status: int, data: bytes, headers: dict[str, str]
@@ -342,7 +343,7 @@ class Hostile:
         if mode == "slowdown":
             return _error(sock, method, 503, "SlowDown")
         if mode == "html":
-            return _send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
+            return send(sock, method, 200, LOGIN, **{"Content-Type": "text/html"})
         prefix = query.get("prefix", "")
         keys = sorted(key for key in self.objects if key.startswith(prefix))
         if mode == "unsorted":
@@ -361,25 +362,40 @@ class Hostile:
             following = 0
         if mode == "endless":
             shown, following, more = [], begin + 1, True
-        coded = query.get("encoding-type") == "url"
-        body = '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult>'
-        body += f"<Name>{self.bucket}</Name><IsTruncated>{str(more).lower()}</IsTruncated>"
-        body += "<EncodingType>url</EncodingType>" if coded else ""
-        if more and mode != "tokenless":
-            body += f"<NextContinuationToken>{following}</NextContinuationToken>"
-        for key in shown:
-            etag = self.etag(key) if key in self.objects else "0" * 24
-            body += f"<Contents><Key>{quote(key) if coded else escape(key)}</Key>"
-            body += f"<LastModified>2024-05-06T07:08:09.123Z</LastModified><ETag>&quot;{etag}&quot;</ETag>"
-            body += f"<Size>{sizes.get(key, 1)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
-        body += "</ListBucketResult>"
+        body = self.page_of(shown, sizes, str(following) if more and mode != "tokenless" else "", more, query)
         content = body.encode()
         if mode == "truncated":
             content = content[: len(content) * 2 // 3]
         if mode == "cut":
             sock.sendall(_head(200, {"Content-Length": str(len(content))}) + content[: len(content) // 2])
             raise _Done
-        return _send(sock, method, 200, content, **{"Content-Type": "application/xml"})
+        return send(sock, method, 200, content, **{"Content-Type": self.listing_type})
+
+    def page_of(
+        self,
+        shown: Sequence[str],
+        sizes: Mapping[str, int],
+        following: str,
+        more: bool,
+        query: Mapping[str, str],
+    ) -> str:
+        """One page of a listing; `following` is the token of the next one, `more` whether one is promised."""
+        coded = query.get("encoding-type") == "url"
+        body = '<?xml version="1.0" encoding="UTF-8"?>\n<ListBucketResult>'
+        body += f"<Name>{self.bucket}</Name><IsTruncated>{str(more).lower()}</IsTruncated>"
+        body += "<EncodingType>url</EncodingType>" if coded else ""
+        if following:
+            body += f"<NextContinuationToken>{following}</NextContinuationToken>"
+        for key in shown:
+            etag = self.etag(key) if key in self.objects else "0" * 24
+            body += f"<Contents><Key>{quote(key) if coded else escape(key)}</Key>"
+            body += f"<LastModified>2024-05-06T07:08:09.123Z</LastModified><ETag>&quot;{etag}&quot;</ETag>"
+            body += f"<Size>{sizes.get(key, 1)}</Size><StorageClass>STANDARD</StorageClass></Contents>"
+        return body + "</ListBucketResult>"
+
+    def version(self, etag: str) -> dict[str, str]:
+        """How an answer states the version."""
+        return {"ETag": f'"{etag}"'}
 
 
 def _checksum(mode: str, whole: bytes) -> dict[str, str]:
@@ -395,7 +411,7 @@ def _head(status: int, headers: Mapping[str, str]) -> bytes:
     return "\r\n".join([*lines, "", ""]).encode()
 
 
-def _send(sock: socket.socket, method: str, status: int, body: bytes, **headers: str) -> None:
+def send(sock: socket.socket, method: str, status: int, body: bytes, **headers: str) -> None:
     head = _head(status, {"Content-Length": str(len(body))} | headers)
     sock.sendall(head if method == "HEAD" else head + body)
 
@@ -403,7 +419,7 @@ def _send(sock: socket.socket, method: str, status: int, body: bytes, **headers:
 def _error(sock: socket.socket, method: str, status: int, code: str) -> None:
     body = f'<?xml version="1.0"?>\n<Error><Code>{code}</Code><Message>{code}</Message></Error>'.encode()
     retry = {"Retry-After": "0"} if status == 503 else {}
-    _send(sock, method, status, body, **{"Content-Type": "application/xml"}, **retry)
+    send(sock, method, status, body, **{"Content-Type": "application/xml"}, **retry)
 
 
 def _shutdown(sock: socket.socket) -> None:

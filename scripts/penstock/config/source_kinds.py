@@ -10,6 +10,7 @@ if TYPE_CHECKING:
 S3 = ("s3", "s3a")
 WEB = ("http", "https")
 AZURE = ("az", "abfs", "abfss")
+GCS = ("gs", "gcs")
 FOLDER = ("", "file", "local")
 NAMED_USERS = ("sftp", "ssh", "ftp", "smb")
 """Protocols whose URLs may name the account, as in `sftp://user@host/`: a name is no secret."""
@@ -19,8 +20,7 @@ KINDS = {
     **dict.fromkeys(WEB, "web"),
     **dict.fromkeys(AZURE, "azure"),
     **dict.fromkeys(FOLDER, "folder"),
-    "gs": "gcs",
-    "gcs": "gcs",
+    **dict.fromkeys(GCS, "gcs"),
     "hf": "hf",
     "sftp": "sftp",
     "ssh": "sftp",

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from penstock.config.source_kinds import AZURE, FOLDER, S3, WEB, through_fsspec
+from penstock.config.source_kinds import AZURE, FOLDER, GCS, S3, WEB, through_fsspec
 from penstock.filesystem.mounts import mount_of
 from penstock.sources.registry import folder, pinned, scheme
 
@@ -22,8 +22,9 @@ def origin(config: SourceConfig, source: Source) -> str:
     |------------|------------------------------------------------------------------|
     | folder     | what is exported, or the device's number; the folder's own inode |
     | S3         | the endpoint and the bucket                                      |
+    | Google     | the endpoint and the URL                                         |
     | Azure, web | the URL, which names the host                                    |
-    | else       | the URL and its options                                          |
+    | else, `reader: fsspec` | the URL and its options                              |
 
     Raises OSError for a folder that cannot be looked at.
     """
@@ -42,6 +43,11 @@ def origin(config: SourceConfig, source: Source) -> str:
 
         assert isinstance(source, S3Source)
         return f"{source.bucket.endpoint.rstrip('/').lower() or 'aws'} {source.bucket.name}"
+    if kind in GCS:
+        from penstock.sources.gcs.source import GcsSource
+
+        assert isinstance(source, GcsSource)
+        return f"{source.endpoint.rstrip('/').lower()} {source.url}"
     if kind in (*AZURE, *WEB):
         return source.url
     return f"{source.url} {json.dumps(dict(config.storage_options), sort_keys=True, default=str)}"

@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config import source_kinds
-from penstock.config.source_kinds import AZURE, FOLDER, NAMED_USERS, S3, WEB
+from penstock.config.source_kinds import AZURE, FOLDER, GCS, NAMED_USERS, S3, WEB
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ def states_checksums(url: str) -> bool:
 
 def has_tokens(url: str) -> bool:
     """Whether a range of an object can be asked for on the condition that it is the listed version."""
-    return scheme(url) in (*S3, *AZURE, *WEB)
+    return scheme(url) in (*S3, *AZURE, *GCS, *WEB)
 
 
 def pinned(url: str, token: str) -> bool:
@@ -55,7 +55,7 @@ def may_be_split(url: str, token: str) -> bool:
 
 def in_blocks(url: str) -> bool:
     """Whether a source of this kind reads even a whole object by several requests (`port.REQUEST`)."""
-    return scheme(url) not in (*FOLDER, *S3, *AZURE, *WEB)
+    return scheme(url) not in (*FOLDER, *S3, *AZURE, *GCS, *WEB)
 
 
 def folder(url: str) -> str:
@@ -85,6 +85,10 @@ def credentials(config: SourceConfig) -> object | None:
         from penstock.sources.azure import account
 
         return account.resolve(config)
+    if kind in GCS:
+        from penstock.sources.gcs import credentials as of_google
+
+        return of_google.resolve(config)
     if kind not in (*FOLDER, *WEB):
         from penstock.sources.generic import opener
 
@@ -123,7 +127,7 @@ def open_source(
             empty=dataset.empty_folders,
             keep=keep,
         )
-    if kind not in (*S3, *WEB, *AZURE) or source_kinds.through_fsspec(config.storage_options):
+    if kind not in (*S3, *WEB, *AZURE, *GCS) or source_kinds.through_fsspec(config.storage_options):
         from penstock.sources.generic.opener import FsspecCredentials
 
         assert credentials is None or isinstance(credentials, FsspecCredentials)
@@ -138,6 +142,12 @@ def open_source(
         from penstock.sources.web.source import WebSource
 
         return WebSource(config, timeout=timeout)
+    if kind in GCS:
+        from penstock.sources.gcs.credentials import GcsCredentials
+        from penstock.sources.gcs.source import GcsSource
+
+        assert credentials is None or isinstance(credentials, GcsCredentials)
+        return GcsSource(config, credentials, timeout=timeout)
     from penstock.sources.azure.account import AzureCredentials
     from penstock.sources.azure.source import AzureSource
 
@@ -159,7 +169,7 @@ def _by_fsspec(
         from penstock.sources.generic.adlfs_objects import AdlfsObjects
 
         return LibrarySource(config, AdlfsObjects(), credentials)
-    if kind in ("gcs", "gcsfs"):
+    if kind == "gcsfs":
         from penstock.sources.generic.gcsfs_objects import GcsfsObjects
 
         return LibrarySource(config, GcsfsObjects(), credentials)

@@ -11,5 +11,5 @@
 
 A new store gives a subclass of `ObjectClient` (request line and signature, the pinned GET, names of headers,
 claims, refusals) and one of `ObjectSource` (a client, new credentials, one page of the listing): some 100 to
-200 lines. `s3`, `azure` and `web` are such dialects.
+200 lines. `s3`, `azure`, `gcs` and `web` are such dialects.
 """

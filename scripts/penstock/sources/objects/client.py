@@ -34,6 +34,8 @@ class ObjectClient:
     REDIRECTS: ClassVar[int] = 4
     CIRCLE: ClassVar[type[PenstockError]] = FailedError
     """What a redirect in a circle raises: FailedError where it is the whole store's."""
+    VERSION: ClassVar[bytes] = b"etag"
+    """The header that states an object's version."""
     connection: Connection
     """After `request`: it holds the answer's head."""
 
@@ -60,8 +62,8 @@ class ObjectClient:
     def version(self, headers: Mapping[bytes, bytes], size: int) -> str | None:  # noqa: ARG002 (the web's)
         """The version that an answer states, as the listing's `token` has it. None where every object of
         this store states one, and the answer does not: it is something else's."""
-        etag = headers.get(b"etag")
-        return None if etag is None else etag.strip(b'"').decode("latin-1")
+        stated = headers.get(self.VERSION)
+        return None if stated is None else stated.strip(b'"').decode("latin-1")
 
     def claims(self, headers: Mapping[bytes, bytes], *, whole: bool) -> Sequence[Claim]:  # noqa: ARG002
         """The checksums that an answer states; `whole`: its body is the whole object."""

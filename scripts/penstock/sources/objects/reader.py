@@ -132,8 +132,7 @@ class ObjectReader(Generic[C]):
         del entry  # for stores that have to be asked for more
         return client.claims(headers, whole=whole)
 
-    @staticmethod
-    def _refused(client: C, entry: Entry) -> PenstockError:
+    def _refused(self, client: C, entry: Entry) -> PenstockError:
         connection, where = client.connection, client.where(entry.key)
         if connection.status == 200:
             connection.abandon()

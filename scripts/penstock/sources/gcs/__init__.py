@@ -1,0 +1,1 @@
+"""Google Cloud Storage: the dialect of its JSON API. No object is read but by its generation."""
