@@ -218,7 +218,7 @@ class Tokens(http.server.BaseHTTPRequestHandler):
     asked: list[tuple[str, dict[str, str], str]]
     answers: list[tuple[int, Any]]
 
-    def do_GET(self) -> None:  # noqa: N802
+    def do_GET(self) -> None:
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)).decode()
         self.asked.append((self.path, dict(self.headers), body))
         status, told = self.answers.pop(0)
@@ -228,7 +228,7 @@ class Tokens(http.server.BaseHTTPRequestHandler):
         self.end_headers()
         self.wfile.write(text)
 
-    def do_POST(self) -> None:  # noqa: N802
+    def do_POST(self) -> None:
         self.do_GET()
 
     def log_message(self, *_: object) -> None:
