@@ -51,7 +51,7 @@ class GcsSource(ObjectSource[GcsClient]):
         if not bucket or "@" in bucket:
             raise ConfigError("the URL names no bucket", where=config.url, hint="write gs://bucket/prefix/")
         self._config, self._times = config, Times()
-        self._timeout = float(config.storage_options.get("timeout") or timeout)
+        self._timeout = float(str(config.storage_options.get("timeout") or timeout))
         self._prefix = f"{prefix.removesuffix('/')}/" if prefix else ""
         self.endpoint = str(config.storage_options.get("endpoint_url") or GOOGLE)
         known = credentials if credentials is not None else resolve(config)
