@@ -115,3 +115,14 @@ def test_facts_of_this_machine(folder: Path) -> None:
     assert facts(folder / "not" / "yet").device == seen.device
     shm = facts(Path("/dev/shm"))
     assert (shm.kind, shm.durability, shm.direct) == ("tmpfs", "syncfs", False)
+
+
+def test_a_file_system_without_a_number_is_known_by_the_mount_table(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "self").mkdir()
+    line = "22 1 254:0 / / rw,relatime - wekafs default rw,writecache"
+    (tmp_path / "self/mountinfo").write_text(f"{line}\n")
+    seen = facts(folder, tmp_path)
+    assert (seen.kind, seen.device, seen.mount_options) == ("wekafs", "default", "rw,relatime,rw,writecache")
+    assert seen.passable
+    assert not seen.traits.preallocate
+    assert not seen.traits.local
