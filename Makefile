@@ -1,6 +1,6 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
 # make test    every test; PENSTOCK_TEST_ALL=1 makes a skip a failure
-# make test-patience   what waits for the real heartbeat and patience of the lock (minutes; as root)
+# make test-patience   tests that wait for the lock's real heartbeat (minutes; as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make lint    formatting, lint, types, import layers, workflow
 # make docs    write docs/configuration.md anew, from the schema
@@ -45,7 +45,7 @@ $(VENV)/.dev: envs/requirements-dev.lock $(VENV)/.run
 	@$(PIP) install --require-hashes -r envs/requirements-dev.lock
 	@touch $@
 
-# What the tests need beside Python: installed where that is allowed, else named.
+# Programs that the tests need beside Python: installed where that is allowed, else named.
 system:
 	@bash envs/system-packages.sh
 
@@ -57,7 +57,7 @@ test: system venv-dev
 test-unit: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm and not real_patience" $(ARGS)
 
-# What takes minutes, since the heartbeat and the patience of the lock are the real ones: as root.
+# Takes minutes, since the lock's heartbeat is the real one. As root.
 test-patience: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -m real_patience $(ARGS)
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 
 class PenstockError(Exception):
-    """Something that a person must be told: what failed, where, why, and what to do.
+    """An error with a message for people: what failed, where, why, and what to do.
 
     `str(error)` is the whole message for a terminal, without a traceback. `retry` says whether
     the same operation may succeed when it is simply tried again.

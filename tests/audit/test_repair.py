@@ -173,7 +173,7 @@ def test_a_repair_says_which_other_releases_share_the_damage(tmp_path: Path) -> 
         result = repair_step.run(context, "data")
         assert (result["status"], result["also_in"]) == ("REPAIRED", {first.parent.name: 1})
         said = findings_text.repair(result)
-        assert f"1 damaged file is the same in release {first.parent.name}, and not mended there" in said
+        assert f"1 damaged file is the same in release {first.parent.name}, and not repaired there" in said
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "a").read_bytes() != b"a" * 5000
         # Asked for by name, the other one is mended, too, and then nobody else has the damage.

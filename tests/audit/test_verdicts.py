@@ -71,7 +71,7 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
     flip(data_of(staged) / "d0/f00")
     code, text = said("audit")
     assert code == 4
-    assert f"--config {config} repair data` mends what is damaged" in text
+    assert f"--config {config} repair data` restores what is damaged" in text
     for _ in range(2):
         code, text = said("gate")
         assert code == 4

@@ -1,1 +1,1 @@
-"""A published release held against its manifest, and its damaged files made anew."""
+"""A published release compared with its manifest, and its damaged files replaced."""

@@ -70,7 +70,7 @@ class _Shape:
         self._folder, self._policy = layout.release(release), policy
         self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._told: set[str] = set()
-        """Folders that were told already: as what stands in a file's place, or as unreadable."""
+        """Folders that a finding names already: they stand in a file's place, or cannot be read."""
         self._dark: list[Finding] = []
         self._empty = Kept(())
 
@@ -131,8 +131,8 @@ class _Shape:
         self._dark.append(Finding("unread", folder, why))
 
     def _absent(self, path: str) -> Iterator[Finding]:
-        """Nothing of that name in its place of the order: gone, a folder now, or in a folder that
-        cannot be read (which is told)."""
+        """Nothing of that name in its place of the order: gone, a folder now, or in a folder that cannot be
+        read (which has a finding of its own)."""
         try:
             fd = open_beneath(self._root, path, _LOOK)
         except PermissionError:

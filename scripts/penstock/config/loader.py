@@ -36,9 +36,9 @@ _ALIGN = 1 << 20
 MAX_LISTED = 20
 """Problems that one message lists."""
 FITS = "PENSTOCK_FITS"
-"""Names, in the environment, a configuration that this process or one above it has held against the
-schema. A run's steps read the same file again and again, and the schema's library takes longer to load
-than the file to read: by its content, a file that has changed since is looked at anew."""
+"""Environment variable with the hash of a configuration that this process or one above it has validated. A
+run's steps read the same file again and again, and the schema's library takes longer to load than the file to
+read: by its content, a file that has changed since is looked at anew."""
 
 
 def load(path: Path | str, backend_override: str | None = None) -> Config:

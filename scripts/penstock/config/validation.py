@@ -1,7 +1,7 @@
 """What is wrong with a parsed configuration, in sentences: every problem at once.
 
-The structure is held against `config.validation.yaml`; units and modes are parsed by `units` where
-the schema marks them, so that a problem is told with its key path wherever it lies.
+The structure is validated against `config.schema.yaml`; units and modes are parsed by `units` where the
+schema marks them, so that each problem is reported with its key path.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 class Problem(NamedTuple):
-    """One thing to mend."""
+    """One problem of a configuration."""
 
     path: KeyPath
     text: str
@@ -51,7 +51,7 @@ def schema() -> Mapping[str, Any]:
 
 def problems(value: Any, part: str = "") -> list[Problem]:
     """Everything that the schema and the units refuse, by key path; [] when all is well. `part`: the name of
-    one of its `$defs` that the value is held against instead."""
+    one of its `$defs` that the value is validated against instead."""
     found: dict[tuple[KeyPath, str], Problem] = {}
     for error in _validator(part).iter_errors(value):
         for problem in _told(error):

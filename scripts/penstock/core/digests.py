@@ -6,7 +6,7 @@
 | `xxh3_128/<part bytes>:<32 hex>` | of a giant: XXH3 over the 16-byte digests of its parts, in order        |
 | `parts/<part bytes>:<32 hex>`    | the same in a journal, of a file that was copied in parts and is none   |
 |                                  | of the plan's giants: verify reads it and makes its own digest          |
-| `sha256:<64 hex>` and others     | further digests of the whole file, on wish                              |
+| `sha256:<64 hex>` and others     | further digests of the whole file, if configured                        |
 | `<grade> <claim>`                | a `Proof`                                                               |
 
 Rows keep the texts, since a shard has hundreds of thousands of them; what needs a part of one parses it.

@@ -1,4 +1,4 @@
-"""Keys become paths verbatim, or are refused: every offender is named, and nothing is mended.
+"""Keys become paths verbatim, or are refused: every refused key is named, and no key is changed.
 
 Never URL-decoded, never normalised: `%2e%2e`, blanks, newlines, quotes and bytes that are not
 UTF-8 are legal. Not legal is what no POSIX folder can hold at that place, what would leave the

@@ -94,7 +94,7 @@ class DatasetLayout:
 
     @property
     def replaced(self) -> Path:
-        """Holds a file by the name of each run whose release was staged anew on wish (`--new-release`)."""
+        """Holds a file by the name of each run whose release was staged again by `--new-release`."""
         return self.state / "replaced"
 
     @property

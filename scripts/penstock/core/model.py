@@ -301,4 +301,4 @@ class Record(NamedTuple):
     parts: bytes = b""
     """A giant's part digests, 16 bytes each; else empty."""
     digests: str = ""
-    """Further whole-file digests on wish, `sha256:<hex>` separated by blanks."""
+    """Further whole-file digests, if configured, `sha256:<hex>` separated by blanks."""

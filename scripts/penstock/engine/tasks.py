@@ -159,7 +159,7 @@ class Outcome:
     methods: dict[str, int] = field(default_factory=dict)
     """Rows by how the caches were passed (reread)."""
     warnings: list[str] = field(default_factory=list)
-    """What a person should know although it was mended."""
+    """Warnings about problems that were repaired without a person."""
     why: str = ""
     """Why this many workers and streams, and what pressure did to them, in words."""
 

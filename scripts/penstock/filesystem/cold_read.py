@@ -77,7 +77,7 @@ class ColdReader:
 
     def here(self, path: str, offset: int, length: int) -> tuple[Seen, memoryview] | None:
         """The next of what is expected, where it was read together with others: its bytes are good until
-        the next call. None: it is for `read`, which tells what is wrong with it, if something is."""
+        the next call. None: `read` handles the file, and raises the error if there is one."""
         fetched = self._together and self._together.take((path, offset, length))
         if not fetched:
             return None

@@ -72,8 +72,8 @@ def walk(data: Path) -> Iterator[Found]:
 
 
 def _walk(data: Path, unreadable: Callable[[str, OSError], None] | None) -> Iterator[Found | _Neighbours]:
-    """The same as `walk`, files many at a time. A folder that this account may not read is told to
-    `unreadable`, and left out, where it is given."""
+    """The same as `walk`, files many at a time. With `unreadable` a folder that this account may not read is
+    passed to that function and left out."""
     here = ""
     try:
         root = os.open(data, _FOLDER)
@@ -120,8 +120,8 @@ class Cursor:
     """A walk, met with the paths of files that should be there, which come in the same order."""
 
     def __init__(self, data: Path, unreadable: Callable[[str, OSError], None] | None = None) -> None:
-        """A folder that this account may not read is told to `unreadable` where it is given, as soon as it
-        was met. Raises what `walk` raises, as the methods do."""
+        """With `unreadable` a folder that this account may not read is passed to that function as soon as the
+        walk reaches it. Raises what `walk` raises, as the methods do."""
         self._walk = _walk(data, unreadable)
         self._run: Found | _Neighbours | None = None
         self._at = self._size = 0

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.filesystem.dir_stat import Found
 
 MANY = 50_000
-"""Files of one folder from which on it is not looked at here: its names alone are told."""
+"""Files of one folder from which on it is not looked at here: its names alone are sent."""
 GROUP = 16
 
 

@@ -261,10 +261,10 @@ class Met(NamedTuple):
 
 
 def descend(root: int, *, names_only: bool = False) -> Generator[Met]:
-    """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order
-    of the paths, a folder counting as its name with "/" after it, and met before what it holds. Of files
-    the lstat is had by `level.found`, which is to be asked once for each Met of FILE, or never
-    (`names_only`). Links are not followed.
+    """Everything below the folder `root`, a descriptor that is closed at the end: in ascending byte order of
+    the paths, a folder counting as its name with "/" after it, and met before what it holds. `level.found`
+    gives the lstat of files; it is to be called once for each Met of FILE, or never (`names_only`). Links are
+    not followed.
 
     At most DEPTH and OPENED descriptors are held. Memory grows with the largest folder (some dozen of
     small ones where calls wait, or the tree is large).

@@ -80,7 +80,7 @@ def find(run: Run) -> Base:
     | its run's description or manifest is not there | no     |
     | other permissions, or other digests asked for  | no     |
     | no source in common                            | no     |
-    | it was replaced on wish (`--new-release`)      | no     |
+    | it was replaced (`--new-release`)             | no     |
     | links between folders are refused              | no     |
     | else                                           | yes    |
     """

@@ -1,8 +1,8 @@
 """What a release claims of its files, counted while the records pass, and what is too little.
 
-Empty files prove themselves: their size is all there is. What can never be enough is told as soon as
-it can be known: `beyond` before anything begins, `unprovable` by the listing, the copy by what the
-source states when a row is opened; publish looks at every record, last.
+Empty files prove themselves: their size is all there is. Insufficient evidence is reported as soon as it can
+be known: `beyond` before anything begins, `unprovable` by the listing, the copy by what the source states
+when a row is opened; publish looks at every record, last.
 """
 
 from __future__ import annotations

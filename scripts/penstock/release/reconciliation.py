@@ -53,10 +53,10 @@ def close(
 ) -> Iterator[Joined]:
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
-    Raises FailedError when the records are not those of the listing. What deviates on the target
-    is added to `deviations`; the records go on, and are good only if nothing was added. `ask` gives the
-    source's claims on a giant; `as_assumed` tells whether it was uploaded in parts of a composite's size,
-    and is asked only where such a claim does not hold. `folders`: those that stand empty in the tree.
+    Raises FailedError when the records are not those of the listing. What deviates on the target is added to
+    `deviations`; the records go on, and are good only if nothing was added. `ask` gives the source's claims
+    on a giant; `as_assumed` returns whether it was uploaded in parts of a composite's size, and is called
+    only where such a claim does not hold. `folders`: those that stand empty in the tree.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, folders)
     before, files, size = "", 0, 0

@@ -30,7 +30,7 @@ FIRST_PAUSE = 0.1
 LONGEST_PAUSE = 20.0
 INTEGRITY_TRIES = 2
 LONGEST_ASKED = 120.0
-"""Seconds that one `Retry-After` may keep anybody waiting, wherever something is asked for again."""
+"""The most seconds that one `Retry-After` is obeyed for, in every retry."""
 OVERLOADED = frozenset({429, 503})
 OVERLOADED_CODES = frozenset({"SlowDown", "ServiceUnavailable", "Throttling", "ServerBusy"})
 """S3's and Azure's, whatever status they come with."""
@@ -87,9 +87,9 @@ def retrying(
     """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
 
     `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
-    new credentials when the old ones ran out; the first time the next try follows at once. `failed` is told
-    of each error that is followed by a try. `may` says of an error and the tries so far whether a further
-    one makes sense. Raises the last error.
+    new credentials when the old ones ran out; the first time the next try follows at once. `failed` is called
+    with each error that a retry follows. `may` says of an error and the tries so far whether a further one
+    makes sense. Raises the last error.
     """
     tried, renewed = 0, False
     while True:

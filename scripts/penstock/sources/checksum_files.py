@@ -35,8 +35,8 @@ _OTHER = re.compile(
     r"b[23]sum|blake-?[23][bs]?p?|sha-?3(?![0-9])|sha-?(?:224|384)|sha-?512[-_/]?t?(?:224|256)|shake|keccak"
     r"|xxh3(?!_128)|xxh32|crc-?32(?!c)|crc-?64|cksum|adler|ripemd|rmd-?160|whirlpool|tiger|md[24]|sm3|gost|k12|skein"
 )
-"""Algorithms that are told by a file's name or a line, and are not known here: some of their sums are as long
-as those of known ones."""
+"""Algorithms that a file's name or a line names, and that penstock does not compute: some of their sums are
+as long as those of known ones."""
 _BARE = re.compile(r"([0-9a-fA-F]{32,128})\s*")
 
 

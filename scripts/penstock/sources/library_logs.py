@@ -1,5 +1,6 @@
 """Libraries below a source log what they raise as well, some with tracebacks, onto the terminal where nobody
-has set up logging. Their errors are told once, in penstock's words; their logs go where logging is set up."""
+has set up logging. Their errors are reported once, in penstock's words; their logs go where logging is set
+up."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Where `current` belongs: to the release that was staged last, unless somebody moved it by hand since.
 
-The history tells the two apart: a publish or a rollback of penstock is its last word. While the source
+The history distinguishes the two: a publish or a rollback of penstock is its last word. While the source
 holds what that word was about, `current` stays where somebody put it; a run of anything else moves it.
 """
 

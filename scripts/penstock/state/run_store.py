@@ -71,7 +71,8 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
 
 
 def replaced(layout: DatasetLayout) -> frozenset[str]:
-    """Runs whose releases were staged anew on wish: nothing of these is met, or linked from, any more."""
+    """Runs whose releases were replaced by `--new-release`: list begins no such run again, and plan links
+    nothing from their releases."""
     try:
         return frozenset(os.listdir(layout.replaced))
     except FileNotFoundError:

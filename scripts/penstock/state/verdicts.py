@@ -1,7 +1,8 @@
 """What the last audits and repairs of a release said, and which findings stand: `audits/<release>.json`
 beside the releases, for whoever asks at the gate. Its owner writes it, everybody may read it.
 
-A finding stands until an audit that looked there finds nothing, a repair mends it, or its owner overrules it:
+A finding stands until an audit that looked there finds nothing, a repair restores it, or its owner overrules
+it:
 
 | what ended                        | earlier findings of bytes   | earlier findings of shape, | its own   |
 |                                   | (changed, unread)           | permissions, manifest      |           |
@@ -78,7 +79,7 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
     | kinds                          | advice                                              |
     |--------------------------------|-----------------------------------------------------|
     | manifest among them            | a new release: nothing can be repaired by it        |
-    | any that a repair mends        | a repair                                            |
+    | any that a repair fixes        | a repair                                            |
     | extra alone                    | nothing is deleted that penstock did not write      |
     """
     if MANIFEST in counts:
@@ -87,7 +88,7 @@ def advice(dataset: str, counts: Iterable[str]) -> str:
             f"new release, `penstock run --new-release {dataset}`"
         )
     if set(counts) - {"extra"}:
-        return f"`penstock repair {dataset}` mends what is damaged"
+        return f"`penstock repair {dataset}` restores what is damaged"
     return "what was not published is left to you: remove it by hand, then audit again"
 
 

@@ -183,8 +183,9 @@ def _audit(
 
 
 def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:
-    """What the elements found, but for what is wrong with its shape, too: that cannot have the right bytes
-    and was told already. Both come in the manifest's order, so neither needs to be kept in memory."""
+    """The elements' findings, without those of files whose shape is wrong as well: these cannot have the
+    right bytes, and have a finding already. Both come in the manifest's order, so neither needs to be kept in
+    memory."""
     files = (os.fsencode(finding.path) for finding in shaped if finding.kind in OF_A_FILE)
     said = next(files, None)
     for finding in read:
@@ -196,7 +197,7 @@ def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Find
 
 
 class _Aside:
-    """Work in a thread beside the elements; left early, it is told to stop and awaited."""
+    """Work in a thread beside the elements; left early, the thread is stopped and awaited."""
 
     def __init__(self, work: Callable[[Callable[[], None]], None], stop: Callable[[], None]) -> None:
         self._left = threading.Event()

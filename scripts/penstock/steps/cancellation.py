@@ -13,9 +13,9 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str) -> list[str]:
-    """What was told to end, a line each: living arrays of every run and audit of the dataset, on
-    whichever backend they were submitted to, and the controller at work, which obeys a durable mark.
-    Takes no lock: the controller that holds it may be the one that hangs."""
+    """What was ended, a line each: living arrays of every run and audit of the dataset, on whichever backend
+    they were submitted to, and the controller at work, which obeys a durable mark. Takes no lock: the
+    controller that holds it may be the one that hangs."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
     holder = held_by(layout)

@@ -154,7 +154,7 @@ def run_of(
     without: str = "",
 ) -> str:
     """The id of the run whose release holds, or will hold, what was just listed. `without`: a run that is
-    about to be replaced on wish.
+    about to be replaced by `--new-release`.
 
     A release that followed its source holds another listing than its run froze: its seal has both.
 
@@ -162,7 +162,7 @@ def run_of(
     |-----------------------------------------------|------------------------------------------|
     | what such a release holds                     | that release's                           |
     | what the run of such a release froze          | a new one: the release holds other bytes |
-    | what a run froze that was replaced on wish    | a new one: its release is not trusted    |
+    | what a run froze that was replaced            | a new one: its release is not trusted    |
     | anything else                                 | by `identity`                            |
     """
     held, replaced = run_store.amended(layout), run_store.replaced(layout) | {without}

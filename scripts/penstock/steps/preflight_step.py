@@ -1,7 +1,7 @@
 """preflight: everything that can be known to stop a run before it begins. Changes nothing.
 
-Each look names the key or the URL it is about and says what to do. All looks are taken before anything
-is told, so that one run names all that is wrong.
+Each look names the key or the URL it is about and says what to do. All checks are made before anything is
+reported, so that one run names all problems.
 """
 
 from __future__ import annotations
@@ -194,7 +194,7 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
 
 
 def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) -> None:
-    """Raises PreflightError for proofs that are asked for and can never be had here."""
+    """Raises PreflightError for proofs that the configuration requires and that are impossible here."""
     verify = context.config.verify
     stated = bool(config.checksums) or any(states_checksums(source.url) for source in config.sources)
     silent = [source.url for source in config.sources if not states_checksums(source.url)]

@@ -152,7 +152,7 @@ def _seal(context: Context, run: Run) -> None:
             "the source contradicts its own checksums, however often it is read; nothing was published",
             where=dataset,
             why=lines,
-            hint="the data or the checksum is wrong at the source: have it mended there",
+            hint="the data or the checksum is wrong at the source: have it corrected there",
         )
     raise FailedError(
         "staging is not as verify saw it; nothing was published",

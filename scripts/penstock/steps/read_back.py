@@ -103,8 +103,9 @@ def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str
     more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
     return (
         f"release {base} holds {human.counted(len(linked), 'file')} that cannot be linked: {named}{more}. "
-        f"They are copied from the source here; release {base} stays as it is: look with "
-        f"`penstock audit {dataset} --release {base}`, mend with `penstock repair {dataset} --release {base}`"
+        f"They are copied from the source here; release {base} stays as it is: audit it "
+        f"with `penstock audit {dataset} --release {base}`, repair it with "
+        f"`penstock repair {dataset} --release {base}`"
     )
 
 

@@ -1,7 +1,7 @@
 """report: what became of a run, gathered from its receipts into one result (`views.keys.Result`).
 
-Takes no lock and changes nothing but the page that it was asked for: it also tells how far a run
-that failed has come, and what failed.
+Takes no lock and changes nothing but the page that it was asked for: for a run that failed the page shows how
+far it came, and what failed.
 """
 
 from __future__ import annotations

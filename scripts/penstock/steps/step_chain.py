@@ -1,6 +1,6 @@
 """What a later step needs of the earlier ones: copy, permissions and verify, in this order, as far as their
-receipts do not hold. The workflow runs each as a rule of its own. Here they are gone on with for a step that
-finds them undone again: after files read back damaged, or were touched, or after a crash amid that.
+receipts do not hold. The workflow runs each as a rule of its own. Here they are run again for a later step
+that finds them incomplete: after files read back damaged, or were touched, or after a crash amid that.
 
 A step that never came to its end is not begun here; the caller's error names the command that does it.
 

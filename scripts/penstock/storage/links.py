@@ -90,7 +90,8 @@ class Links:
         | none of this size and time      |           | left                                       |
 
         Its bytes are durable: the other run's journal said so. An attempt that died after it moved a file
-        left that here, under its final name, and no line of it: then it is had, too. Verify reads it back.
+        left that here, under its final name, and no line of it: that counts as moved, too. Verify reads it
+        back.
         """
         return any(
             self.link(one.data, path, size, mtime_ns) or self.move(one, path, size, mtime_ns)

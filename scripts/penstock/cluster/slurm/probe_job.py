@@ -148,7 +148,7 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline
             "the nodes must see the same virtual environment; `srun` that interpreter to see its words",
         ),
         NO_TARGET: (f"the target {target} is not there", "mount it on the nodes, or choose other nodes"),
-        NOT_WRITABLE: (f"the target {target} cannot be written", "mend its permissions or its mount"),
+        NOT_WRITABLE: (f"the target {target} cannot be written", "correct its permissions or its mount"),
     }.get(status)
     if lacking is not None:
         raise PreflightError(f"on the node {node}, {lacking[0]}", where="cluster", hint=lacking[1])

@@ -212,7 +212,7 @@ def _records(
     unfinished: Unfinished | None = None,
     hosts: dict[int, set[str]] | None = None,
 ) -> Iterator[Copied]:
-    """What all attempts recorded and nobody took back; `unfinished` is told the rest, `hosts` on which hosts
+    """What all attempts recorded and nobody took back; `unfinished` gets the rest, `hosts` on which hosts
     parts of each row were written. Of a giant that is copied whole, only what was copied so."""
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}

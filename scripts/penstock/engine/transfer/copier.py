@@ -178,8 +178,9 @@ class Copier(Stream):
 
     def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
         """The sizes of the object's parts, where a composite did not hold and was computed by others; ()
-        where they are not to be had, so that it says nothing. Raises `error` for any other claim, and where
-        the parts are as was assumed; UnprovenError for one that says nothing where a proof is required."""
+        where the store does not state them, so that the checksum proves nothing. Raises `error` for any other
+        claim, and where the parts are as was assumed; UnprovenError for one that says nothing where a proof
+        is required."""
         if failed is None or failed.kind != "composite" or not failed.part_bytes:
             raise error
         sizes = part_sizes(self.sources.get(entry.source), entry, failed)

@@ -81,7 +81,7 @@ class Row:
 
 class Multipart:
     """Cuts rows into jobs and follows them: `open` begins a row, `next` gives what an open row needs, `take`
-    is told what came back."""
+    gets the answers."""
 
     def __init__(self, task: CopyTask, outcome: Outcome) -> None:
         self._task, self._outcome = task, outcome
@@ -212,8 +212,8 @@ class Multipart:
         return Batch(number, [one.row], [entry], entry.length, True)
 
     def take(self, job: Batch, answer: BatchAnswer) -> Sequence[FailedRow] | None:
-        """What a part came to: counted here, and its row goes on. The failures that are to be told; None for
-        a job of other rows, which is counted by who gave it."""
+        """What a part came to: counted here, and its row goes on. The failures to be reported; None for a job
+        of other rows, which the caller counts."""
         found = self._jobs.pop(job.number, None)
         if found is None:
             return None

@@ -56,8 +56,8 @@ class Copying(Protocol):
 
     def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
         """Sizes of the parts that the object was uploaded in, where the composite checksum `failed`; () where
-        they are not to be had. Raises `error` where they explain nothing, and UnprovenError where a proof
-        is required and none is left."""
+        the store does not state them. Raises `error` where they explain nothing, and UnprovenError where a
+        proof is required and none is left."""
 
 
 class PartCopier:

@@ -8,7 +8,7 @@ that does not hold contradicts the bytes only when every part was asked for and 
 |---|---|
 | as assumed | contradicts the bytes |
 | others | is computed anew, by them |
-| not to be had | says nothing: the grade is `size` |
+| not stated    | says nothing: the grade is `size` |
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ if TYPE_CHECKING:
 
 
 def part_sizes(source: Source, entry: Entry, claim: Claim) -> Sequence[int]:
-    """The size of each part behind a composite claim, in order, one request a part; () when they are not to
-    be had. Where a source has no parts, or the claim says no size, nothing was assumed: as they are stated.
-    Raises PenstockError."""
+    """The size of each part behind a composite claim, in order, one request a part; () when the store does
+    not state them. Where a source has no parts, or the claim says no size, nothing was assumed: as they are
+    stated. Raises PenstockError."""
     if claim.kind != "composite" or not isinstance(source, Parted):
         full, rest = divmod(entry.size, claim.part_bytes) if claim.part_bytes else (0, 0)
         return (*[claim.part_bytes] * full, *([rest] if rest else []))

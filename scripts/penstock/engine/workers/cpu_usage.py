@@ -18,7 +18,7 @@ _ALL = slice(1, 9)
 
 
 def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
-    """Seconds of CPU spent so far, to be held against `cpus` CPUs.
+    """Seconds of CPU spent so far, to be compared with `cpus` CPUs.
 
     Where this process may run on no more than these: by all that runs there, times as many as they are if
     fewer are seen; others' work is in the way of more streams just the same. Where it may run on more (a

@@ -1,4 +1,4 @@
-"""How many streams are active, tuned while the engine runs. Pure: it is told times and totals.
+"""How many streams are active, tuned while the engine runs. Pure: the caller passes times and totals.
 
 the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
                                            number climbs again by a quarter every 5 s without
@@ -23,7 +23,7 @@ class Tuner:
     """Asked now and then by `step`; `streams` is the answer."""
 
     def __init__(self, first: int, least: int, most: int, cpus: int, now: float, busy: float) -> None:
-        """`busy`: the seconds that the CPUs were busy so far, as `step` is told them."""
+        """`busy`: the seconds that the CPUs were busy so far, as they are passed to `step`."""
         self.streams = max(least, min(first, most))
         self.peak = self.streams
         self.probing = False

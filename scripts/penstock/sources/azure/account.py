@@ -52,7 +52,7 @@ class AzureCredentials:
     endpoint: str
     """Where the blobs are, as in `https://account.blob.core.windows.net`."""
     connection: str = field(default="", repr=False)
-    """A connection string, complete; "" when tokens are had by `principal` or from around."""
+    """A connection string, complete; "" when tokens come from `principal` or from the environment."""
     principal: Mapping[str, str] = field(default_factory=dict, repr=False)
     """client_id, client_secret and tenant_id, or nothing."""
 

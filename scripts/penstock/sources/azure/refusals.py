@@ -52,9 +52,9 @@ def refused(
 
 
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
-    """The same of what the SDK raises; `cleaned` takes secrets out of a text. Without
-    an answer: TransientError for the network, FailedError where
-    no token is to be had or a certificate is not trusted, ObjectError for an answer that makes no sense."""
+    """The same of what the SDK raises; `cleaned` takes secrets out of a text. Without an answer:
+    TransientError for the network, FailedError where no token can be got or a certificate is not trusted,
+    ObjectError for an answer that makes no sense."""
     message = cleaned(str(getattr(error, "message", "") or error)).strip()
     status = getattr(error, "status_code", None)
     if not status:

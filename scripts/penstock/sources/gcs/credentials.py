@@ -44,8 +44,8 @@ class GcsCredentials:
 
 
 def resolve(config: SourceConfig) -> GcsCredentials:
-    """Raises PreflightError for files that are not kept safely or hold no account, FailedError where there is
-    no token to be had, ConfigError for a `token_uri` that is no URL."""
+    """Raises PreflightError for files that are not kept safely or hold no account, FailedError where no token
+    can be got, ConfigError for a `token_uri` that is no URL."""
     options = config.storage_options
     path = str(options.get("credentials_file") or "")
     if options.get("anon") or options.get("token") == "anon":

@@ -1,4 +1,4 @@
-"""What a protocol of fsspec tells of an object: its version, its time, its checksums, its errors."""
+"""What a protocol of fsspec states of an object: its version, its time, its checksums, its errors."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Reads objects through a protocol of fsspec.
 
-An object is pinned by what its protocol tells of a version (etag, generation, time of change): asked before
-and after the bytes, compared with the listing.
+An object is pinned by what its protocol states of a version (etag, generation, time of change): queried
+before and after the bytes, and compared with the listing.
 """
 
 from __future__ import annotations

@@ -92,7 +92,7 @@ class FsspecSource:
             yield batch
         if offenders.count:
             raise offenders.error(
-                self.url, "mend them at the source, or leave them out by `exclude` patterns"
+                self.url, "change them at the source, or leave them out by `exclude` patterns"
             )
 
     def _walk(self, fs: Any, offenders: Offenders) -> Iterator[Listed]:

@@ -1,10 +1,10 @@
 """The shape of an answer's head: what a server says the same way each time, and where it says what differs.
 
-A store answers thousands of requests with heads that differ in a few values only. Taking a head apart
-costs a small object more than hashing it; comparing it with the last one costs a tenth of that. A head
-fits when every field that anybody reads says what the learned one said, but for its length, etag, range
-and checksums, which are taken out; fields that nobody reads may say anything. What does not fit, be it by
-one letter, is taken apart as ever: a shape never decides what an answer means.
+A store answers thousands of requests with heads that differ in a few values only. Taking a head apart costs a
+small object more than hashing it; comparing it with the last one costs a tenth of that. A head fits when
+every field that anybody reads says what the learned one said, but for its length, etag, range and checksums,
+which are taken out; fields that nobody reads may say anything. A head that does not fit, be it by one letter,
+is parsed field by field: a template never decides what an answer means.
 """
 
 from __future__ import annotations
@@ -110,7 +110,7 @@ _AGAIN = b"\0"
 
 def learn(head: bytes, names: HeaderNames) -> Shape | None:
     """The shape of a head without its blank line, for a reader of these fields; None for one that states no
-    length, no etag (then other fields tell what answered), or a thing twice."""
+    length, no etag (then other fields identify the object), or a thing twice."""
     is_fixed, is_value = _any_of((*_FIXED, *names.fixed)), _any_of((*_VALUES, *names.values))
     status, *lines = head.split(b"\r\n")
     pattern = [re.escape(status)]

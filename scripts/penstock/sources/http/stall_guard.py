@@ -1,4 +1,4 @@
-"""A socket that tells a line that drips from one that is slow.
+"""A socket that raises an error when a connection delivers next to nothing, and not when it is merely slow.
 
 In every `timeout` seconds spent waiting for bytes, SLOW bytes a second must have come on average, wherever
 they belong: a TLS handshake, an answer's head, a chunk's size, a body. Time that the caller spends elsewhere

@@ -1,8 +1,8 @@
 """TLS over a connected socket, fed in large pieces: half the system calls of `ssl.SSLSocket`.
 
-OpenSSL on a socket asks the kernel twice for each record of 16 KiB. Here one call brings up to FEED
-bytes, and the records are taken out of memory. Names and certificates are checked by the context as
-ever; errors are those of `ssl` and `socket`.
+OpenSSL on a socket asks the kernel twice for each record of 16 KiB. Here one call brings up to FEED bytes,
+and the records are taken out of memory. Names and certificates are checked by the SSL context; errors are
+those of `ssl` and `socket`.
 """
 
 from __future__ import annotations

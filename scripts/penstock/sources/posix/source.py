@@ -68,7 +68,7 @@ class Offenders:
             where=url,
             why="\n  " + "\n  ".join(lines),
             hint=hint
-            or "mend them, leave them out by `exclude` patterns, or set `links` and `specials` of the "
+            or "change them, leave them out by `exclude` patterns, or set `links` and `specials` of the "
             "dataset to `skip`",
         )
 

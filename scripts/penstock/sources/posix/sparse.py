@@ -1,9 +1,8 @@
 """Files that take less room than their size: where their holes are, by SEEK_DATA and SEEK_HOLE.
 
-Guarantees. Data is never taken for a hole: what a file system states is relied upon only where it is
-known to count pages that wait for write-back as data (`kinds.Kind.holes_told`). Elsewhere, and where the
-file system's kind cannot be told, it only says where to look: those bytes are read, and are a hole when
-they are zeros.
+Guarantees. Data is never taken for a hole: what a file system states is relied upon only where it is known to
+count pages that wait for write-back as data (`kinds.Kind.holes_told`). Elsewhere, and where the kind of file
+system is not known, it only says where to look: those bytes are read, and are a hole when they are zeros.
 """
 
 from __future__ import annotations

@@ -63,8 +63,8 @@ def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
 
 
 def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
-    """The size of each of so many parts; [] when they are not told, or do not add up to the object. Raises
-    PenstockError for what may pass."""
+    """The size of each of so many parts; [] when the store does not state them, or they do not add up to the
+    object. Raises PenstockError for what may pass."""
     sizes: list[int] = []
     for number in range(1, min(parts, MOST_PARTS) + 1):
         sizes.append(_part_size(client, entry, number, patient=True))
@@ -74,7 +74,8 @@ def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
 
 
 def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = False) -> int:
-    """0 when it is not told. `patient`: raises PenstockError for an answer that may be another one later."""
+    """0 when the store does not state it. `patient`: raises PenstockError for an answer that may be another
+    one later."""
     path, query, lines = client.get(entry)
     query = f"partNumber={number}&{query}".rstrip("&")
     connection = client.request("HEAD", path, query, lines)

@@ -45,8 +45,8 @@ _ELSEWHERE = frozenset({"mailto", "javascript", "ftp", "ftps", "tel", "data", "i
 
 
 class Room:
-    """How many may ask at once: half as many when something had to be asked for again, at most once a second;
-    one more after CALM answers."""
+    """How many may ask at once: half as many after a retry, at most once a second; one more after CALM
+    answers."""
 
     def __init__(self, most: int) -> None:
         self._most = self.limit = most
@@ -81,7 +81,7 @@ class WebListing:
         self._url_of = url_of
         self._requests = Requests(client, lambda: None, lambda: None)
         self.unclear = 0
-        """Links that may mean a file of a folder, and whose name cannot be told: see `links`."""
+        """Links that may mean a file of a folder, but whose name is ambiguous: see `links`."""
         self._threads = ThreadPoolExecutor(LOOKS, thread_name_prefix="looks")
         self._room = Room(LOOKS)
 
@@ -94,8 +94,8 @@ class WebListing:
         self._requests.close()
 
     def folder(self, prefix: str = "", depth: int = 0) -> Iterator[Sequence[Listed]]:
-        """All files below, in batches, in byte order. What may pass is asked for again, a few times with
-        growing pauses; any other refusal ends the listing."""
+        """All files below, in batches, in byte order. Transient errors are retried a few times, with growing
+        pauses; any other refusal ends the listing."""
         if depth > DEEPEST:
             raise PreflightError(
                 "the server's folders never end", where=without_user(self._url_of("")), why=prefix
@@ -188,8 +188,8 @@ def closed(page: str) -> bool:
 
 
 def links(page: str, base: str) -> tuple[set[str], int]:
-    """The names directly below `base` that a folder's page links to (folders end in a slash), and how many
-    links may mean such a name and do not tell it.
+    """The names directly below `base` that a folder's page links to (folders end in a slash), and the number
+    of links that may mean such a name but are ambiguous.
 
     | link, on a page of http://h/base/ | answer |
     |---|---|

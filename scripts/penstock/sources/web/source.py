@@ -39,7 +39,7 @@ class WebSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """Links of the last listing whose names cannot be told."""
+        """Links of the last listing whose names are ambiguous."""
         return {"unclear links": self._unclear} if self._unclear else {}
 
     def renew(self, credentials: object) -> None:
