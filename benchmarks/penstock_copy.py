@@ -59,7 +59,7 @@ def main() -> int:
 
 
 def _list(source: Source, path: Path) -> int:
-    from penstock.formats.listing import ListingWriter
+    from penstock.formats.listing_file import ListingWriter
 
     with ListingWriter(path) as writer:
         for batch in source.list():
@@ -73,7 +73,7 @@ def _rows(source: Source) -> Iterator[pa.RecordBatch]:
     """What plan makes of a listing where each file is a row."""
     import pyarrow as pa
 
-    from penstock.formats.listing import FORM
+    from penstock.formats.listing_file import FORM
     from penstock.formats.shards import whole_files
     from penstock.formats.tables import texts
 

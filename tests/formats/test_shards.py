@@ -10,7 +10,7 @@ from tests.support.records import write_shard
 
 from penstock.core.model import Entry, Expected, Listed
 from penstock.errors import FailedError
-from penstock.formats.listing import ListingWriter, read_columns, read_listing
+from penstock.formats.listing_file import ListingWriter, read_columns, read_listing
 from penstock.formats.shards import (
     EXPECTED,
     ShardWriter,

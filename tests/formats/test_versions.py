@@ -12,7 +12,7 @@ from tests.support.records import rows_of, write_rows, write_shard
 from penstock.core.model import Entry, Listed, Record
 from penstock.errors import FailedError, NewerFormatError
 from penstock.formats.files import Files
-from penstock.formats.listing import ListingWriter, read_listing
+from penstock.formats.listing_file import ListingWriter, read_listing
 from penstock.formats.manifest import ManifestWriter, read_files, read_manifest
 from penstock.formats.records import SeenRow
 from penstock.formats.shards import read_shard

@@ -15,7 +15,7 @@ from tests.support.staging_runs import context_for, tree
 from penstock.config.settings import SourceConfig
 from penstock.core.model import LATEST
 from penstock.errors import FailedError, ObjectError, PreflightError
-from penstock.formats.listing import read_listing
+from penstock.formats.listing_file import read_listing
 from penstock.sources import checksum_files, external_sort
 from penstock.sources.registry import open_source
 from penstock.sources.s3.credentials import S3Credentials

@@ -14,7 +14,7 @@ from penstock.core.run_documents import PlanInfo
 from penstock.engine.checksums import combine
 from penstock.errors import FailedError
 from penstock.formats.files import Files
-from penstock.formats.listing import ListingWriter, read_columns
+from penstock.formats.listing_file import ListingWriter, read_columns
 from penstock.formats.records import SeenRow
 from penstock.release.evidence import beyond, required, unprovable
 from penstock.release.reconciliation import close

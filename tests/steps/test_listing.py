@@ -11,7 +11,7 @@ from tests.support.staging_runs import ScriptedSource, context_for, events_of, t
 from penstock.config.settings import Config, EngineConfig, PermissionsConfig, SourceConfig
 from penstock.core.model import Entry, Listed
 from penstock.errors import ConfigError, FailedError, InterruptedRunError, LockedError, PreflightError
-from penstock.formats.listing import read_listing
+from penstock.formats.listing_file import read_listing
 from penstock.listing.collection import Gathered, gather, ordered
 from penstock.ownership.dataset_hold import holding
 from penstock.state import run_store

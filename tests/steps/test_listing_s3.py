@@ -13,7 +13,7 @@ from tests.support.staging_runs import context_for, tree
 
 from penstock.config.settings import SourceConfig
 from penstock.errors import PenstockError, PreflightError
-from penstock.formats.listing import read_listing
+from penstock.formats.listing_file import read_listing
 from penstock.steps import list_step, preflight_step
 
 if TYPE_CHECKING:

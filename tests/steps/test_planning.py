@@ -15,7 +15,7 @@ from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Entry, Listed, Record
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.formats.files import Files
-from penstock.formats.listing import ListingWriter, read_listing
+from penstock.formats.listing_file import ListingWriter, read_listing
 from penstock.formats.manifest import ManifestWriter
 from penstock.formats.shards import read_shard
 from penstock.state import run_store

@@ -7,10 +7,10 @@ import os
 from pathlib import Path
 
 import pytest
-from docs import file_systems
 from tests.contracts.storage_contract import make_writer
 
 import penstock
+from docs import file_systems
 from penstock.config.settings import VerifyConfig
 from penstock.filesystem import kinds
 from penstock.filesystem.capabilities import facts

@@ -75,14 +75,14 @@ def _exits_folder() -> Path:
 
 def _preview(config: Config, names: list[str], parsed: argparse.Namespace, session: Session) -> int:
     from penstock.steps import dry_run
-    from penstock.views import step_results
+    from penstock.views import result_texts
 
     home()
     result = dry_run.run(config, names)
     if parsed.progress == "json":
         output.show_json(result)
     else:
-        output.show(step_results.preview(result))
+        output.show(result_texts.preview(result))
     session.receipt(result)
     return 0
 

@@ -67,16 +67,16 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
 
 def _show(parsed: argparse.Namespace, result: Result) -> None:
     """What people ask for by the command; a step that moves data has its line on standard error."""
-    from penstock.views import step_results
+    from penstock.views import result_texts
 
     if parsed.progress == "json":
         output.show_json(result)
     elif parsed.command == "preflight":
-        output.show(step_results.preflight(cast("PreflightResult", result)))
+        output.show(result_texts.preflight(cast("PreflightResult", result)))
     elif parsed.command == "list":
-        output.show(step_results.listing(cast("ListResult", result)))
+        output.show(result_texts.listing(cast("ListResult", result)))
     elif parsed.command == "plan":
-        output.show(step_results.plan(cast("PlanResult", result)))
+        output.show(result_texts.plan(cast("PlanResult", result)))
 
 
 def one(command: str, context: Context, name: str, **options: object) -> Result:

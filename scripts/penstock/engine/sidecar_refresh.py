@@ -11,7 +11,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.errors import ObjectError, PenstockError, SourceChangedError
-from penstock.formats.listing import read_listing
+from penstock.formats.listing_file import read_listing
 from penstock.sources.backoff import may_retry, retrying
 from penstock.sources.checksum_files import joined, read
 

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.model import Entry, Listed
 from penstock.errors import ObjectError, PreflightError
-from penstock.formats.listing import ListingWriter, read_listing
+from penstock.formats.listing_file import ListingWriter, read_listing
 from penstock.sources.backoff import retrying
 
 if TYPE_CHECKING:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Listed
-    from penstock.formats.listing import ListingWriter
+    from penstock.formats.listing_file import ListingWriter
     from penstock.sources.port import Source
     from penstock.state.context import Context
 
@@ -122,7 +122,7 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
 def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path) -> Gathered:
     """List all sources into the file `path`. Raises PreflightError with all keys that are refused, or when no
     file is left to stage; `path` does not exist then."""
-    from penstock.formats.listing import ListingWriter
+    from penstock.formats.listing_file import ListingWriter
 
     with ListingWriter(path) as writer:
         gathering = _Gathering(context, dataset, writer)
@@ -254,7 +254,7 @@ class _Gathering:
     def state(self, placed: Sequence[Placed], path: Path) -> tuple[str, int, int]:
         """Add the checksums that the configured checksum files state to the listing at `path`. The filter may
         leave these files themselves out. Raises PreflightError when no object is such a file."""
-        from penstock.formats.listing import ListingWriter
+        from penstock.formats.listing_file import ListingWriter
         from penstock.listing.checksum_sidecars import attach
         from penstock.listing.checksum_sidecars import claims as stated_claims
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from penstock.core.delta import compare
 from penstock.core.grades import is_proven
 from penstock.errors import FailedError
-from penstock.formats.listing import entries, read_columns
+from penstock.formats.listing_file import entries, read_columns
 from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import whole_files
 from penstock.state import run_store

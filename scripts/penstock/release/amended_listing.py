@@ -128,7 +128,7 @@ def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
 def write(run: Run) -> Amended | None:
     """Write the amended listing of a run that was verified; None where nothing was amended. Raises
     FailedError when what was amended is not what was listed."""
-    from penstock.formats.listing import ListingWriter, read_listing
+    from penstock.formats.listing_file import ListingWriter, read_listing
 
     told = receipts.of_elements(run, "verify")
     if not any(totals(told)):

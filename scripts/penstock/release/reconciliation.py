@@ -19,7 +19,7 @@ from penstock.core.model import Claim, Record
 from penstock.engine.checksums import combine, compose, judge_giant, listed, tree_digest
 from penstock.errors import FailedError, IntegrityError
 from penstock.formats.files import Files
-from penstock.formats.listing import entries
+from penstock.formats.listing_file import entries
 from penstock.release.tree_comparison import Standing
 
 if TYPE_CHECKING:

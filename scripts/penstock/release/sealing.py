@@ -25,7 +25,7 @@ from penstock.errors import FailedError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
-from penstock.formats.listing import read_columns
+from penstock.formats.listing_file import read_columns
 from penstock.formats.manifest import ChecksumFile, ManifestWriter
 from penstock.formats.records import read_records
 from penstock.release import amended_listing

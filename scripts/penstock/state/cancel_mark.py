@@ -1,6 +1,6 @@
 """The durable mark of `penstock cancel`, which the controller of a dataset obeys.
 
-    <state>/cancelled.json      the last cancel (`core.documents.cancellation`)
+    <state>/cancelled.json      the last cancel (`core.documents.cancel_file`)
 
 A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach
 its process, which may be a job on another node. A mark concerns the work that was under way: the
@@ -18,8 +18,8 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from penstock.core.documents import cancellation
-from penstock.core.documents.cancellation import Cancellation
+from penstock.core.documents import cancel_file
+from penstock.core.documents.cancel_file import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import FailedError
 from penstock.storage import durable
@@ -49,7 +49,7 @@ def make(layout: DatasetLayout) -> None:
         user = f"uid {os.geteuid()}"
     mark = Cancellation(secrets.token_hex(8), time.time(), user, socket.gethostname())
     try:
-        durable.write_json(path(layout), cancellation.to_json(mark))
+        durable.write_json(path(layout), cancel_file.to_json(mark))
     except OSError as error:
         raise FailedError(
             "the mark that stops a running controller cannot be written",
@@ -68,7 +68,7 @@ def clear(layout: DatasetLayout) -> None:
 def _read(layout: DatasetLayout) -> Cancellation:
     where = path(layout)
     try:
-        return cancellation.from_json(where.read_bytes(), where)
+        return cancel_file.from_json(where.read_bytes(), where)
     except (OSError, ValueError):
         return Cancellation()
 

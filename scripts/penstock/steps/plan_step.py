@@ -23,7 +23,7 @@ from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
-from penstock.planning import forecast, refusals
+from penstock.planning import forecast, plan_refusals
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
 from penstock.planning.takeover import TakeOver
@@ -58,7 +58,7 @@ def run(context: Context, dataset: str) -> PlanResult:
         receipt = _receipt(run, _published_plan(run), published=True)
     else:
         with holding(context, dataset, run.id, STEP):
-            refusals.check(context, run)
+            plan_refusals.check(context, run)
             why = drop_stale(context, run)
             if why:
                 context.emit(events.Noted(dataset, STEP, text=f"{why}: it is made anew"))

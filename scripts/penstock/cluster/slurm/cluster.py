@@ -16,7 +16,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm import site
 from penstock.cluster.slurm.advice import advised
-from penstock.cluster.slurm.commands import SlurmCommands
+from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
 from penstock.cluster.slurm.probe_job import Probe
 from penstock.cluster.slurm.requeues import Requeues

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import SourceChangedError, TransientError
 from penstock.filesystem.safe_open import EXHAUSTED, FOLDER, folders_kept
-from penstock.sources.posix.body import PosixBody, changed, failure, token, unchanged
+from penstock.sources.posix.file_range import PosixBody, changed, failure, token, unchanged
 from penstock.sources.posix.sparse import SparseBody
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.core.model import Listed
 from penstock.errors import PreflightError, SourceChangedError
 from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
-from penstock.sources.posix.body import token
+from penstock.sources.posix.file_range import token
 from penstock.sources.posix.hard_links import HardLinks
 from penstock.sources.posix.reader import PosixReader, beneath, tokens
 

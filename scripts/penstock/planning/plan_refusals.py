@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.errors import PreflightError
 from penstock.filesystem.errno_map import printable
-from penstock.formats.listing import read_listing
+from penstock.formats.listing_file import read_listing
 from penstock.release.evidence import unprovable
 from penstock.sources.port import REQUEST
 from penstock.sources.registry import in_blocks, may_be_split, states_checksums
