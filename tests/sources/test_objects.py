@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
+from typing import ClassVar
 
 import pytest
 
@@ -19,9 +20,12 @@ from penstock.errors import (
     TransientError,
 )
 from penstock.sources.backoff import retrying
+from penstock.sources.http.endpoint import Endpoint
 from penstock.sources.http.response_template import HeaderNames, learn
+from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.judgement import head_misfit, misfit
 from penstock.sources.objects.pages import Objects, ascending, one_by_one
+from penstock.sources.objects.reader import ObjectReader
 from penstock.sources.objects.refusals import Meaning, refusal
 
 ENTRY = Entry("k", "k", 1000, "t1", 0)
@@ -250,3 +254,36 @@ def test_a_dialect_names_the_headers_that_are_kept() -> None:
     assert (
         learn(HEAD.replace(b"X-Goog-Hash: md5", b"X-Goog-Generation: 18\r\nX-Goog-Hash: md5"), OTHER) is None
     )
+
+
+class Scripted(ObjectClient):
+    """Sends nothing; `renew` raises while `refuses`."""
+
+    refuses = True
+    made: ClassVar[list[Scripted]] = []
+
+    def __init__(self) -> None:
+        super().__init__("s3://b/")
+        self.go_to(Endpoint("127.0.0.1", 1, tls=False), "")
+        self.closed = False
+        self.made.append(self)
+
+    def renew(self, credentials: object) -> None:
+        if self.refuses:
+            raise FailedError("no token to be had")
+
+    def close(self) -> None:
+        super().close()
+        self.closed = True
+
+
+def test_what_cannot_be_prefetched_leaves_no_connection_behind() -> None:
+    Scripted.made.clear()
+    reader = ObjectReader(Scripted, lambda: None)
+    for _ in range(3):
+        reader.ahead(ENTRY)
+    assert len(Scripted.made) == 2  # the reader's own, and one for what is prefetched
+    with pytest.raises(FailedError):
+        reader.whole(ENTRY, memoryview(bytearray(2000)))
+    reader.close()
+    assert all(client.closed for client in Scripted.made)

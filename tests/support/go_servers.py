@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from functools import cache
 from pathlib import Path
 
 CACHE = Path(__file__).resolve().parents[2] / ".cache"
@@ -38,6 +39,7 @@ def built(name: str, module: str) -> Path:
     return found
 
 
+@cache
 def built_here(source: Path) -> Path:
     """The program of a folder of these tests, named as the folder; Go's own cache makes a further build
     cheap."""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import email.utils
-
 
 def http_date(text: str) -> int | None:
     """Seconds since the epoch; None for what is no date."""
+    import email.utils  # rarely needed: a dozen modules that workers do without
+
     try:
         parsed = email.utils.parsedate_tz(text)
         return None if parsed is None else email.utils.mktime_tz(parsed)

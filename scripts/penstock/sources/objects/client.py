@@ -44,7 +44,7 @@ class ObjectClient:
         self.url = url
         self.root = ""
         self._sent = b""
-        self._told: bytes | None = None
+        self._error: bytes | None = None
 
     # ---- what a dialect says
 
@@ -102,7 +102,7 @@ class ObjectClient:
         Any status but a redirect that the dialect follows is handed to the caller.
         """
         for _ in range(self.REDIRECTS):
-            self._told = None
+            self._error = None
             anew = partial(self.head, method, path, query, lines)
             head, self._sent = self._sent or anew(), b""
             connection = self.connection
@@ -115,12 +115,12 @@ class ObjectClient:
 
     def body_of_error(self) -> bytes:
         """The body of an answer that is an error; may be read again. b"" where it does not come."""
-        if self._told is None:
+        if self._error is None:
             try:
-                self._told = self.connection.read_all(ERROR_LIMIT)
+                self._error = self.connection.read_all(ERROR_LIMIT)
             except TransientError:
-                self._told = b""
-        return self._told
+                self._error = b""
+        return self._error
 
     def failure(self, key: str = "") -> PenstockError:
         """The error of an answer other than the wanted one. Reads the answer's body."""

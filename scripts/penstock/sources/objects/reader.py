@@ -44,19 +44,22 @@ class ObjectReader(Generic[C]):
 
     def ahead(self, entry: Entry) -> None:
         """See `port.AheadReader`. One connection for each object that is on its way."""
+        client = self._idle.pop() if self._idle else None
         try:
-            client = self._idle.pop() if self._idle else self._make()
+            client = client or self._make()
             client.renew(self._credentials())
             request = client.get(entry)
             client.send("GET", request)
         except PenstockError:
+            if client is not None:
+                self._idle.append(client)
             return
         self._sent.append((entry, client, request))
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
         """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
-        asked = self._asked(entry)
-        client, request = asked or (self._client, None)
+        prefetched = self._prefetched(entry)
+        client, request = prefetched or (self._client, None)
         client.renew(self._credentials())
         try:
             connection = client.request("GET", *(request or client.get(entry)), buffer)
@@ -67,7 +70,7 @@ class ObjectReader(Generic[C]):
                 HttpBody(connection, entry.size, claims, client.where(entry.key)).read_all(data)
             return data, claims
         finally:
-            if asked is not None:
+            if prefetched is not None:
                 self._idle.append(client)
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
@@ -90,9 +93,9 @@ class ObjectReader(Generic[C]):
         self._idle.clear()
         self._sent.clear()
 
-    def _asked(self, entry: Entry) -> tuple[C, Request] | None:
-        """By whom, and how, this object was asked for ahead of time. What was asked for before it, in vain,
-        is dropped."""
+    def _prefetched(self, entry: Entry) -> tuple[C, Request] | None:
+        """The client that has requested this object already, and the request; None where it was not
+        prefetched. Objects that were prefetched before it and not taken are dropped."""
         sent = self._sent
         if not any(one == entry for one, _, _ in sent):
             return None
@@ -110,7 +113,7 @@ class ObjectReader(Generic[C]):
         if status != (200 if whole else 206):
             raise self._refused(client, entry)
         version = client.version(headers, entry.size)
-        # Most answers are right by these few comparisons; of others the table is asked.
+        # Most answers are right by these few comparisons; others are judged by the whole table.
         if (
             not whole
             or version != entry.token
