@@ -63,7 +63,7 @@ def read_seal(layout: DatasetLayout, release: str) -> seals.Stored:
 
 
 def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> list[str]:
-    """Why the manifest or the seal is not the published one; nothing when it is.
+    """Reasons why the manifest or the seal is not the published one; empty when it is.
 
     | looked at                      | compared with                                    |
     |--------------------------------|--------------------------------------------------|
@@ -155,7 +155,7 @@ def _parts(choice: Choice, path: str, size: int, digest: str, parts: bytes) -> I
 
 
 def load(seal: Seal, choice: Choice) -> Load:
-    """About how much an audit reads, from the seal's counts: good enough to balance its shards."""
+    """An estimate of how much an audit reads, from the seal's counts, to balance its shards."""
     files, size = seal.files, seal.bytes
     if seal.giants and seal.part_bytes:
         files += size // seal.part_bytes

@@ -7,8 +7,8 @@ like any others.
     shape.jsonl      what the tree's comparison found, gone when it ended
     findings.jsonl, result.json: at the end; an audit without result.json is open
 
-An open audit is met again by who asks the same; one that nobody worked on for a week is not: what
-it read then says little of today. The newest KEPT audits stay.
+An open audit is continued by the next audit with the same choice, unless nothing was done on it for a week:
+what was read so long ago proves little today. The newest KEPT audits stay.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ def findings(run: RunLayout) -> Path:
 
 
 def shape(run: RunLayout) -> Path:
-    """What the comparison of the tree found, until the findings are written."""
+    """The file of findings about the tree's shape, until all findings are written."""
     return run.folder / "shape.jsonl"
 
 
@@ -136,7 +136,7 @@ def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, bool]]:
 
 
 def open_audit(layout: DatasetLayout, release: str, seal: str, choice: Choice) -> Audit | None:
-    """The unfinished audit of the same release that asks the same, if there is one."""
+    """The unfinished audit of the same release with the same choice, if there is one."""
     for audit, ended in audits(layout):
         same = (audit.release, audit.seal) == (release, seal) and _alike(audit.choice, choice)
         if not ended and same and time.time() - _touched(audit.layout(layout)) < STALE:
@@ -155,7 +155,8 @@ def next_turn(layout: DatasetLayout, turns: int) -> int:
 
 
 def tidy(layout: DatasetLayout) -> None:
-    """Keep of ended (or given up) audits what they found, of the oldest nothing."""
+    """Remove working files of audits that have ended or were given up; keep their findings, and nothing of
+    the oldest ones."""
     for number, (audit, ended) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
@@ -170,7 +171,7 @@ def tidy(layout: DatasetLayout) -> None:
 
 
 def _touched(run: RunLayout) -> float:
-    """When somebody last worked on it, in seconds since the epoch."""
+    """When anything was last written there, in seconds since the epoch."""
     paths = [run.folder / "audit.json", *(run.folder / "seen").glob("*.json")]
     return max((path.stat().st_mtime for path in paths), default=0.0)
 

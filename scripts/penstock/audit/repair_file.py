@@ -1,8 +1,9 @@
-"""One damaged file made anew, from the source's pinned version, and only where it is damaged.
+"""Replaces one damaged file by bytes of the source's pinned version; of a giant it reads only the damaged
+parts.
 
-A file is fetched whole; of a giant only the damaged parts are, one ranged read each, and the others are
-copied from what is there by the file system itself where it can. Every byte of the new file is read back
-and compared with the manifest before it takes the old one's place.
+A file is fetched whole. Of a giant only the damaged parts are fetched, one ranged read each; the others are
+copied from the present file, by the file system itself where it can. Every byte of the new file is read back
+and compared with the manifest before the new file replaces the old one.
 """
 
 from __future__ import annotations
@@ -58,10 +59,10 @@ def read_back(cold: ColdReader, path: str, record: Record, number: int) -> tuple
 def refetch(
     record: Record, finding: Finding, data: Path, mender: Mender, fetcher: Fetcher, stop: Stop
 ) -> str:
-    """Replace one file by what the manifest says it is; how it was read back afterwards.
+    """Replace one file by the bytes that the manifest states. Returns how it was read back afterwards.
 
-    Raises SourceChangedError or ObjectError when the source does not have these bytes any more:
-    the file then stays as it is.
+    Raises SourceChangedError or ObjectError when the source no longer has these bytes: the file then stays as
+    it is.
     """
     method = ""
 

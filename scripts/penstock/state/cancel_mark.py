@@ -2,9 +2,9 @@
 
     <state>/cancelled.json      the last cancel (`core.documents.cancel_file`)
 
-A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach
-its process, which may be a job on another node. A mark concerns the work that was under way: the
-next `list` removes it, and a step that a person calls alone passes it over.
+A controller that is at work when the mark is made ends its arrays and stops; nobody has to reach its process,
+which may be a job on another node. A mark cancels only the work that was under way: the next `list` removes
+it, and a step that a person calls alone ignores it.
 """
 
 from __future__ import annotations
@@ -34,13 +34,13 @@ INVOCATION = "PENSTOCK_INVOCATION"
 
 
 def path(layout: DatasetLayout) -> Path:
-    """Where a dataset's mark lies."""
+    """The path of a dataset's cancel mark."""
     return layout.state / "cancelled.json"
 
 
 def make(layout: DatasetLayout) -> None:
-    """Mark what is under way as cancelled, durably. Raises FailedError when that cannot be written;
-    a dataset that nobody ever staged needs no mark."""
+    """Write the mark, durably: it cancels the work that is under way. Raises FailedError when that cannot be
+    written; a dataset that nobody ever staged needs no mark."""
     if not layout.state.is_dir():
         return
     try:
@@ -60,7 +60,7 @@ def make(layout: DatasetLayout) -> None:
 
 
 def clear(layout: DatasetLayout) -> None:
-    """A new run was asked for: what was cancelled before is over."""
+    """Remove the mark, when a new run begins."""
     with contextlib.suppress(FileNotFoundError):
         path(layout).unlink()
 

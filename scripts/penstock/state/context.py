@@ -33,14 +33,14 @@ class Hold(Protocol):
 
 @dataclass
 class Stop:
-    """Set by a signal; long loops look at it and leave tidily by `check`. One thread waits."""
+    """The stop flag, set by a signal. Long loops call `check`, which raises; one thread may `wait`."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
     out_of_time: bool = False
-    """The signal says that the job's time ends, not that somebody wants it to stop."""
+    """The signal was that of the job's time limit."""
     _stirred: int = -1
-    """A descriptor, not a lock: a signal's handler writes to it wherever it broke in."""
+    """An eventfd and not a lock, since a signal handler may write to it at any point."""
 
     def __post_init__(self) -> None:
         self._stirred = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -92,7 +92,7 @@ class Context:
 
     @cached_property
     def storage(self) -> Storage:
-        """Of the target: what steps change it by."""
+        """The storage port of the target: steps change the target by it alone."""
         return open_storage()
 
     def dataset(self, name: str) -> DatasetConfig:

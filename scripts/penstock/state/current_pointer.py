@@ -1,7 +1,9 @@
-"""Where `current` belongs: to the release that was staged last, unless somebody moved it by hand since.
+"""Decides where `current` shall lead: to the release that was staged last, unless a person moved it by hand
+since.
 
-The history distinguishes the two: a publish or a rollback of penstock is its last word. While the source
-holds what that word was about, `current` stays where somebody put it; a run of anything else moves it.
+The history distinguishes the two: its last line about `current` is a publication (or a rollback, of older
+versions) by penstock. While the source holds what that line published, `current` stays where a person put it;
+a run of other content moves it.
 """
 
 from __future__ import annotations

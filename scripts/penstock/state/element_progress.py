@@ -1,6 +1,6 @@
 """An element's small progress file, and the sum over all elements of a step.
 
-A progress file is rewritten about once a second and never made durable: it is for people only.
+A progress file is rewritten about once a second and never made durable, since it only serves the display.
 """
 
 from __future__ import annotations

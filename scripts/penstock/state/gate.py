@@ -1,7 +1,7 @@
-"""The release that a job may read now: what `gate` and `path` look at before they name it.
+"""The release that a job may read now, and the checks that `gate` and `path` make before they name it.
 
-Jobs wait for the answer, so it costs the same whatever the size of the release: a few small files and
-at most `SAMPLED` looks at names of data. What lies in the files is for an audit.
+Jobs wait for the answer, so its cost does not depend on the size of the release: a few small files are read,
+and at most `SAMPLED` names of data are looked up. The bytes of the data are checked by audits alone.
 
 | looked at                                             | where it deviates                         |
 |-------------------------------------------------------|-------------------------------------------|
@@ -44,7 +44,7 @@ _LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
 
 
 class Published(NamedTuple):
-    """What `current` names, and is there."""
+    """The release that `current` names."""
 
     release: str
     data: Path

@@ -1,4 +1,5 @@
-"""`history.jsonl`: what became of a dataset's releases, kept apart from them. Its one reader and writer."""
+"""`history.jsonl`: a line for each publication and repair of a dataset's releases, kept apart from them. Its
+one reader and writer."""
 
 from __future__ import annotations
 

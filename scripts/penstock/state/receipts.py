@@ -71,7 +71,7 @@ def _write(path: Path, receipt: Mapping[str, object]) -> None:
 
 
 def drop(path: Path) -> None:
-    """Take a receipt back, durably."""
+    """Remove a receipt, durably."""
     try:
         path.unlink(missing_ok=True)
         if path.parent.is_dir():
@@ -130,7 +130,7 @@ def need(ok: Callable[[int], bool], run: Run, step: str) -> None:
 
 
 def head(run: Run, name: str, started: float) -> StepReceipt:
-    """What every step's receipt begins with."""
+    """The keys that every step's receipt has."""
     return {
         "step": name,
         "dataset": run.dataset,
@@ -154,7 +154,7 @@ def keep(run: Run, receipt: StepReceipt) -> None:
 
 
 def published(run: Run, name: str) -> StepReceipt:
-    """The receipt of a step that has nothing to do since the release stands."""
+    """The receipt of a step that has nothing to do because the release is published."""
     info = run.info
     return {**head(run, name, time.time()), "published": True, "files": info.files, "bytes": info.bytes}
 

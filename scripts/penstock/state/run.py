@@ -1,5 +1,5 @@
 """One run: the two documents that list and plan wrote, the configuration that it froze, and where its state
-and its staging lie. What the steps and their helpers hand on to each other."""
+and its staging lie. Steps and their helpers pass it to each other."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Run:
     """A run as its documents describe it; each is read once."""
 
     layout: DatasetLayout
-    """Of its dataset, as the configuration of today has it."""
+    """The paths of its dataset, by the present configuration."""
     info: RunInfo
     folder: RunLayout
     """Below `runs/`; of an audit, below `audits/`."""

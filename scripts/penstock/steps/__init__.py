@@ -1,1 +1,1 @@
-"""The steps of a run. They compose the ports and keep no tricks of their own."""
+"""The steps of a run. Each is one module; it composes the ports and the packages below."""

@@ -1,8 +1,8 @@
 """audit: a published release against its manifest, whole, by sample or by slice; resumable.
 
-Guarantees: it changes nothing of the release; an audit that was stopped goes on where it stopped
-when the same is asked again; one flipped bit in what was read is found, and named by part in a
-giant. What it claims is what was read: the result says how much, and how the caches were passed.
+Guarantees: it changes nothing of the release; an audit that was stopped is continued by the next audit with
+the same choice; one flipped bit in what was read is found, and named by part in a giant. What it claims is
+what was read: the result says how much, and how the caches were passed.
 """
 
 from __future__ import annotations
@@ -333,8 +333,8 @@ def _close(
 def _tell(
     context: Context, layout: DatasetLayout, audit: Audit, result: AuditResult, *, compared: bool
 ) -> None:
-    """Note the result for the gate, and in the history of audits. Of an audit that was stopped in between
-    the line may stand twice."""
+    """Write the result where the gate reads it, and append it to the history of audits. An audit that is
+    stopped between the two may append its line twice."""
     known = history.published_seal(layout, audit.release) or audit.seal
     if not result["owner"]:
         return
@@ -364,8 +364,8 @@ def _tell(
 
 
 def overrule(context: Context, dataset: str, why: str, release: str | None = None) -> OverruleResult:
-    """Let the findings that stand against a release stand no more, by its owner's word. Returns {dataset,
-    release, status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
+    """Overrule the findings that stand against a release, on its owner's word. Returns {dataset, release,
+    status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
     release = _released(context, layout, release)

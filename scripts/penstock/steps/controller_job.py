@@ -32,7 +32,7 @@ os.execv(sys.argv[2], sys.argv[2:-1])
 
 
 def options(config: Config) -> JobOptions:
-    """What the controller's job asks for: a core and 1 GiB, not a node; the rest as configured
+    """The resources of the controller's job: one core and 1 GiB, not a whole node; the rest as configured
     (`cluster.steps.submit`)."""
     chosen = config.cluster.of(STEP)
     own = STEP in config.cluster.steps

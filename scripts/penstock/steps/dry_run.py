@@ -1,5 +1,5 @@
-"""What a run would do, from the configuration and the datasets' own state: no source is listed, no
-cluster asked, nothing changed."""
+"""What a run would do, from the configuration and the datasets' own state. No source is listed, no cluster is
+queried, nothing is changed."""
 
 from __future__ import annotations
 

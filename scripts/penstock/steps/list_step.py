@@ -183,7 +183,7 @@ def run_of(
 
 
 def _tell(context: Context, dataset: str, ignored: Mapping[str, int]) -> None:
-    """What a source holds and no release will: said when it is listed, not only counted."""
+    """Warn, when a source is listed, of what it holds and no release will hold."""
     if count := ignored.get("unclear links"):
         links = human.counted(count, "link")
         text = f"{links} of the server's pages tell no name (as `a:b` or `a%2Fb`): left out"
@@ -223,7 +223,7 @@ def identity(
 
 
 def _stands(context: Context, layout: DatasetLayout, run: str) -> str:
-    """The release of this run where it stands under its final name, whole or not; "" where there is none."""
+    """The name of this run's release if that is published, whole or not; else ""."""
     folder = layout.run(run)
     if folder.run_file.exists():
         release = read_run(folder).release
@@ -235,7 +235,8 @@ def _stands(context: Context, layout: DatasetLayout, run: str) -> str:
 
 
 def _refuse_short(context: Context, run: Run) -> None:
-    """Raises FindingsError for a release that stands, and was published when less proof was asked for."""
+    """Raises FindingsError for a published release whose evidence is less than the configuration requires
+    now."""
     stored = seals.of_run(run)
     lacking = short(stored.seal.evidence, context.config.verify) if stored else ""
     if lacking:
@@ -258,7 +259,7 @@ def _meet(
     gathered: Gathered,
     spool: Path,
 ) -> Run:
-    """The run that stands, or a new one with the listing just made."""
+    """The run that exists already for this listing, or a new one."""
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
@@ -316,7 +317,7 @@ def _folders(layout: DatasetLayout) -> list[Path]:
 
 
 def _undo(made: list[Path]) -> None:
-    """Take back the folders that this call created, as far as they are empty."""
+    """Remove the folders that this call created, if they are empty."""
     for folder in made:
         try:
             folder.rmdir()

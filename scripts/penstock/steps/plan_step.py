@@ -1,5 +1,4 @@
-"""plan: the listing becomes shards, balanced and durable, after everything that could stop the run
-for lack of room was looked at.
+"""plan: the listing becomes shards, balanced and durable, after space, inodes and quota were checked.
 
 Guarantees: `plan.json` is written last, and its presence means that the shards and the staging
 are there. Nothing is created in `releases/` when the target has no room. Two passes over the
@@ -91,7 +90,8 @@ def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> PlanResult:
 
 
 def _published_plan(run: Run) -> PlanInfo:
-    """The plan that was carried out; where its state was removed or damaged, what the run itself tells."""
+    """The plan of a published run; where its file was removed or is damaged, the counts that the run's
+    description holds."""
     with contextlib.suppress(PenstockError):
         return run.plan
     info = run.info

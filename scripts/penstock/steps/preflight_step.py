@@ -1,7 +1,7 @@
-"""preflight: everything that can be known to stop a run before it begins. Changes nothing.
+"""preflight: checks everything that would stop a run, before it begins. Changes nothing.
 
-Each look names the key or the URL it is about and says what to do. All checks are made before anything is
-reported, so that one run names all problems.
+Each problem names the key or the URL that it is about, and says what to do. All checks are made before
+anything is reported, so that one run names all problems.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
 def run(context: Context, dataset: str) -> PreflightResult:
-    """Look at one dataset and its surroundings. Returns the receipt {dataset, checked, warnings}.
+    """Check one dataset, its sources, target and cluster. Returns the receipt {dataset, checked, warnings}.
 
     Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
     as one PreflightError that names them all, with the exit status of all where they agree.
@@ -82,7 +82,7 @@ def run(context: Context, dataset: str) -> PreflightResult:
 
 
 class _Looks:
-    """Each look by itself (`with looks:`), so that one run names all that is wrong."""
+    """Collects the errors of single checks (`with looks:`), so that one run reports all of them."""
 
     def __init__(self, context: Context) -> None:
         self._context = context

@@ -1,10 +1,10 @@
 """publish: what was verified becomes a release, sealed, revealed by one rename, then pointed at.
 
-Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as
-verify saw it. Each step is durable before the next, and the same command after a crash anywhere
-ends the same way. A release that `current` was moved away from by hand is not made current again while
-the source holds what it held (`current_pointer`). A run that was overtaken moves nothing: right before each
-of the two renames it looks whether the lock and the dataset's claim are its own.
+Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it.
+Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release
+that `current` was moved away from by hand is not made current again while the source holds what it held
+(`current_pointer`). A run that was overtaken moves nothing: right before each of the two renames it checks
+that the lock and the dataset's claim are its own.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 STEP = "publish"
 ROUNDS = 3
-"""How often what was touched is verified again before a person has to look."""
+"""How often files that were touched after verify are verified again before publish fails."""
 
 
 def run(context: Context, dataset: str) -> PublishReceipt:
@@ -163,7 +163,7 @@ def _seal(context: Context, run: Run) -> None:
 
 
 def take_back(run: Run, path: str, shards: Iterable[int]) -> None:
-    """Durably forget that the parts of this giant were copied: their bytes are not the source's."""
+    """Durably take back the journal's lines of this giant's parts, whose bytes contradict the source."""
     folder = run.folder
     for shard in (run.shards[index] for index in shards):
         journals = folder.journals(shard.index)
@@ -180,7 +180,7 @@ def _may_grow(verify: VerifyConfig) -> bool:
 
 
 class _Now(TypedDict):
-    """Where readers find the release, and what they are led to."""
+    """The release's path, and the release that `current` names."""
 
     path: str
     current: str | None

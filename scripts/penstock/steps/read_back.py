@@ -1,7 +1,7 @@
 """The work of verify: every stored file read back and compared, by elements of a second array.
 
-Guarantee: on return every shard has records of what was seen of each file on the target. What
-does not read back as it was copied is copied again, a bounded number of times, and read again.
+Guarantee: on return every shard has records of what was seen of each file on the target. A file that reads
+back with other bytes is copied and read again, a bounded number of times.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ STEP = "verify"
 SHOWN = 5
 """Files that a warning names."""
 ROUNDS = 2
-"""How often damaged files are copied again within one run before a person has to look."""
+"""How often damaged files are copied again within one run before verify fails."""
 
 
 def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> VerifyReceipt:
@@ -98,7 +98,7 @@ def _linked_failures(folder: RunLayout, damaged: Sequence[int]) -> list[tuple[st
 
 
 def _base_damaged(dataset: str, base: str, linked: list[tuple[str, str]]) -> str:
-    """What to say of a release that files were linked from which are not as it states them."""
+    """The warning about a release whose linked files read back with other bytes than it states."""
     named = "; ".join(f"{path}: {why}" for path, why in linked[:SHOWN])
     more = f"; and {len(linked) - SHOWN} more" if len(linked) > SHOWN else ""
     return (

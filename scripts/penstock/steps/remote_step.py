@@ -1,8 +1,8 @@
 """A light step on a node: the same step, as an array of one element.
 
-Guarantee: the controller returns what the step returned there, or raises what it raised, with its
-exit status. A controller that was killed meets the element again. The controller holds no lock
-meanwhile: the step takes the dataset's lock where it runs.
+Guarantee: the controller returns the step's result, or raises its error with its exit status. A controller
+that is started again after a kill finds the element again. The controller holds no lock meanwhile: the step
+takes the dataset's lock where it runs.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ FOLDER = "nodes"
 
 
 def wanted(config: Config, step: str) -> bool:
-    """Does the configuration send this step to a node?"""
+    """Whether the configuration sends this step to a node."""
     return abilities_of(config.cluster.backend).has_nodes and step in config.cluster.on_nodes
 
 
@@ -100,7 +100,7 @@ def _read(context: Context, path: Path) -> object:
 
 
 def _theirs(place: RunLayout, step: str) -> PenstockError | None:
-    """What the step itself said on the node, if it came that far."""
+    """The error that the step itself reported on the node, if it came that far."""
     try:
         told = outcomes.load(place, step, INDEX)
     except (OSError, ValueError):
@@ -126,7 +126,7 @@ def joined_config(frozen: Path) -> Config:
 
 
 def note_failure(receipt: Path, step: str, error: PenstockError) -> None:
-    """Leave the error where the controller looks for it."""
+    """Write the error to the file from which the controller reads it."""
     place = RunLayout(receipt.parents[2])
     outcome = ElementOutcome(
         exit_code=error.exit_code,

@@ -1,4 +1,4 @@
-"""repair: what audits found damaged is made anew from the same pinned source, no more.
+"""repair: replaces the files that audits found damaged, from the same pinned source, and nothing else.
 
 Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes that have
 the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
@@ -179,8 +179,8 @@ def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: 
 def sharing(
     context: Context, layout: DatasetLayout, release: str, paths: Iterable[str]
 ) -> dict[str, set[str]]:
-    """Other release to those of these files that are the same inodes there, so that the same damage is in
-    both. To be asked before a repair gives this release files of its own."""
+    """Maps other releases to those of these files that are the same inodes there, and so have the same
+    damage. To be called before a repair gives this release files of its own."""
     others = [name for name in context.storage.releases(layout) if name != release]
     found: dict[str, set[str]] = {}
     for path in paths:

@@ -1,4 +1,4 @@
-"""report: what became of a run, gathered from its receipts into one result (`views.keys.Result`).
+"""report: gathers a run's receipts into one result (`views.keys.Result`) and writes the page.
 
 Takes no lock and changes nothing but the page that it was asked for: for a run that failed the page shows how
 far it came, and what failed.

@@ -1,4 +1,5 @@
-"""status: where a dataset stands, from its state alone. Takes no lock, asks no source."""
+"""status: what is published, under way and left of a dataset, from its state on the target alone. Takes no
+lock and reads no source."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
 
 def run(context: Context, dataset: str) -> StatusResult:
     """{dataset, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned,
-    last_audit, findings}: what there is; keys without a value are left out."""
+    last_audit, findings}; keys without a value are left out."""
     layout = context.layout(dataset)
     answer: StatusResult = {"dataset": dataset, "state": "nothing staged yet"}
     current = context.storage.current(layout)
@@ -67,7 +68,7 @@ def _without_blanks(answer: StatusResult) -> StatusResult:
 
 
 def _seal(layout: DatasetLayout, release: str) -> Seal:
-    """What its seal says; nothing where it is damaged, or not this account's to read."""
+    """The seal's fields; empty where the seal is damaged or this account may not read it."""
     try:
         stored = seals.find(layout, release)
     except FailedError:

@@ -1,4 +1,4 @@
-"""What the events say so far, by dataset and step. The views render it; it renders nothing.
+"""Totals of the events so far, by dataset and step. Views render them.
 
 Not safe for threads: a view holds its own lock around it.
 """
@@ -22,8 +22,8 @@ WINDOW_SECONDS = 30.0
 SAMPLES = 120
 STATES = ("running", "pending", "held", "done", "stopped", "failed", "cancelled", "lost")
 STALE_SECONDS = 90.0
-"""Without anything new for so long nobody can say how long the rest takes. Above the longest pause
-between two looks at a cluster."""
+"""Seconds without progress after which no remaining time is shown. Longer than the longest pause between two
+queries of a cluster."""
 
 
 @dataclass
@@ -41,7 +41,7 @@ class Task:
     failed: int = 0
     states: dict[str, int] = field(default_factory=dict)
     moves: bool = False
-    """Has begun, not only been spoken of in a note."""
+    """The step has begun; False while only a note named it."""
     ended: float | None = None
     seconds: float | None = None
     """Of the whole step, as its result says; None while it does not."""
@@ -50,7 +50,7 @@ class Task:
     _samples: deque[tuple[float, int, int]] = field(default_factory=lambda: deque(maxlen=SAMPLES))
 
     def take(self, event: Event, now: float) -> None:
-        """Learn from one event. What it leaves open changes nothing."""
+        """Update the totals by one event. Fields that it lacks stay as they are."""
         self.moves |= isinstance(event, (Started, Progressed))
         match event:
             case Started(files=files, bytes=size, elements=elements):
@@ -143,7 +143,7 @@ class Task:
 
 
 class Tally:
-    """All the steps that were heard of, in the order in which they began."""
+    """All steps that events named, in the order in which they began."""
 
     def __init__(self) -> None:
         self.tasks: dict[tuple[str, str], Task] = {}
@@ -157,7 +157,7 @@ class Tally:
         return task
 
     def unended(self) -> list[Task]:
-        """Steps that began and of whose end nothing was heard."""
+        """Steps that began and whose end no event reported."""
         return [task for task in self.tasks.values() if task.moves and task.ended is None]
 
 

@@ -1,7 +1,7 @@
 """What an audit found and what a repair did, as text: one line a finding, the mark first.
 
-Guarantee: plain text; every name is escaped, so that no file can steer a terminal; at most SHOWN
-findings, the most telling first, and the count of the others with where all of them are.
+Guarantee: plain text; every name is escaped, so that no file can steer a terminal; at most SHOWN findings,
+the most serious first, then the count of the others and the file that has them all.
 """
 
 from __future__ import annotations

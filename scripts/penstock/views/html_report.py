@@ -1,4 +1,4 @@
-"""The report: one HTML page that carries everything and asks for nothing.
+"""The report: one HTML page that needs no other file and makes no request.
 
 Guarantee: self-contained, without scripts, and its policy forbids any request; every text out of
 a source or a cluster is escaped, also where it would deceive the eye; the result itself is in the

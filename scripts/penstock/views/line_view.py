@@ -45,7 +45,7 @@ class _Writer:
 
 
 class Warnings:
-    """Which warnings are to be shown: each text once, WARNINGS of them for a step."""
+    """Chooses the warnings to be shown: each text once, at most WARNINGS for a step."""
 
     def __init__(self) -> None:
         self._seen: dict[tuple[str, str], set[str]] = {}
@@ -85,7 +85,7 @@ class Lines:
                 self._write(event.dataset, event.step, text)
 
     def close(self) -> None:
-        """Say how far the steps came that did not end: they were stopped, or they failed."""
+        """Print how far steps came that did not end, since they were stopped or failed."""
         with self._lock:
             for task in self._tally.unended():
                 if text := left_off(task):

@@ -1,4 +1,4 @@
-"""What preflight, list, plan and a dry run found, as text. Guarantee: every name is escaped."""
+"""The results of preflight, list, plan and a dry run, as text. Guarantee: every name is escaped."""
 
 from __future__ import annotations
 
