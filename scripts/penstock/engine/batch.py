@@ -1,4 +1,4 @@
-"""Rows that go to a worker at once, as the parent of the workers keeps them."""
+"""A batch: the rows that one worker gets in one message, as the parent process keeps it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Cuts a shard's rows into batches: what goes to a worker at once and is reported at once.
+"""Divides a shard's rows into batches; a worker gets, and reports, one batch at a time.
 
 Small rows go together, up to BATCH_ROWS rows or BATCH_BYTES; fewer as the end comes near, so that
 no worker is left with a long rest. A large row, and a giant's part, goes alone.
@@ -68,7 +68,8 @@ def batches(
 
 
 class Ahead:
-    """Batches with some more in view, so that whoever takes one can be sent where nobody else is.
+    """A queue of batches with a look ahead, which gives a stream a batch in a folder where no other stream
+    works.
 
     Creating and renaming in a folder is one at a time: the kernel holds the folder's lock over each, on
     a network file system for as long as its server takes. Two streams in one folder are hardly faster
@@ -76,8 +77,8 @@ class Ahead:
     """
 
     def __init__(self, jobs: Iterator[Batch], view: int, first: Multipart | None = None) -> None:
-        """`view`: how many batches are looked at; 1 gives them in order. What rows in parts need goes
-        `first`."""
+        """`view`: how many batches are searched; 1 gives them in order. `first`: jobs of rows that are copied
+        in parts, which come before batches."""
         self._jobs, self.view, self._first = jobs, view, first
         self._seen: list[Batch] = []
 

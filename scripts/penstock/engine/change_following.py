@@ -1,10 +1,10 @@
 """Objects that changed since they were listed are pinned anew and copied in a further round
 (`datasets.*.changed: follow`).
 
-A round ends when all its rows are done or were refused as changed. Each of those is then listed anew by its
-key. What is there is copied in the next round, of the version that was just listed; what is gone leaves its
-place in staging. Both are written into this attempt's journal, before the rows themselves. So a file is
-always wholly of one version, and the journal says of which.
+A round ends when all its rows are done or were refused as changed. Each object that changed is then listed
+again by its key. If it exists it is copied in the next round, in the version that was just listed; if it is
+gone, its file is removed from staging. Both are written into this attempt's journal, before the rows
+themselves. So a file is always wholly of one version, and the journal says of which.
 
 A row that changes in `engine.attempts` rounds is refused by its name. Beyond `follow_limit` the shard is.
 """
@@ -39,13 +39,13 @@ if TYPE_CHECKING:
     from penstock.storage.port import WriterOptions
 
 LOOKS = 8
-"""Objects that are listed anew at a time."""
+"""Objects that are listed again at the same time."""
 WAIT = 0.1
-"""Seconds between two looks whether the engine is to stop."""
+"""Seconds between two checks whether the engine shall stop."""
 
 
 class Following:
-    """Of one attempt at one shard."""
+    """The changed objects of one attempt at one shard."""
 
     def __init__(
         self,

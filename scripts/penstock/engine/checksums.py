@@ -1,6 +1,6 @@
 """Checksums that a source states, computed in the same pass as the copy and compared.
 
-What is checked of a row's claims (a whole object `W`, a part of a giant `P`):
+Which of a row's claims are checked (a whole object `W`, a part of a giant `P`):
 
     claim                                            W                  P
     full, any algorithm                              the cheapest one   -
@@ -42,7 +42,7 @@ COMBINABLE = {"crc64nvme": 16, "crc32c": 8, "crc32": 8}
 
 
 class Stated(Protocol):
-    """What the checks need to know of a row (`Entry`, `Expected`)."""
+    """The fields of a row that the checks need (`Entry` and `Expected` have them)."""
 
     @property
     def key(self) -> str: ...

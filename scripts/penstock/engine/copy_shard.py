@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 # Temporary credentials are made anew this many seconds before they end.
 VIEW = 128
-"""Batches looked at for one in a folder where nobody writes: some MiB."""
+"""How many pending batches are searched for one in a folder where no other stream writes (some MiB of
+memory)."""
 
 
 def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
@@ -178,7 +179,7 @@ def _count_done(
 
 
 def _entries(shard: Iterable[Sequence[Entry]], rows: Collection[int]) -> dict[int, Entry]:
-    """These rows, by their number."""
+    """The entries of these rows, by their number."""
     if not rows:
         return {}
     numbered = enumerate(entry for group in shard for entry in group)

@@ -36,7 +36,7 @@ class Sources:
             return self._open[index]
 
     def claims(self, entry: Entry) -> Sequence[Claim]:
-        """A giant's own checksums, asked for once for all its parts here."""
+        """A giant's own checksums, queried once for all its parts in this worker."""
         place = (entry.source, entry.key, entry.token)
         found = self._claims.get(place)
         if found is None:

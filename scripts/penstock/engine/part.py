@@ -35,7 +35,7 @@ BEGUN, DROPPED = -1, -2
 
 
 class Unfinished:
-    """What journals say of rows that have no record."""
+    """The state, by the journals, of rows that have no record yet."""
 
     def __init__(self) -> None:
         self.parts: dict[int, list[PartLine]] = {}
@@ -54,5 +54,5 @@ def fetching(entry: Entry, temporary: str, number: int, size: int) -> Part:
 
 
 def doing(entry: Entry, temporary: str, work: int, size: int, lines: tuple[PartLine, ...] = ()) -> Part:
-    """What moves no bytes: BEGIN, FINISH, DROP."""
+    """A job that moves no bytes: BEGIN, FINISH or DROP."""
     return Part(entry._replace(part=0, offset=0, length=0), temporary, work, size, lines)

@@ -91,7 +91,7 @@ def reread_shard(task: RereadTask, report: Report, stop: StopCheck) -> Outcome:
 
 
 class _ReadRows:
-    """What the workers saw, by row, in a few flat arrays: 17 bytes a row."""
+    """The workers' answers, by row, in a few flat arrays: 17 bytes a row."""
 
     def __init__(self, rows: int) -> None:
         self.methods = bytearray(rows)
@@ -242,7 +242,7 @@ def _wanted(
 
 
 class _Settled(NamedTuple):
-    """What a row's record says of its bytes, now that all of them were read."""
+    """The digest and proof of a row's record, after all its bytes were read."""
 
     digest: str
     source_grade: str

@@ -66,8 +66,8 @@ class PoolRun:
         each: int = 4,
         ahead: bool = False,
     ) -> None:
-        """Now it is known what is left to do, `rows` that can be done side by side: fit the number of
-        workers, set them up. `ahead`: each stream asks for small objects before their turn."""
+        """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
+        `ahead`: each stream asks for small objects before their turn."""
         chosen = self._size(rows, total, local=local, each=1 if ahead else each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
@@ -101,8 +101,8 @@ class PoolRun:
         first: Multipart | None = None,
         again: Callable[[], Iterator[Batch] | None] | None = None,
     ) -> None:
-        """All jobs, to the end, then those that `again` gives, until it gives none. On any error what the
-        workers had done still goes to `take`. `view` and `first`: see `batches.Ahead`."""
+        """All jobs, to the end, then those that `again` gives, until it gives none. On any error, answers
+        that workers had sent still go to `take`. `view` and `first`: see `batches.Ahead`."""
 
         def tick() -> None:
             idle()

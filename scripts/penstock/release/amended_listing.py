@@ -1,8 +1,8 @@
-"""What a run that follows its source makes of objects that changed while it copied (`changed: follow`).
+"""The listing that a release holds when its source changed during the copy (`changed: follow`).
 
-Elements write amendments into their journals. Here they become one listing: the frozen one, with objects
-in the version that lies in staging and without those that are gone. The frozen listing itself stays as it
-is, and so does the run.
+Elements write amendments into their journals. This module merges them into one listing: the frozen one, with
+each object in the version that lies in staging, and without objects that left the source. The frozen listing
+and the run's id do not change.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Amended:
-    """The listing that a release holds, where it is not the one that was frozen."""
+    """The listing that a release holds, where it differs from the frozen one."""
 
     path: Path
     digest: str
@@ -64,8 +64,8 @@ def totals(told: Sequence[ElementReceipt]) -> tuple[int, int]:
 
 
 def join_giants(run: Run, host: str) -> list[str]:
-    """Have the giants copied whole whose elements found that their object changed; all their parts' records
-    are taken back. Their paths, [] when there are none."""
+    """Turn giants whose object changed during the copy into files that one element copies whole, and take
+    back the records of their parts. Returns their paths."""
     paths: set[str] = set()
     for shard in run.plan.shards:
         outcome = outcomes.find(run.folder, "copy", shard.index)
@@ -96,7 +96,8 @@ def complete_joins(run: Run, host: str) -> list[str]:
 
 
 def _join(run: Run, host: str, paths: Collection[str]) -> None:
-    """Have these giants copied whole: the first row of each stands for all of it from now on."""
+    """Turn these giants into files that are copied whole: from now on the first row of each stands for all of
+    it."""
     seen: set[str] = set()
     for shard in run.plan.shards if paths else ():
         whole: list[int] = []
@@ -150,7 +151,7 @@ def write(run: Run) -> Amended | None:
 
 
 class _Overlay:
-    """What was amended, in the paths' order, laid over a listing in the same order."""
+    """Amendments, in the order of the paths, merged into a listing in the same order."""
 
     def __init__(self, amendments: Iterator[tuple[str, Pin | None]]) -> None:
         self._amendments = amendments

@@ -1,4 +1,5 @@
-"""What a release claims of its files, counted while the records pass, and what is too little.
+"""The evidence of a release: how strongly its files are proven, counted while the records pass, and which
+files have too little.
 
 Empty files prove themselves: their size is all there is. Insufficient evidence is reported as soon as it can
 be known: `beyond` before anything begins, `unprovable` by the listing, the copy by what the source states
@@ -45,7 +46,7 @@ class Evidence:
     """By source grade, storage grade and method: few."""
 
     def add(self, files: Files) -> list[tuple[str, str]]:
-        """Count them; returns the paths of those that are too little, and why."""
+        """Count these records. Returns the paths of files with too little evidence, and why."""
         kinds = zip(files["source_grade"], files["storage_grade"], files["method"], strict=True)
         weak = []
         for kind, path, size in zip(kinds, files["path"], files["size"], strict=True):

@@ -1,4 +1,4 @@
-"""What the source states of a giant, asked when its parts are joined."""
+"""The checksums that the source states of a giant, queried when its parts are joined at publish."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ TRIES = 5
 
 
 class GiantClaims:
-    """Asks the sources as the run froze them, in their order and with their options, whatever the
-    configuration names by now; they are opened when the first giant comes. What a source does not tell any
-    more (the object was replaced since it was copied) proves nothing, and harms nothing."""
+    """Queries the sources as the run froze them, in their order and with their options, whatever the
+    configuration names by now; they are opened for the first giant. What a source does not tell any more (the
+    object was replaced since it was copied) proves nothing, and harms nothing."""
 
     def __init__(self, context: Context, run: Run) -> None:
         self._context, self._dataset = context, run.dataset
@@ -35,7 +35,7 @@ class GiantClaims:
         self._sources: list[Source] = []
 
     def __call__(self, entry: Entry) -> Sequence[Claim]:
-        """The object's own claims; () when it tells none."""
+        """The object's own claims; () when the source states none."""
         found = self._asked(entry, lambda source: source.checksum(entry))
         return admitted(found or (), entry.token, self._policy)
 

@@ -1,7 +1,7 @@
 """The closing walk: listing = records = tree, in one pass over three streams in the same order.
 
-Nothing is gathered in memory but what deviates. A giant's parts become one record here. Whole files are
-compared column by column, since nearly all are as they should be; one by one only where they are not.
+Memory holds deviations alone. A giant's parts become one record here. Whole files are compared column by
+column; single rows are compared only where columns differ.
 """
 
 from __future__ import annotations
@@ -137,7 +137,7 @@ def _stated(one: Entry | Record) -> tuple[str, int, str]:
 
 
 def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
-    """What to say of the first that is not the same in both."""
+    """The message about the first row that differs between the two."""
     for entry, record in zip(planned, records, strict=True):
         if entry.path != record.path:
             why = f"listed is {entry.path!r}"

@@ -1,4 +1,4 @@
-"""What stands in a staging's tree, compared with the records of what verify saw, and what deviates."""
+"""Compares a staging's tree with verify's records, and collects what deviates."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SHOWN = 20
 
 @dataclass
 class Deviations:
-    """What the closing walk found, `SHOWN` of each kind by name."""
+    """The deviations that the closing walk found; at most `SHOWN` of each kind by name."""
 
     extra: list[str] = field(default_factory=list)
     leftover: list[str] = field(default_factory=list)
@@ -64,14 +64,14 @@ class Deviations:
 
 
 class Standing:
-    """What stands in the tree, in order, as far as it was compared."""
+    """The entries of the tree, in order, as far as they were compared."""
 
     def __init__(self, data: Path, deviations: Deviations, folders: Iterable[str] = ()) -> None:
         """`folders`: those that stand empty there."""
         self._tree, self._deviations, self._folders = Cursor(data), deviations, Kept(folders)
 
     def compare(self, files: Files, shards: tuple[int, ...]) -> None:
-        """Whatever is not as verify saw it becomes a deviation."""
+        """Compare the next entries with these records; each difference becomes a deviation."""
         paths = files["path"]
         for index, found, own in self._tree.against(paths, partial(_as_seen, files)):
             if own:
@@ -86,7 +86,8 @@ class Standing:
             self._deviations.add("touched", f"{record.path!r}: {why}", shards)
 
     def end(self) -> None:
-        """What is left was never listed; an empty folder that did not come is missing."""
+        """End of the comparison: entries that are left were never listed, and an expected empty folder that
+        did not come is missing."""
         for beside in self._tree.rest():
             self._extra(beside)
         for folder in self._folders.missing():

@@ -96,8 +96,8 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
 
 
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
-    """Make a file that nobody made before, whole; False when its name is taken by another's content. Of
-    several processes, on whatever nodes, one makes it."""
+    """Create a file, whole; False when a file of that name with other content exists. Of several processes,
+    on any nodes, one creates it."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     write_file(temporary, content, mode=mode)
     try:

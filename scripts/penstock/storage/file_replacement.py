@@ -1,8 +1,8 @@
 """Replacing damaged files of a published release, each whole: a reader sees the old or the new.
 
-Folders of a release carry no write bit: it is given to the owner while files in them are replaced
-and taken back when nobody works in them any more. A killed repair leaves such folders and temporary
-files behind; whoever enters the folder next sweeps them and closes it.
+Folders of a release carry no write bit: the owner gets it while files in them are replaced, and loses it when
+the last replacement there has ended. A killed repair leaves such folders and temporary files behind; the next
+repair that enters the folder removes the files and the write bit.
 """
 
 from __future__ import annotations
@@ -321,7 +321,7 @@ def write_at(fd: int, view: memoryview, offset: int) -> None:
 
 
 def _refuse_folder(parent: int, name: str) -> None:
-    """Before anything is fetched in vain."""
+    """Raises ObjectError for a folder at the path, before anything is fetched."""
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)

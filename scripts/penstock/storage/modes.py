@@ -1,8 +1,8 @@
-"""Final modes and group of a release, set where the creation could not, and checked.
+"""Final modes and group of a release: checked, and set where they differ.
 
-Files come with their final mode and group already (staging.Writer); what is left are giants, folders,
-and what a file system changed on its own. Folders lose their write bit from the deepest up, which also
-keeps late attempts out (of accounts other than root).
+Files come with their final mode and group already (staging.Writer); this module sets those of giants and
+folders, and of files whose mode a file system changed on its own. Folders lose their write bit from the
+deepest up, which also keeps late attempts out (of accounts other than root).
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A file that is being written: its bytes arrive in order, wherever its name will be."""
+"""A file that is being written in order, under a temporary or its final name."""
 
 from __future__ import annotations
 

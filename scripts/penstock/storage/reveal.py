@@ -104,7 +104,7 @@ def _is_folder(path: Path) -> bool:
 
 
 def _sealed(folder: Path) -> None:
-    """What has no seal is not complete, whoever asks."""
+    """Raises FailedError for a staging without a seal, which is not complete."""
     for name in (SEAL, MANIFEST):
         try:
             if stat.S_ISREG(os.lstat(folder / name).st_mode):

@@ -233,15 +233,16 @@ class StagingFolder:
 
 
 def _identity(fd: int, path: Path) -> tuple[int, int] | None:
-    """What tells this folder from another one of its name; None where inode numbers change from one look to
-    the next (FUSE without `use_ino`): there only a folder that is gone can be noticed."""
+    """What distinguishes this folder from another one of its name; None where inode numbers change from one
+    look to the next (FUSE without `use_ino`): there only a folder that is gone can be noticed."""
     held, named = os.fstat(fd), os.stat(path)
     same = (held.st_dev, held.st_ino) == (named.st_dev, named.st_ino)
     return (held.st_dev, held.st_ino) if same else None
 
 
 def split(path: str) -> tuple[str, str]:
-    """Other paths that are not normalised fail at the folder; this one would be another path's twin."""
+    """Folder and name of a path. Raises for absolute paths (`/a` would name the same file as `a`) and for
+    paths that end in a slash; other paths that are not normalised fail when their folder is opened."""
     parent, _, name = path.rpartition("/")
     if path[:1] == "/" or not name:
         raise FailedError("not a normalised relative path", where=printable(path))

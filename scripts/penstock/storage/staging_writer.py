@@ -2,8 +2,8 @@
 
 Guarantees. A file has its final name only with all its bytes, its final mode, group and time; under
 `durability="fsync"` its bytes are on the servers' disks before that name exists, under `"syncfs"` once
-`Barrier.wait` has returned. An attempt that was given up and writes on can only replace bytes by the
-same bytes, and stops as soon as it looks (`alive`). No path leaves `data`, no link is followed.
+`Barrier.wait` has returned. An attempt that was given up and writes on can only replace bytes by the same
+bytes, and stops at its next check (`alive`). No path leaves `data`, no link is followed.
 """
 
 from __future__ import annotations

@@ -1,5 +1,5 @@
-"""Whole trees of a target that are swept, opened to their owner again, or removed: by descriptors, never
-through a link."""
+"""Operations on whole trees of a target: remove temporary files, give the owner's write bit again, remove a
+tree. All by descriptors, never through a link."""
 
 from __future__ import annotations
 

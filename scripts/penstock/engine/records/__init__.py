@@ -1,1 +1,1 @@
-"""What became of a shard's rows, durable: the journal, and what follows from it."""
+"""The durable state of a shard's rows: the journal, and what is derived from it."""

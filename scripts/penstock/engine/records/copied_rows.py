@@ -1,4 +1,5 @@
-"""Which rows of a shard are copied and what became of them, for as many rows as a shard has.
+"""The copied rows of a shard with their digests and proofs, in packed columns, since a shard has hundreds of
+thousands of rows.
 
 A `Copied` for each of 500,000 rows, with strings of its own, is 430 bytes a row; here a row is 16 bytes of
 digest, the text of its proof and 15 bytes more. What is rare (another version than the planned one, a digest
@@ -49,7 +50,7 @@ class CopiedRows(Mapping[int, Copied]):
         self._count = 0
 
     def add(self, one: Copied) -> None:
-        """What is known of the row from now on."""
+        """Set what is known of the row."""
         row = one.row
         if row >= len(self._kinds):
             # By halves again: rows come in any order.
@@ -80,7 +81,7 @@ class CopiedRows(Mapping[int, Copied]):
             kept[row] = getattr(one, name)
 
     def drop(self, row: int) -> None:
-        """Nothing is known of the row any more."""
+        """Forget the row."""
         if row in self:
             self._odd.pop(row, None)
             self._kinds[row] = _ABSENT

@@ -140,7 +140,7 @@ def records_more(folder: Path, before: set[str]) -> bool:
 
 @contextlib.contextmanager
 def _telling(what: str, path: Path) -> Iterator[None]:
-    """An operating system's error as one for people: NoSpaceError, TransientError, FailedError."""
+    """Turns an OSError into a penstock error: NoSpaceError, TransientError, FailedError."""
     try:
         yield
     except OSError as error:
@@ -357,9 +357,8 @@ def invalidate(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """Durably take back records: the next copy makes these rows anew. What a later attempt
-    copies counts again. `contradicted`: rows whose parts contradicted their source; they are not copied in
-    parts again."""
+    """Durably take back records: the next copy copies these rows again. What a later attempt copies counts
+    again. `contradicted`: rows whose parts contradicted their source; they are not copied in parts again."""
     values = [
         {"bad": c.row, "attempt": c.copy_attempt, **({"contradicted": True} if c.row in contradicted else {})}
         for c in copied
@@ -404,7 +403,7 @@ def _write(folder: Path, kind: str, shard_digest: str, values: Sequence[Any], ru
 
 
 def clear(folder: Path) -> None:
-    """Forget a shard's journals: all of it is copied anew."""
+    """Remove a shard's journals: all its rows are copied again."""
     for path in files(folder):
         with contextlib.suppress(FileNotFoundError):
             os.unlink(path)

@@ -1,4 +1,5 @@
-"""Keeps journal lines back until their bytes are durable, in a thread of its own.
+"""A thread that holds journal lines back until the bytes that they speak of are durable, and then appends
+them.
 
 `syncfs`: lines are held; now and then one barrier, whose descriptor was opened before the
 first write, makes all bytes durable that were written before it; only then the lines that were
