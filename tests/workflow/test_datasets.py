@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from tests.workflow.conftest import Place, digests
 
+from penstock.core.step_table import AFTER_LIST, OF_RUN
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -62,7 +63,7 @@ def test_more_datasets_than_listing_jobs(place: Place) -> None:
     place.config["datasets"]["d"]["include"] = ["/a.txt"]
     place.write()
     names = [name for name in place.config["datasets"] if name != "e7"]
-    for step in ("list", "plan", "copy", "permissions", "verify", "publish"):
+    for step in OF_RUN[1:-1]:
         done = place.penstock(step, *names)
         assert done.returncode == 0, done.stderr
     for name in names:
@@ -80,7 +81,7 @@ def _reported(folder: Path, name: str) -> None:
     [run] = (folder / "target" / name / ".penstock/runs").glob("[0-9a-f]*")
     receipts = folder / "results" / name / run.name
     receipts.mkdir(parents=True)
-    for step in ("plan", "copy", "permissions", "verify", "publish", "report"):
+    for step in AFTER_LIST:
         (receipts / f"{step}.json").write_text(
             json.dumps({"dataset": name, "release": "r", "status": "PASSED"})
         )

@@ -9,6 +9,8 @@ import pytest
 from tests.support.commands import ROOT
 from tests.workflow.conftest import Place, digests
 
+from penstock.core.step_table import OF_RUN
+
 if TYPE_CHECKING:
     from pathlib import Path
 
@@ -158,7 +160,7 @@ def test_a_step_that_fails_is_named_once(place: Place) -> None:
 
 
 def test_each_step_alone(place: Place, tmp_path: Path) -> None:
-    for step in ("preflight", "list", "plan", "copy", "permissions", "verify", "publish", "report"):
+    for step in OF_RUN:
         receipt = tmp_path / "receipts" / f"{step}.json"
         done = place.penstock(step, "d", "--receipt", str(receipt), "--log", str(tmp_path / "log"))
         assert done.returncode == 0, (step, done.stderr)

@@ -26,8 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from penstock.audit.audit_store import Audit
     from penstock.core.audit_selection import Choice
+    from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import ShardInfo

@@ -17,13 +17,13 @@ import json
 import os
 import secrets
 import time
-from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.audit_selection import Choice
+from penstock.core.documents import audit_description
+from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
-from penstock.core.format_versions import known, refuse_newer
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
 from penstock.storage import durable, tree_removal
@@ -35,29 +35,10 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
 
 
-FORMAT = 1
-"""Of audit.json; descriptions without a number are of format 1, too."""
 KEPT = 400
 STALE = 7 * 86400
 """Seconds without any work after which an open audit is given up."""
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl"})
-
-
-@dataclass(frozen=True)
-class Audit:
-    """One audit of one release."""
-
-    id: str
-    dataset: str
-    release: str
-    seal: str
-    """`sha256:<hex>` of the release's seal when the audit began: another seal, another audit."""
-    created: str
-    choice: Choice
-    limit: int | None = None
-
-    def layout(self, layout: DatasetLayout) -> RunLayout:
-        return RunLayout(layout.audits / self.id)
 
 
 def seen(run: RunLayout, index: int) -> Path:
@@ -104,7 +85,7 @@ def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit:
     audit = Audit(name, layout.dataset, release, seal, f"{now:%Y-%m-%dT%H:%M:%SZ}", choice, limit)
     run = audit.layout(layout)
     durable.make_dirs(run.folder)
-    durable.write_json(run.folder / "audit.json", {"format": FORMAT, **asdict(audit)})
+    durable.write_json(run.folder / "audit.json", audit_description.to_json(audit))
     return audit
 
 
@@ -117,12 +98,11 @@ def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, bool]]:
     for name in names:
         run = RunLayout(layout.audits / name)
         try:
-            raw = durable.read_json(run.folder / "audit.json")
-            refuse_newer("an audit's description", dict(raw).get("format"), FORMAT, run.folder / "audit.json")
-            audit = Audit(**{**known(Audit, raw), "choice": Choice(**known(Choice, raw["choice"]))})
+            path = run.folder / "audit.json"
+            audit = audit_description.from_json(path.read_bytes(), path)
         except FileNotFoundError:
             continue
-        except (OSError, ValueError, TypeError, KeyError) as error:
+        except (OSError, ValueError) as error:
             raise FailedError(
                 "an audit's description cannot be read",
                 where=str(run.folder),

@@ -3,8 +3,7 @@
 The unit is a file; of a giant, each part. `audit.sample_draw` draws them.
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`core.documents.typed_json`): no `from __future__ import annotations`.
 import math
 from dataclasses import dataclass
 

@@ -13,14 +13,8 @@ older versions would misread needs a higher number.
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING, Any
-
 import penstock
 from penstock.errors import NewerFormatError
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping
 
 
 def refuse_newer(what: str, found: object, newest: int, where: object, *, by: str = "") -> None:
@@ -38,9 +32,3 @@ def refuse_newer(what: str, found: object, newest: int, where: object, *, by: st
 
 def _wrote(by: str) -> str:
     return f"{by}, which wrote it" if by else "the one that wrote it"
-
-
-def known(kind: type, raw: Mapping[str, Any]) -> dict[str, Any]:
-    """`raw` without keys that the dataclass `kind` does not have (a later version wrote them)."""
-    names = {f.name for f in fields(kind)}
-    return {k: v for k, v in raw.items() if k in names}

@@ -37,7 +37,7 @@ from penstock.state import history, receipts, verdicts
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
-    from penstock.audit.audit_store import Audit
+    from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
     from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult
     from penstock.core.layout import DatasetLayout, RunLayout

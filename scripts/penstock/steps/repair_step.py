@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from penstock.audit.audit_store import Audit
+    from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.step_results import RepairResult
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record

@@ -1,15 +1,10 @@
 """`outcomes/<step>/<index>.json`: why an element, or a step that ran on a node, ended without a receipt."""
 
-from __future__ import annotations
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Sequence
+from dataclasses import dataclass
 
-from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
-
-from penstock.core.documents.json_object import JsonObject
-from penstock.core.format_versions import refuse_newer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from penstock.core.documents import typed_json
 
 FORMAT = 1
 """Outcomes without a number are of format 1, too."""
@@ -47,33 +42,10 @@ class ElementOutcome:
 
 
 def to_json(outcome: ElementOutcome) -> dict[str, object]:
-    lists = {
-        "failures": [list(one) for one in outcome.failures],
-        "linked_failures": [list(one) for one in outcome.linked_failures],
-        "split": list(outcome.split),
-    }
-    return {"format": FORMAT, **asdict(outcome), **lists}
+    return typed_json.to_json(outcome, FORMAT)
 
 
 def from_json(content: bytes, where: object) -> ElementOutcome:
     """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no
     outcome."""
-    raw = JsonObject.parse(content)
-    refuse_newer("an element's outcome", raw.number("format"), FORMAT, where)
-    return ElementOutcome(
-        attempt=raw.text("attempt"),
-        host=raw.text("host"),
-        exit_code=raw.number("exit_code"),
-        retry=raw.flag("retry", default=True),
-        error=raw.text("error"),
-        stopped=raw.text("stopped"),
-        progress=raw.flag("progress"),
-        failed=raw.number("failed"),
-        failures=raw.pairs("failures"),
-        linked_failures=raw.pairs("linked_failures"),
-        split=raw.numbers("split"),
-        what=raw.text("what"),
-        where=raw.text("where"),
-        why=raw.text("why"),
-        hint=raw.text("hint"),
-    )
+    return typed_json.parse(ElementOutcome, content, "an element's outcome", FORMAT, where)

@@ -59,9 +59,6 @@ class JsonObject:
     def real(self, name: str, default: float = 0.0) -> float:
         return float(self._typed(name, (int, float), default, "no number"))
 
-    def flag(self, name: str, *, default: bool = False) -> bool:
-        return self._typed(name, bool, default, "neither true nor false")
-
     def texts(self, name: str, default: tuple[str, ...] = ()) -> tuple[str, ...]:
         return tuple(self._list(name, default, _is_text, "no list of texts"))
 

@@ -1,0 +1,40 @@
+"""`audits/<id>/audit.json`: what an audit reads of which release, and why."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from dataclasses import dataclass
+
+from penstock.core.audit_selection import Choice
+from penstock.core.documents import typed_json
+from penstock.core.layout import DatasetLayout, RunLayout
+
+FORMAT = 1
+"""Descriptions without a number are of format 1, too."""
+
+
+@dataclass(frozen=True)
+class Audit:
+    """One audit of one release."""
+
+    id: str
+    dataset: str
+    release: str
+    seal: str
+    """`sha256:<hex>` of the release's seal when the audit began: another seal, another audit."""
+    created: str
+    """UTC, ISO 8601."""
+    choice: Choice
+    limit: int | None = None
+    """Bytes per second, of all elements together."""
+
+    def layout(self, layout: DatasetLayout) -> RunLayout:
+        return RunLayout(layout.audits / self.id)
+
+
+def to_json(audit: Audit) -> dict[str, object]:
+    return typed_json.to_json(audit, FORMAT)
+
+
+def from_json(content: bytes, where: object) -> Audit:
+    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any
+    other content."""
+    return typed_json.parse(Audit, content, "an audit's description", FORMAT, where)
