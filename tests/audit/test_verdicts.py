@@ -15,7 +15,7 @@ from tests.support.staging_runs import tree
 from penstock.audit import audit_store
 from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
-from penstock.core.documents.verdict import LastAudit, Standing, Verdict
+from penstock.core.documents.verdict import LastAudit, StandingFindings, Verdict
 from penstock.core.findings import Finding
 from penstock.state import gate, history, run_store, verdicts
 from penstock.steps import audit_step, report_step
@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 WHOLE, SAMPLE = Choice(), Choice("sample", 0.01, "s")
 
 
-def stood(**counts: int) -> list[Standing]:
-    return [Standing("a1", "t", counts)] if counts else []
+def stood(**counts: int) -> list[StandingFindings]:
+    return [StandingFindings("a1", "t", counts)] if counts else []
 
 
 @pytest.mark.parametrize(

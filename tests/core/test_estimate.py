@@ -2,16 +2,22 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.time_estimate import Copied, Rates, rates, seconds
+from penstock.core.time_estimate import MeasuredCopy, Rates, rates, seconds
 
 
 def test_without_history_rates_are_assumed() -> None:
     assert rates([]) == Rates()
-    assert not rates([Copied("r", 0, 0, 5.0), Copied("s", 1, 1, 0.0)]).measured
+    assert not rates([MeasuredCopy("r", 0, 0, 5.0), MeasuredCopy("s", 1, 1, 0.0)]).measured
 
 
 def test_the_newest_measured_copy_counts() -> None:
-    found = rates([Copied("old", 10, 100, 10), Copied("new", 1000, 4000, 20), Copied("empty", 0, 0, 0)])
+    found = rates(
+        [
+            MeasuredCopy("old", 10, 100, 10),
+            MeasuredCopy("new", 1000, 4000, 20),
+            MeasuredCopy("empty", 0, 0, 0),
+        ]
+    )
     assert found == Rates(200.0, 50.0, "new")
 
 

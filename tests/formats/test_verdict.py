@@ -14,7 +14,7 @@ from penstock.core.documents.verdict import (
     LastRepair,
     Overruling,
     ReadBack,
-    Standing,
+    StandingFindings,
     Verdict,
 )
 from penstock.errors import NewerFormatError
@@ -24,7 +24,7 @@ FULL = Verdict(
     dataset="data",
     release="v1",
     seal="sha256:aa",
-    stands=(Standing("a1", "2026-01-01T00:00:00Z", {"changed": 2}),),
+    stands=(StandingFindings("a1", "2026-01-01T00:00:00Z", {"changed": 2}),),
     read=ReadBack("2026-01-01T00:00:00Z", {2: {0: "2026-01-02T00:00:00Z", 1: "2026-01-03T00:00:00Z"}}),
     last=LastAudit(
         "a2", "2026-01-03T00:00:00Z", "slice", "FINDINGS", {"changed": 2}, 5, 10, 500, 1.5, "a promise",

@@ -16,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from penstock.cluster.port import ArraySpec, State
-from penstock.cluster.slurm.client import Answer, call, problem
+from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
 from penstock.cluster.slurm.nodes import read_nodes
@@ -287,7 +287,7 @@ class TestAnswers:
         ],
     )
     def test_what_may_pass_and_what_may_not(self, words: str, kind: type[Exception]) -> None:
-        error = problem("sbatch", Answer(1, "", words))
+        error = problem("sbatch", CommandOutput(1, "", words))
         assert type(error) is kind
         assert words in str(error)
 

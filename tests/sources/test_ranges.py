@@ -38,7 +38,7 @@ KEY = st.one_of(
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Streams are added whenever the reader would wait at all."""
-    monkeypatch.setattr(listing_ranges, "PATIENCE", 0.001)
+    monkeypatch.setattr(listing_ranges, "SPLIT_AFTER", 0.001)
     monkeypatch.setattr(listing_ranges, "RATE", 1e9)
 
 

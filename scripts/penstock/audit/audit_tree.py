@@ -12,7 +12,7 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.core.findings import FOLDER, Finding
+from penstock.core.findings import EMPTY_FOLDER, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError
 from penstock.filesystem.path_walk import Cursor, kind_of
@@ -111,7 +111,7 @@ class _Shape:
             yield from self._beside(found, "")
         yield from self._newly_dark()
         for folder in self._empty.missing():
-            yield Finding(FOLDER, folder, "an empty folder of the source that is not there")
+            yield Finding(EMPTY_FOLDER, folder, "an empty folder of the source that is not there")
 
     def _kept(self, sizes: Sequence[int], looked: Looked, start: int) -> bool:
         """Whether all of these are files as they were published."""

@@ -87,7 +87,7 @@ def _run(parsed: argparse.Namespace) -> int:
                 if isinstance(error, BrokenPipeError) and output.is_closed():
                     code = 1  # our own output was closed (`penstock status | head`)
                 else:
-                    code = _told(error, session)
+                    code = _report(error, session)
             if parsed.command not in ("run", "element"):
                 names = getattr(parsed, "dataset", None) or ""
                 name = names if isinstance(names, str) else names[0] if len(names) == 1 else ""
@@ -98,7 +98,7 @@ def _run(parsed: argparse.Namespace) -> int:
     return output.flushed(code)
 
 
-def _told(error: BaseException, session: Session) -> int:
+def _report(error: BaseException, session: Session) -> int:
     from penstock.cli.error_report import failure
 
     failed = failure(error, session)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import Config
     from penstock.core.documents.step_results import ListResult
-    from penstock.views.keys import Amount, Result
+    from penstock.views.keys import Result, TimedAmount
 
 RESULTS = Path("results")
 STATE = RESULTS / ".workflow"
@@ -239,7 +239,7 @@ def _unchanged(reported: Result, listed: ListResult) -> Result:
     """The summary of a run that found everything published: without the figures of the earlier copy, which
     this run did not do."""
     kept = ("dataset", "release", "path", "current", "report", "run", "evidence", "status")
-    nothing: Amount = {"files": 0, "bytes": 0}
+    nothing: TimedAmount = {"files": 0, "bytes": 0}
     why = f"everything is published already, in {listed['release']}; nothing was copied"
     if listed["current"] != listed["release"]:
         why += f"; `current` was set to {listed['current']} since, and stays there until the source changes"

@@ -11,7 +11,7 @@ S3 = ("s3", "s3a")
 WEB = ("http", "https")
 AZURE = ("az", "abfs", "abfss")
 GCS = ("gs", "gcs")
-FOLDER = ("", "file", "local")
+FOLDER_SCHEMES = ("", "file", "local")
 NAMED_USERS = ("sftp", "ssh", "ftp", "smb")
 """Protocols whose URLs may name the account, as in `sftp://user@host/`: a name is no secret."""
 
@@ -19,7 +19,7 @@ KINDS = {
     **dict.fromkeys(S3, "s3"),
     **dict.fromkeys(WEB, "web"),
     **dict.fromkeys(AZURE, "azure"),
-    **dict.fromkeys(FOLDER, "folder"),
+    **dict.fromkeys(FOLDER_SCHEMES, "folder"),
     **dict.fromkeys(GCS, "gcs"),
     "hf": "hf",
     "sftp": "sftp",

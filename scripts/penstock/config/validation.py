@@ -54,7 +54,7 @@ def problems(value: Any, part: str = "") -> list[Problem]:
     one of its `$defs` that the value is validated against instead."""
     found: dict[tuple[KeyPath, str], Problem] = {}
     for error in _validator(part).iter_errors(value):
-        for problem in _told(error):
+        for problem in _problems_of(error):
             found.setdefault((problem.path, problem.text), problem)
     return sorted(found.values(), key=lambda p: [str(part) for part in p.path])
 
@@ -85,7 +85,7 @@ def _validator(part: str) -> Validator:
     return made
 
 
-def _told(error: ValidationError) -> Iterator[Problem]:
+def _problems_of(error: ValidationError) -> Iterator[Problem]:
     path: KeyPath = tuple(error.absolute_path)
     instance: Any = error.instance
     part: Any = error.schema

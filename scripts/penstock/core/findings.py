@@ -21,11 +21,11 @@ from penstock.core.documents.json_object import JsonObject
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import FindingJson
 
-FOLDER = "folder"
+EMPTY_FOLDER = "folder"
 
 MARKS = {
     "missing": "-",
-    FOLDER: "-",
+    EMPTY_FOLDER: "-",
     "extra": "+",
     "changed": "*",
     "replaced": "*",

@@ -25,7 +25,7 @@ class Rates:
 
 
 @dataclass(frozen=True)
-class Copied:
+class MeasuredCopy:
     """What the copy of one release did."""
 
     release: str
@@ -35,7 +35,7 @@ class Copied:
     """Summed over the elements."""
 
 
-def rates(history: Iterable[Copied]) -> Rates:
+def rates(history: Iterable[MeasuredCopy]) -> Rates:
     """From the last one that copied anything. It measured one mix of sizes; another takes another time."""
     found = Rates()
     for one in history:

@@ -17,7 +17,7 @@ from collections import OrderedDict
 from penstock.filesystem import libc
 
 PATH_MAX = 4096
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
+OPEN_FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 _STEP = os.O_PATH | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC
 EXHAUSTED = frozenset({errno.EMFILE, errno.ENFILE})
 """This process, or this machine, has too many files open."""
@@ -65,8 +65,8 @@ def open_beneath(root_fd: int, path: str, flags: int, mode: int = 0) -> int:
 def open_dir(root_fd: int, path: str) -> int:
     """A descriptor of the folder `path` below `root_fd`; "" is the root itself."""
     if not path:
-        return os.open(".", FOLDER, dir_fd=root_fd)
-    return open_beneath(root_fd, path, FOLDER)
+        return os.open(".", OPEN_FOLDER, dir_fd=root_fd)
+    return open_beneath(root_fd, path, OPEN_FOLDER)
 
 
 def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
@@ -76,17 +76,17 @@ def make_dir(root_fd: int, path: str, mode: int, gid: int | None) -> int:
     the group `gid`, if one is given; those that are there stay as they are. Two processes may do it at
     the same time.
     """
-    fd = os.open(".", FOLDER, dir_fd=root_fd)
+    fd = os.open(".", OPEN_FOLDER, dir_fd=root_fd)
     try:
         for part in _parts(path) if path else ():
             made = False
             try:
-                lower = os.open(part, FOLDER, dir_fd=fd)
+                lower = os.open(part, OPEN_FOLDER, dir_fd=fd)
             except FileNotFoundError:
                 with contextlib.suppress(FileExistsError):
                     os.mkdir(part, mode & 0o777, dir_fd=fd)
                     made = True
-                lower = os.open(part, FOLDER, dir_fd=fd)
+                lower = os.open(part, OPEN_FOLDER, dir_fd=fd)
             os.close(fd)
             fd = lower
             if made:

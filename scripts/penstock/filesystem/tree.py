@@ -29,7 +29,7 @@ from penstock.filesystem.dir_stat import (
     part,
     row,
 )
-from penstock.filesystem.safe_open import FOLDER, open_dir
+from penstock.filesystem.safe_open import OPEN_FOLDER, open_dir
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Iterator, Sequence
@@ -45,7 +45,7 @@ AHEAD = 32
 OPENED = 128
 NAMES = 200_000
 """Names held ahead in one folder, about: judged by the largest so far."""
-BLOCK = 512
+NAMES_AT_ONCE = 512
 DEPTH = 64
 """Levels of which the folders are held open; those above are opened again where they are needed."""
 LARGE = 30_000
@@ -74,7 +74,7 @@ class Names(NamedTuple):
 def load(parent: int, name: str, few: int = 0) -> Names | OSError:
     """Open and list a folder; look at its files too when there are no more than `few`."""
     try:
-        fd = os.open(name, FOLDER, dir_fd=parent)
+        fd = os.open(name, OPEN_FOLDER, dir_fd=parent)
     except OSError as error:
         return error
     try:
@@ -157,7 +157,7 @@ class Level:
         return self._fd
 
     def runs(self) -> Iterator[tuple[int, Sequence[str]]]:
-        """What is left, in order: (kind, names). Files and links come as neighbours, at most BLOCK
+        """What is left, in order: (kind, names). Files and links come as neighbours, at most NAMES_AT_ONCE
         at a time; a folder comes alone."""
         names, kinds, end = self._names, self._kinds, len(self._names)
         while self._at < end:
@@ -165,7 +165,7 @@ class Level:
             kind = kinds[start]
             stop = start + 1
             if kind != BELOW:
-                block = kinds[start : start + BLOCK]
+                block = kinds[start : start + NAMES_AT_ONCE]
                 stop = start + len(block) - len(block.lstrip(bytes((kind,))))
             self._at = stop
             yield kind, names[start:stop]
@@ -215,7 +215,7 @@ class Level:
         """Of the first folder that others were asked to list; None when they could not."""
         self._loader.opened -= 1
         loaded = self._ahead.popleft().result()
-        return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _told(loaded)
+        return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _names_read(loaded)
 
     def rest(self) -> None:
         """Give the descriptors back until they are needed again."""
@@ -231,7 +231,7 @@ class Level:
         self._fd = -1
 
 
-def _told(answer: tuple[Any, ...]) -> Names | OSError:
+def _names_read(answer: tuple[Any, ...]) -> Names | OSError:
     """What a scout answered."""
     if len(answer) == 1:
         return failed(answer[0])

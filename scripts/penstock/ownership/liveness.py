@@ -15,7 +15,7 @@ from penstock.locks import holder as holders
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
-    from penstock.state.run_claims import Claim
+    from penstock.state.run_claims import RunClaim
 
 
 def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: bool = True) -> str:
@@ -30,7 +30,7 @@ def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: boo
     return "; ".join(told)
 
 
-def of_claim(context: Context, layout: DatasetLayout, claim: Claim) -> str:
+def of_claim(context: Context, layout: DatasetLayout, claim: RunClaim) -> str:
     """Names what may still run for the run that holds the claim; "" when nothing does.
 
     | arrays of it | publish's receipt | its controller                       | lives |
@@ -54,7 +54,7 @@ def of_claim(context: Context, layout: DatasetLayout, claim: Claim) -> str:
     return _controller(context, claim)
 
 
-def _controller(context: Context, claim: Claim) -> str:
+def _controller(context: Context, claim: RunClaim) -> str:
     by = claim.by
     if by is None or claim.controller == context.controller:
         return ""

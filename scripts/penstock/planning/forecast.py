@@ -8,7 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import element_receipt
-from penstock.core.time_estimate import Copied, rates, seconds
+from penstock.core.time_estimate import MeasuredCopy, rates, seconds
 from penstock.errors import NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
 
-BLOCK = 4096
+FILE_SYSTEM_BLOCK = 4096
 """A file takes whole blocks of so many bytes, as common file systems do."""
 LOOKED_AT = 10
 """How many lines of the history are searched for a run that shows at which rate files were copied; the newest
@@ -68,7 +68,7 @@ class Totals:
 
 
 def _blocks(sizes: Sequence[int]) -> int:
-    return BLOCK * sum([-(-size // BLOCK) for size in sizes])
+    return FILE_SYSTEM_BLOCK * sum([-(-size // FILE_SYSTEM_BLOCK) for size in sizes])
 
 
 def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
@@ -106,7 +106,7 @@ def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
     return f"copy takes about {took} with {at_once}, {each} ({known}); verify reads it all once more"
 
 
-def _history(layout: DatasetLayout) -> Iterable[Copied]:
+def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
     """What the elements of the newest published runs did, oldest first, from their receipts. A history that
     cannot be read tells nothing."""
     try:
@@ -122,7 +122,7 @@ def _history(layout: DatasetLayout) -> Iterable[Copied]:
             receipts = [element_receipt.from_json(path.read_bytes(), path) for path in paths]
         except (OSError, ValueError, NewerFormatError):  # removed, half a receipt
             continue
-        yield Copied(
+        yield MeasuredCopy(
             line.release,
             files=sum(receipt.done_files - receipt.linked for receipt in receipts),
             bytes=sum(receipt.done_bytes for receipt in receipts),

@@ -6,7 +6,7 @@ import json
 import os
 from typing import TYPE_CHECKING
 
-from penstock.config.source_kinds import AZURE, FOLDER, GCS, S3, WEB, through_fsspec
+from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, GCS, S3, WEB, through_fsspec
 from penstock.filesystem.mounts import mount_of
 from penstock.sources.registry import folder, pinned, scheme
 
@@ -29,7 +29,7 @@ def origin(config: SourceConfig, source: Source) -> str:
     Raises OSError for a folder that cannot be looked at.
     """
     kind = scheme(config.url)
-    if kind in FOLDER:
+    if kind in FOLDER_SCHEMES:
         top = os.path.realpath(folder(config.url))
         seen = os.stat(top)
         device = mount_of(top).device
@@ -56,4 +56,4 @@ def origin(config: SourceConfig, source: Source) -> str:
 def same_bytes(url: str, token: str) -> bool:
     """Whether the same token of the same source means the same bytes for sure: a folder's (size, times and
     inode together), a strong etag; not a weak one, nor a date."""
-    return bool(token) if scheme(url) in FOLDER else pinned(url, token)
+    return bool(token) if scheme(url) in FOLDER_SCHEMES else pinned(url, token)

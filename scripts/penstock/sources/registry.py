@@ -6,7 +6,7 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.config import source_kinds
-from penstock.config.source_kinds import AZURE, FOLDER, GCS, NAMED_USERS, S3, WEB
+from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, GCS, NAMED_USERS, S3, WEB
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from penstock.sources.generic.opener import FsspecCredentials
     from penstock.sources.port import Source
 
-SILENT = (*FOLDER, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
+SILENT = (*FOLDER_SCHEMES, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
 """Protocols that never state a checksum of an object."""
 
 
@@ -55,7 +55,7 @@ def may_be_split(url: str, token: str) -> bool:
 
 def in_blocks(url: str) -> bool:
     """Whether a source of this kind reads even a whole object by several requests (`port.REQUEST`)."""
-    return scheme(url) not in (*FOLDER, *S3, *AZURE, *GCS, *WEB)
+    return scheme(url) not in (*FOLDER_SCHEMES, *S3, *AZURE, *GCS, *WEB)
 
 
 def folder(url: str) -> str:
@@ -75,7 +75,7 @@ def credentials(config: SourceConfig) -> object | None:
     when temporary ones near their end (`expires`). Raises PreflightError.
     """
     kind = scheme(config.url)
-    if source_kinds.through_fsspec(config.storage_options) and kind not in FOLDER:
+    if source_kinds.through_fsspec(config.storage_options) and kind not in FOLDER_SCHEMES:
         kind = "fsspec"
     if kind in S3:
         from penstock.sources.s3.credentials import resolve
@@ -89,7 +89,7 @@ def credentials(config: SourceConfig) -> object | None:
         from penstock.sources.gcs import credentials as of_google
 
         return of_google.resolve(config)
-    if kind not in (*FOLDER, *WEB):
+    if kind not in (*FOLDER_SCHEMES, *WEB):
         from penstock.sources.generic import opener
 
         return opener.resolve(config)
@@ -117,7 +117,7 @@ def open_source(
     may); it changes nothing of what is listed, but what does not belong is never refused.
     """
     kind = scheme(config.url)
-    if kind in FOLDER:
+    if kind in FOLDER_SCHEMES:
         from penstock.sources.posix.source import PosixSource
 
         return PosixSource(

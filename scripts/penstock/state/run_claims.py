@@ -40,7 +40,7 @@ _NAME = re.compile(r"(\d{8,})\.json")
 
 
 @dataclass(frozen=True)
-class Claim:
+class RunClaim:
     """A dataset's claim for one run."""
 
     number: int
@@ -61,7 +61,7 @@ class Claim:
         return f"by {self.by.user} on {self.by.host}, at {self.by.since}"
 
 
-def highest(layout: DatasetLayout) -> Claim | None:
+def highest(layout: DatasetLayout) -> RunClaim | None:
     """The claim that stands; None where nothing was listed yet. Raises FailedError, NewerFormatError."""
     try:
         names = os.listdir(layout.claims)
@@ -74,22 +74,22 @@ def highest(layout: DatasetLayout) -> Claim | None:
         number, name = max(found)
         return _read(layout, number, name)
     try:
-        return Claim(0, str(durable.read_json(layout.latest)["run"]))
+        return RunClaim(0, str(durable.read_json(layout.latest)["run"]))
     except FileNotFoundError:
         return None
     except (ValueError, KeyError, TypeError):
-        return Claim(0, "")
+        return RunClaim(0, "")
     except OSError as error:
         raise FailedError("a claim cannot be read", where=str(layout.latest), why=str(error)) from error
 
 
-def make(layout: DatasetLayout, run: str, above: Claim | None, controller: str) -> Claim:
+def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: str) -> RunClaim:
     """Claim the dataset for `run`, one above the claim that the caller found when it took the lock.
     Raises LockedError when another run was faster. Durable on return."""
     try:
         # Also above what was published: who removed the claims by hand has the numbers go on.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
-        claim = Claim(number, run, holders.this_process(run, "list"), controller)
+        claim = RunClaim(number, run, holders.this_process(run, "list"), controller)
         by = asdict(claim.by) if claim.by else None
         told = claim_file.to_json(ClaimFile(run, number, by, controller))
         text = json.dumps(told, sort_keys=True, ensure_ascii=True, indent=1) + "\n"
@@ -139,7 +139,7 @@ def last(layout: DatasetLayout, run: str) -> int:
     return 0
 
 
-def overtaken(layout: DatasetLayout, run: str, standing: Claim | None) -> LockedError:
+def overtaken(layout: DatasetLayout, run: str, standing: RunClaim | None) -> LockedError:
     """The error of a run that is no longer the one that the dataset is staged for."""
     other = (standing.run if standing else "") or "that cannot be read"
     return LockedError(
@@ -162,12 +162,12 @@ def _remove(layout: DatasetLayout, number: int) -> bool:
     return True
 
 
-def _read(layout: DatasetLayout, number: int, name: str) -> Claim:
+def _read(layout: DatasetLayout, number: int, name: str) -> RunClaim:
     path = layout.claims / name
     try:
         told = claim_file.from_json(path.read_bytes(), path)
     except (FileNotFoundError, ValueError):
-        return Claim(number, "")
+        return RunClaim(number, "")
     except OSError as error:
         raise FailedError("a claim cannot be read", where=str(path), why=str(error)) from error
-    return Claim(number, told.run, holders.from_json(told.by), told.controller)
+    return RunClaim(number, told.run, holders.from_json(told.by), told.controller)

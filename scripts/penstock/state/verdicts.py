@@ -24,7 +24,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import verdict as document
-from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, Standing, Verdict
+from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, StandingFindings, Verdict
 from penstock.errors import FailedError
 from penstock.storage import shared_files
 
@@ -116,7 +116,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
         if counts and one.audit != audit.audit:
             stands.append(replace(one, counts=counts))
     if audit.counts:
-        stands.append(Standing(audit.audit, audit.began, audit.counts))
+        stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
     read = _read(verdict.read, audit.began, choice) if compared else verdict.read
     return replace(verdict, stands=stands, last=audit, read=read)
 
@@ -134,7 +134,7 @@ def _read(before: ReadBack, began: str, choice: Choice) -> ReadBack:
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
     """After a repair by the release's audits; `left` holds the kind of each finding that is left."""
     counts = Counter(left)
-    stands = [Standing(audit, now(), counts)] if counts else []
+    stands = [StandingFindings(audit, now(), counts)] if counts else []
     return replace(verdict, stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
 
 

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 INDEX = 0
-FOLDER = "nodes"
+NODES = "nodes"
 
 
 def wanted(config: Config, step: str) -> bool:
@@ -38,7 +38,7 @@ def wanted(config: Config, step: str) -> bool:
 
 def folder(layout: DatasetLayout, step: str) -> RunLayout:
     """Receipt, logs and array ids of this step's elements."""
-    return RunLayout(layout.state / FOLDER / step)
+    return RunLayout(layout.state / NODES / step)
 
 
 def run(context: Context, dataset: str, step: str) -> Mapping[str, object]:

@@ -19,7 +19,7 @@ from penstock.audit.repair_file import is_right, refetch
 from penstock.audit.repair_source import Fetcher
 from penstock.core import events
 from penstock.core.documents.history_line import Repair
-from penstock.core.findings import FOLDER, REPAIRABLE, Finding
+from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
 from penstock.filesystem.errno_map import printable, storage_error
@@ -98,7 +98,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
         )
     findings = _together(layout, audits)
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
-    folders = [f.path for f in findings if f.kind == FOLDER]
+    folders = [f.path for f in findings if f.kind == EMPTY_FOLDER]
     context.emit(events.Started(dataset, STEP, files=len(wanted)))
     data = layout.release(audit.release) / DATA
     published = seal.permissions
@@ -137,7 +137,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     finally:
         fetcher.close()
-    kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, FOLDER)
+    kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
     mended = {d.path for d in done if not d.why and d.how != ALREADY}
     same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
     return _close(context, layout, audit, done, left, kinds, same, fetcher.fetched, began)
@@ -152,7 +152,7 @@ def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
     found: dict[tuple[bool, bool, str], Finding] = {}
     for audit in audits:
         for finding in findings_of(layout, audit):
-            place = (finding.kind in REPAIRABLE, finding.kind == FOLDER, finding.path)
+            place = (finding.kind in REPAIRABLE, finding.kind == EMPTY_FOLDER, finding.path)
             known = found.setdefault(place, finding)
             if known.parts != finding.parts:
                 # No part named: it is wrong as a whole.

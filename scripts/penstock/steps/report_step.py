@@ -26,7 +26,15 @@ if TYPE_CHECKING:
     from penstock.core.run_documents import PlanInfo
     from penstock.state.context import Context
     from penstock.state.run import Run
-    from penstock.views.keys import Amended, Amount, ElementResult, Evidence, Failed, Result, StepResult
+    from penstock.views.keys import (
+        AmendedFiles,
+        ElementResult,
+        EvidenceAmounts,
+        Failed,
+        Result,
+        StepResult,
+        TimedAmount,
+    )
 
 SHOWN = 100
 POINTS = 400
@@ -86,12 +94,12 @@ def gather(context: Context, run: Run) -> Result:
         seal = stored.seal
         result |= {
             "path": str(layout.release(info.release) / DATA),
-            "evidence": cast("Evidence", seal.evidence.to_json()),
+            "evidence": cast("EvidenceAmounts", seal.evidence.to_json()),
             "seal": seal.records.root,
             "giants": seal.giants,
         }
         if seal.amended is not None:
-            amended = cast("Amended", seal.amended.to_json())
+            amended = cast("AmendedFiles", seal.amended.to_json())
             result |= {"amended": amended, "files": seal.files, "bytes": seal.bytes}
         result |= verdict_of(layout, info.release)
     current = context.storage.current(layout)
@@ -146,7 +154,7 @@ def _amounts(
             "bytes": read,
             "seconds": _wall(done.get("copy"), copies),
         }
-        resumed: Amount = {
+        resumed: TimedAmount = {
             "files": sum(e.files - e.done_files for e in copies),
             "bytes": sum(e.bytes - e.done_bytes for e in copies),
         }

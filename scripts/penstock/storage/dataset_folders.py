@@ -21,7 +21,7 @@ from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
-from penstock.filesystem.safe_open import FOLDER, set_owner_mode
+from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
 from penstock.storage.durable import create_file, fsync_dir, read_json
 
 if TYPE_CHECKING:
@@ -276,7 +276,7 @@ def links_between_folders(layout: DatasetLayout) -> bool:
 
 
 def _open(path: Path) -> int:
-    return os.open(path, FOLDER)
+    return os.open(path, OPEN_FOLDER)
 
 
 def _make(path: Path, mode: int) -> None:

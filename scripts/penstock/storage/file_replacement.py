@@ -89,7 +89,7 @@ class Mender:
                 "a folder stands in a file's place", where=printable(path), hint=_REMOVE_IT
             ) from None
         except OSError as error:
-            raise _told(error, "cannot repair", path) from None
+            raise _file_error(error, "cannot repair", path) from None
 
     @contextlib.contextmanager
     def old(self, path: str) -> Iterator[int | None]:
@@ -117,7 +117,7 @@ class Mender:
             finally:
                 os.close(fd)
         except OSError as error:
-            raise _told(error, "cannot set mode or owner", path) from None
+            raise _file_error(error, "cannot set mode or owner", path) from None
 
     def sweep(self, path: str) -> bool:
         """Remove what a killed repair left: only files with a temporary name. False for all else."""
@@ -128,7 +128,7 @@ class Mender:
             with self.within(parent):
                 return True
         except OSError as error:
-            raise _told(error, "cannot remove", path) from None
+            raise _file_error(error, "cannot remove", path) from None
 
     def make(self, path: str) -> bool:
         """Make a folder that is not there, and those above it; False where it stands already. Durable, with
@@ -138,7 +138,7 @@ class Mender:
             with self.within(path):
                 return not there
         except OSError as error:
-            raise _told(error, "cannot make the folder", path) from None
+            raise _file_error(error, "cannot make the folder", path) from None
 
     def holds(self, path: str) -> bool:
         """Whether anything is there under this name (`../name`: beside `data`)."""
@@ -180,7 +180,7 @@ class Mender:
                 fd, self._root = self._root, -1
                 os.close(fd)
         if problem is not None:
-            raise _told(problem, "a folder could not be closed to writing again", "") from None
+            raise _file_error(problem, "a folder could not be closed to writing again", "") from None
 
     def __enter__(self) -> Self:
         return self
@@ -327,7 +327,7 @@ def _refuse_folder(parent: int, name: str) -> None:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
 
 
-def _told(error: OSError, what: str, path: str) -> Exception:
+def _file_error(error: OSError, what: str, path: str) -> Exception:
     """A link or a file in a folder's place is this path's own trouble."""
     if error.errno in (errno.ELOOP, errno.ENOTDIR, errno.EXDEV):
         return ObjectError(

@@ -19,7 +19,7 @@ from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.path_walk import walk
-from penstock.filesystem.safe_open import FOLDER, Folders, open_beneath
+from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
 from penstock.storage.barrier import Barrier
 
 if TYPE_CHECKING:
@@ -147,7 +147,7 @@ def unseal(data: Path, paths: Iterable[str]) -> None:
 
 @contextlib.contextmanager
 def _opened(data: Path) -> Iterator[int]:
-    root = os.open(data, FOLDER)
+    root = os.open(data, OPEN_FOLDER)
     try:
         yield root
     finally:

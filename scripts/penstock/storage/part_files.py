@@ -18,7 +18,7 @@ from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import open_dir
 from penstock.storage.pending_file import Pending
-from penstock.storage.staging_folder import FOLDER, split
+from penstock.storage.staging_folder import OPEN_FOLDER_OR_LINK, split
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -182,7 +182,7 @@ class Parts:
 
 def shared_stands(data: Path, path: str, temporary: str, size: int) -> bool:
     """Whether the temporary file of an earlier attempt is there, as it was made."""
-    root = os.open(data, FOLDER)
+    root = os.open(data, OPEN_FOLDER_OR_LINK)
     try:
         folder = open_dir(root, path.rpartition("/")[0])
     except OSError:

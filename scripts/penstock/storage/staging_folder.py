@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from penstock.storage.pending_file import Pending
 
-FOLDER = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
+OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
 PREALLOCATE = 1 << 20
 """Bytes from which blocks are reserved before the first write, where the file system can."""
 LOOK_EVERY = 1.0
@@ -65,7 +65,7 @@ class StagingFolder:
         self._attempt = attempt
         self.keep_mtime = keep_mtime
         try:
-            self._root = os.open(data, FOLDER)
+            self._root = os.open(data, OPEN_FOLDER_OR_LINK)
         except OSError as error:
             raise storage_error(error, "cannot open the staging folder", str(data)) from None
         self._identity = _identity(self._root, data)
@@ -227,7 +227,7 @@ class StagingFolder:
         until `close`. Raises OSError."""
         known = self._bases.get(data)
         if known is None:
-            fd = os.open(data, FOLDER)
+            fd = os.open(data, OPEN_FOLDER_OR_LINK)
             known = self._bases[data] = (fd, Folders(fd, min(64, folders_kept())))
         return known
 

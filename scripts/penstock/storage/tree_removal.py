@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import storage_error
-from penstock.filesystem.safe_open import FOLDER, Folders
+from penstock.filesystem.safe_open import OPEN_FOLDER, Folders
 from penstock.filesystem.tree import FILE, descend
 from penstock.storage.durable import fsync_dir
 from penstock.storage.staging_writer import TEMPORARY
@@ -44,7 +44,7 @@ def sweep_temporaries(data: Path) -> int:
 
 def _sweep(data: Path, swept: list[str]) -> None:
     """Adds to `swept` what it removes. Raises OSError with the path."""
-    with contextlib.closing(descend(os.open(data, FOLDER), names_only=True)) as met:
+    with contextlib.closing(descend(os.open(data, OPEN_FOLDER), names_only=True)) as met:
         for kind, level, names, _, error in met:
             if error is not None:
                 error.filename = str(data / level.prefix / (names[0] if names else ""))
@@ -65,7 +65,7 @@ def _sweep(data: Path, swept: list[str]) -> None:
 def open_folders(data: Path) -> None:
     """Give the owner the write bit of every folder of a staging's `data` again, so that files can be
     copied anew after permissions closed it."""
-    root = os.open(data, FOLDER)
+    root = os.open(data, OPEN_FOLDER)
     folders = Folders(root, 64)
     try:
         for _ in _depth_first(folders):
@@ -80,7 +80,7 @@ def open_folders(data: Path) -> None:
 def remove_empty(data: Path, paths: Iterable[str]) -> None:
     """Remove the folders above these paths that hold nothing, the deepest first. Durable on return. A folder
     that permissions closed stays as it is: it was looked at before."""
-    root = os.open(data, FOLDER)
+    root = os.open(data, OPEN_FOLDER)
     folders = Folders(root, 64)
     try:
         for parent in sorted({path.rpartition("/")[0] for path in paths}, reverse=True):
@@ -113,7 +113,7 @@ def remove_tree(path: Path) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; folders without a write
     bit are opened to their owner first. A tree that is not there is removed. Durable on return."""
     try:
-        root = os.open(path, FOLDER)
+        root = os.open(path, OPEN_FOLDER)
     except FileNotFoundError:
         return
     except OSError as error:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.verdict import LastAuditJson
 
 
-class Amount(TypedDict, total=False):
+class TimedAmount(TypedDict, total=False):
     """So much, and how long it took (wall time of the step, not the sum over elements)."""
 
     files: int
@@ -69,18 +69,18 @@ class Failed(TypedDict, total=False):
     retry: bool
 
 
-class Evidence(TypedDict, total=False):
+class EvidenceAmounts(TypedDict, total=False):
     """Counts by grade, strongest or weakest first does not matter: the views sort them."""
 
-    source: dict[str, Amount]
+    source: dict[str, TimedAmount]
     """By core.grades.SOURCE_GRADES."""
-    storage: dict[str, Amount]
+    storage: dict[str, TimedAmount]
     """By core.grades.STORAGE_GRADES."""
-    methods: dict[str, Amount]
+    methods: dict[str, TimedAmount]
     """`direct`, `dropped`, `cached`, `unread`."""
 
 
-Amended = TypedDict("Amended", {"changed": int, "gone": int, "from": str, "until": str})
+AmendedFiles = TypedDict("AmendedFiles", {"changed": int, "gone": int, "from": str, "until": str})
 """Of a release whose source changed while it was copied: files newer than listed, files that left, and the
 times between which they were read."""
 
@@ -115,18 +115,18 @@ class Result(TypedDict, total=False):
     files: int
     bytes: int
     """Of the release."""
-    scanned: Amount
+    scanned: TimedAmount
     ignored: dict[str, int]
     hard_links: dict[str, int]
     """`core.run_documents.RunInfo.hard_links`."""
-    amended: Amended
-    unchanged: Amount
+    amended: AmendedFiles
+    unchanged: TimedAmount
     """Linked from the release before."""
-    taken: Amount
+    taken: TimedAmount
     """Of a run that did not end: taken over from its staging."""
-    copied: Amount
-    verified: Amount
-    resumed: Amount
+    copied: TimedAmount
+    verified: TimedAmount
+    resumed: TimedAmount
     """Of `copied`: taken from journals of earlier attempts, not read again."""
     giants: int
     parts: int
@@ -137,7 +137,7 @@ class Result(TypedDict, total=False):
     """Written to the target."""
     retries: int
     node_hours: float
-    evidence: Evidence
+    evidence: EvidenceAmounts
     seal: str
     """`sha256:<hex>` of the canonical records."""
     listing_digest: str

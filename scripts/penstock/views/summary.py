@@ -13,7 +13,7 @@ from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.views import findings_text, human
 
 if TYPE_CHECKING:
-    from penstock.views.keys import Amended, Result
+    from penstock.views.keys import AmendedFiles, Result
 
 WIDTH = 14
 SHOWN_FAILURES = 10
@@ -39,7 +39,7 @@ def render(result: Result) -> str:
 
 
 def amount(value: object, noun: str = "file") -> str:
-    """`18,801 files, 3.30 GiB in 23 s`, of an Amount or a plain count; "" when unknown."""
+    """`18,801 files, 3.30 GiB in 23 s`, of a TimedAmount or a plain count; "" when unknown."""
     if isinstance(value, int):
         return human.counted(value, noun)
     if not isinstance(value, Mapping) or "files" not in value:
@@ -87,7 +87,7 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
     return [(title, value) for title, value in rows if value]
 
 
-def moving(amended: Amended | None) -> str:
+def moving(amended: AmendedFiles | None) -> str:
     """Of a release whose source changed while it was copied, "" of any other: it holds no one moment of it.
     `amended`: the seal's account."""
     if not amended:

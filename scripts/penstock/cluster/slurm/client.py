@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
 KEPT = ("PATH", "SLURM_CONF", "TZ")
-PATIENCE = 120.0
+ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
 
 TRANSIENT = re.compile(
@@ -35,7 +35,7 @@ TRANSIENT = re.compile(
 among them: it passes as soon as other jobs end."""
 
 
-class Answer(NamedTuple):
+class CommandOutput(NamedTuple):
     """A command's output and exit status."""
 
     code: int
@@ -49,7 +49,7 @@ class Answer(NamedTuple):
         return "; ".join(line.strip() for line in lines if line.strip()) or f"exit status {self.code}"
 
 
-def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> Answer:
+def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> CommandOutput:
     """Run one command. Raises TransientError when it does not end in time, PreflightError when
     it is not installed; the caller judges every other outcome."""
     environment = {name: os.environ[name] for name in KEPT if name in os.environ}
@@ -63,14 +63,14 @@ def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None)
             text=True,
             errors="replace",
             env=environment,
-            timeout=PATIENCE,
+            timeout=ANSWER_WITHIN,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise TransientError(f"{command[0]} gave no answer within {PATIENCE:.0f} s") from None
+        raise TransientError(f"{command[0]} gave no answer within {ANSWER_WITHIN:.0f} s") from None
     except OSError as error:
         raise absent(command[0], error) from error
-    return Answer(done.returncode, done.stdout, done.stderr)
+    return CommandOutput(done.returncode, done.stdout, done.stderr)
 
 
 def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
@@ -82,7 +82,7 @@ def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
     return answer.out
 
 
-def problem(program: str, answer: Answer) -> PenstockError:
+def problem(program: str, answer: CommandOutput) -> PenstockError:
     """The error that an unsuccessful answer stands for."""
     if TRANSIENT.search(answer.words):
         return TransientError(f"{program} did not reach SLURM", why=answer.words)

@@ -6,7 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slurm.client import Answer, ask, call, problem, require
+from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
 from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
     SQUEUE_FIELDS,
@@ -151,6 +151,6 @@ class SlurmCommands:
             raise problem("scontrol update", answer)
 
 
-def _gone(answer: Answer) -> bool:
+def _gone(answer: CommandOutput) -> bool:
     gone = (_UNKNOWN, "already completing or completed", "already finished")
     return any(words in answer.words for words in gone)

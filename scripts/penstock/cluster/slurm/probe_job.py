@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.port import Slurm
     from penstock.config.settings import ClusterConfig, JobOptions
 
-PATIENCE = 60.0
+PROBE_WITHIN = 60.0
 """Seconds that preflight waits for the probe to run; a full cluster is no reason to stop."""
 
 # The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
@@ -90,7 +90,7 @@ def run(slurm: Slurm, probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
                     "SLURM refuses preflight's probe", where="cluster", why=error.why, hint=error.hint
                 ) from error
             jobs.append((job, options))
-        deadline = time.monotonic() + PATIENCE
+        deadline = time.monotonic() + PROBE_WITHIN
         return [
             warning for job, options in jobs if (warning := _outcome(slurm, job, options, probe, deadline))
         ]
@@ -132,8 +132,8 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline
         if time.monotonic() > deadline:
             place = options.partition or "the default partition"
             if state == "RUNNING":
-                return f"preflight's probe did not end within {PATIENCE:.0f} s on the node {node}"
-            return f"preflight's probe did not run within {PATIENCE:.0f} s on {place}: {state} ({reason})"
+                return f"preflight's probe did not end within {PROBE_WITHIN:.0f} s on the node {node}"
+            return f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}: {state} ({reason})"
         time.sleep(delay)
         delay = min(2.0, delay * 1.5)
     if status == VISIT_FAILED:

@@ -11,7 +11,7 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ClaimFile:
-    """What the file says; `state.run_claims.Claim` is what the program knows."""
+    """What the file says; `state.run_claims.RunClaim` is what the program knows."""
 
     run: str
     number: int = 0

@@ -20,7 +20,7 @@ Json = dict[str, object]
 
 
 @dataclass(frozen=True)
-class Standing:
+class StandingFindings:
     """The findings of one audit, or what one repair left of them, that stand."""
 
     audit: str
@@ -108,7 +108,7 @@ class Verdict:
     release: str = ""
     seal: str = ""
     """`sha256:<hex>` of the seal as it was published."""
-    stands: Sequence[Standing] = ()
+    stands: Sequence[StandingFindings] = ()
     read: ReadBack = field(default_factory=ReadBack)
     last: LastAudit | None = None
     repair: LastRepair | None = None
@@ -150,7 +150,8 @@ def from_json(content: bytes, where: object) -> Verdict:
         release=raw.text("release"),
         seal=raw.text("seal"),
         stands=tuple(
-            Standing(one.text("audit"), one.text("at"), one.counts("counts")) for one in raw.listed("stands")
+            StandingFindings(one.text("audit"), one.text("at"), one.counts("counts"))
+            for one in raw.listed("stands")
         ),
         read=ReadBack(read.text_or_none("whole"), slices),
         last=_last(raw.inner("last")) if "last" in raw else None,

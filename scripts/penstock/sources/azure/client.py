@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry
     from penstock.errors import PenstockError
     from penstock.sources.azure.account import Place
-    from penstock.sources.azure.signing import Proof
+    from penstock.sources.azure.signing import Signer
     from penstock.sources.objects.client import Request
 
 
@@ -33,7 +33,7 @@ class AzureClient(ObjectClient):
         self,
         place: Place,
         credentials: AzureCredentials,
-        proof: Callable[[AzureCredentials], Proof],
+        proof: Callable[[AzureCredentials], Signer],
         options: Mapping[str, object],
         timeout: float,
     ) -> None:

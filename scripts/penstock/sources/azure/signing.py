@@ -29,7 +29,7 @@ EARLY = 300.0
 """Seconds before a token's end at which a new one is fetched."""
 
 
-class Proof(Protocol):
+class Signer(Protocol):
     """What a request carries."""
 
     def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:
@@ -118,7 +118,7 @@ class Token:
         self._text, self._ends = token.token, float(token.expires_on)
 
 
-def proof(credentials: AzureCredentials) -> Proof:
+def proof(credentials: AzureCredentials) -> Signer:
     """What these credentials prove themselves by. Raises FailedError for ones that cannot be used."""
     if not credentials.connection:
         return Token(credentials)

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Listed
-    from penstock.sources.azure.signing import Proof
+    from penstock.sources.azure.signing import Signer
     from penstock.sources.objects.pages import Objects
 
 PAGE_LIMIT = 64 << 20
@@ -46,7 +46,7 @@ class AzureSource(ObjectSource[AzureClient]):
         known = credentials if credentials is not None else resolve(config)
         super().__init__(self.place.url, known.endpoint, known)
         self._lock = threading.Lock()
-        self._proof: tuple[AzureCredentials, Proof] | None = None
+        self._proof: tuple[AzureCredentials, Signer] | None = None
 
     def credentials(self) -> AzureCredentials:
         assert isinstance(self._credentials, AzureCredentials)
@@ -56,7 +56,7 @@ class AzureSource(ObjectSource[AzureClient]):
         options = self._config.storage_options
         return AzureClient(self.place, self.credentials(), self._proof_of, options, self._timeout)
 
-    def _proof_of(self, credentials: AzureCredentials) -> Proof:
+    def _proof_of(self, credentials: AzureCredentials) -> Signer:
         """One for each set of credentials."""
         with self._lock:
             if self._proof is None or self._proof[0] is not credentials:

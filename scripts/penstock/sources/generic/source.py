@@ -13,7 +13,7 @@ from penstock.errors import SourceChangedError, TransientError
 from penstock.sources.generic.info import claims_of, failure, modified, protocol_errors, token_of
 from penstock.sources.generic.opener import Opener
 from penstock.sources.generic.reader import FsspecReader
-from penstock.sources.posix.source import Offenders
+from penstock.sources.posix.source import RefusedFiles
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -78,7 +78,7 @@ class FsspecSource:
         fs = self.connect()
         fs.invalidate_cache()
         self._markers = 0
-        offenders = Offenders(self._keep)
+        offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
         try:
             for listed in self._walk(fs, offenders):
@@ -95,7 +95,7 @@ class FsspecSource:
                 self.url, "change them at the source, or leave them out by `exclude` patterns"
             )
 
-    def _walk(self, fs: Any, offenders: Offenders) -> Iterator[Listed]:
+    def _walk(self, fs: Any, offenders: RefusedFiles) -> Iterator[Listed]:
         if self._root and fs.isfile(self._root):
             info = fs.info(self._root)
             name = self._root.rpartition("/")[2]
@@ -116,7 +116,7 @@ class FsspecSource:
             else:
                 levels.pop()
 
-    def _names(self, fs: Any, folder: str, offenders: Offenders) -> Names:
+    def _names(self, fs: Any, folder: str, offenders: RefusedFiles) -> Names:
         path = f"{self._root}/{folder}" if folder else self._root
         found: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
         for info in fs.ls(path, detail=True):
@@ -156,11 +156,13 @@ class FsspecSource:
         for name in key.split("/"):
             here = f"{here}/{name}" if here else name
             folder = here.rpartition("/")[0]
-            if all(found != here for _, found, _ in self._names(fs, folder, Offenders())):
+            if all(found != here for _, found, _ in self._names(fs, folder, RefusedFiles())):
                 return
         raise TransientError("the store lists the object, and does not find it", where=key)
 
-    def _itself(self, fs: Any, path: str, folder: str, info: Mapping[str, Any], offenders: Offenders) -> None:
+    def _itself(
+        self, fs: Any, path: str, folder: str, info: Mapping[str, Any], offenders: RefusedFiles
+    ) -> None:
         """What lists below a folder under the folder's own name: its marker, an object `folder/` of no bytes,
         which is counted; or one with bytes, or objects `folder//...`, which are no files of any tree and are
         refused, as S3's are. Stores with plain keys alone have those."""

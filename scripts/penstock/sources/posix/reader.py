@@ -13,7 +13,7 @@ import stat
 from typing import TYPE_CHECKING
 
 from penstock.errors import SourceChangedError, TransientError
-from penstock.filesystem.safe_open import EXHAUSTED, FOLDER, folders_kept
+from penstock.filesystem.safe_open import EXHAUSTED, OPEN_FOLDER, folders_kept
 from penstock.sources.posix.file_range import PosixBody, changed, failure, token, unchanged
 from penstock.sources.posix.sparse import SparseBody
 
@@ -127,7 +127,7 @@ class PosixReader:
             for name in folders:
                 if name not in os.listdir(fd):
                     return True
-                below = os.open(name, FOLDER, dir_fd=fd)
+                below = os.open(name, OPEN_FOLDER, dir_fd=fd)
                 os.close(fd)
                 fd = below
             return last not in os.listdir(fd)
@@ -174,7 +174,7 @@ class PosixReader:
             path = path.rpartition("/")[0]
         fd = self._kept(path) if path in self._folders else self._keep("", os.open(self._root, ROOT))
         for path in reversed(missing):
-            fd = self._keep(path, os.open(path.rpartition("/")[2], FOLDER, dir_fd=fd))
+            fd = self._keep(path, os.open(path.rpartition("/")[2], OPEN_FOLDER, dir_fd=fd))
         return fd
 
     def _kept(self, path: str) -> int:

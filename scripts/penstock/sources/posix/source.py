@@ -31,13 +31,13 @@ if TYPE_CHECKING:
 
 BATCH = 2048
 SHOWN = 100
-"""Offenders named in one message; all are counted."""
+"""Refused files named in one message; all are counted."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Without the keyword arguments of a named tuple: half the cost of a listed file.
 _listed: Callable[[tuple[object, ...]], Listed] = partial(tuple.__new__, Listed)
 
 
-class Offenders:
+class RefusedFiles:
     """What the policy refuses: all are counted, the first few are kept.
 
     What `keep` says does not belong is no reason to refuse; it is asked of a folder with a slash
@@ -75,7 +75,7 @@ class Offenders:
 
 class PosixSource:
     """A folder. `links` and `specials` are the dataset's policies (config.model); what `keep`
-    leaves out is never a reason to refuse (see `Offenders`)."""
+    leaves out is never a reason to refuse (see `RefusedFiles`)."""
 
     def __init__(
         self,
@@ -132,7 +132,7 @@ class PosixSource:
         self._ignored = {"links": 0, "specials": 0}
         self._hard_links = HardLinks(self._keep)
         self._empty_folders = []
-        offenders = Offenders(self._keep)
+        offenders = RefusedFiles(self._keep)
         batch: list[Listed] = []
         for run in self._walk(offenders):
             batch += run
@@ -146,7 +146,7 @@ class PosixSource:
         if offenders.count:
             raise offenders.error(self.url)
 
-    def _walk(self, offenders: Offenders) -> Iterator[Sequence[Listed]]:
+    def _walk(self, offenders: RefusedFiles) -> Iterator[Sequence[Listed]]:
         """Files in order, many at a time: neighbours of one folder together."""
         try:
             root = os.open(self.root, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -182,7 +182,7 @@ class PosixSource:
         else:
             self._ignored["empty folders"] = self._ignored.get("empty folders", 0) + 1
 
-    def _files(self, level: Level, names: Sequence[str], offenders: Offenders) -> Sequence[Listed]:
+    def _files(self, level: Level, names: Sequence[str], offenders: RefusedFiles) -> Sequence[Listed]:
         """Of neighbouring names that are no folders and no links: the hot loop of a listing."""
         seen = level.found(names)
         prefix = level.prefix
@@ -201,7 +201,7 @@ class PosixSource:
                     self._hard_links.saw(path, place, seen.links[index], seen.size[index])
         return files
 
-    def _is_file(self, seen: Looked, index: int, path: str, offenders: Offenders) -> bool:
+    def _is_file(self, seen: Looked, index: int, path: str, offenders: RefusedFiles) -> bool:
         if index in seen.errors:
             if seen.errors[index] not in GONE:
                 offenders.add(path, f"cannot be read: {os.strerror(seen.errors[index])}")
@@ -214,7 +214,7 @@ class PosixSource:
             offenders.add(path, "neither a file nor a folder")
         return False
 
-    def _link(self, path: str, offenders: Offenders) -> Listed | None:
+    def _link(self, path: str, offenders: RefusedFiles) -> Listed | None:
         if self.links == "skip":
             self._ignored["links"] += 1
             return None
@@ -223,7 +223,7 @@ class PosixSource:
             return None
         return self._follow(path, offenders)
 
-    def _follow(self, path: str, offenders: Offenders) -> Listed | None:
+    def _follow(self, path: str, offenders: RefusedFiles) -> Listed | None:
         inside = beneath(self.root, path)
         if inside is None:
             offenders.add(path, "link that leaves the source's root")

@@ -35,7 +35,7 @@ AHEAD = 4
 """Pages for each stream that may wait for the reader: some 20 MiB for all of them."""
 RATE = 1000.0
 """Requests in a second: a fifth of what S3 takes for one prefix."""
-PATIENCE = 0.015
+SPLIT_AFTER = 0.015
 """Seconds that the reader waits before another stream is added."""
 GUESSES = 16
 """Guesses that may be in vain before they have to stay below a quarter of all requests."""
@@ -123,7 +123,7 @@ class Ranges:
                 self._ranges.popleft()
                 return None
             self._assign(pool)
-            if not self._changed.wait(PATIENCE) and self._splits:
+            if not self._changed.wait(SPLIT_AFTER) and self._splits:
                 patience += 1
                 self._want = min(self._most, self._want + 1 if patience == 1 else self._want * 2)
 
