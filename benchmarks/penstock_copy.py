@@ -34,6 +34,7 @@ def main() -> int:
     parser.add_argument("--source", required=True)
     parser.add_argument("--endpoint", default="")
     parser.add_argument("--ca", default="")
+    parser.add_argument("--options", type=json.loads, default={}, help="storage_options, as JSON")
     parser.add_argument("--target", type=Path, required=True)
     parser.add_argument("--state", type=Path, required=True)
     parser.add_argument("--list-only", action="store_true")
@@ -41,7 +42,7 @@ def main() -> int:
     parser.add_argument("--streams", type=int)
     parser.add_argument("--limit", type=int, help="bytes per second")
     options = parser.parse_args()
-    choices: dict[str, Any] = {}
+    choices: dict[str, Any] = dict(options.options)
     if options.endpoint:
         choices["endpoint_url"] = options.endpoint
     if options.ca:

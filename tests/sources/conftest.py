@@ -142,7 +142,7 @@ class VersityStore:
 class S3fsStore(VersityStore):
     """The same, read through s3fs."""
 
-    def source(self) -> Source:
+    def config(self) -> SourceConfig:
         path = self.secrets / "s3fs"
         _write_secrets(path, f"key={ACCESS}\nsecret={SECRET}\n")
         options = {
@@ -151,8 +151,10 @@ class S3fsStore(VersityStore):
             "credentials_file": str(path),
             "client_kwargs": {"region_name": "us-east-1"},
         }
-        config = SourceConfig(f"s3://{self.bucket}/pre fix", storage_options=options)
-        return open_source(config, dataset(config.url), timeout=30)
+        return SourceConfig(f"s3://{self.bucket}/pre fix", storage_options=options)
+
+    def source(self) -> Source:
+        return open_source(self.config(), dataset("s3"), timeout=30)
 
 
 def _write_secrets(path: Path, text: str) -> None:
@@ -267,10 +269,13 @@ class AzuriteStore:
 class AdlfsStore(AzuriteStore):
     """The same, read through adlfs."""
 
-    def source(self, **options: Any) -> Source:
+    def config(self, **options: Any) -> SourceConfig:
         self.write_secrets(f"connection_string={self.server.connection_string}\n")
         how = {"reader": "fsspec", "credentials_file": str(self.secrets), **options}
-        return open_source(SourceConfig(self.url, storage_options=how), dataset(self.url), timeout=30)
+        return SourceConfig(self.url, storage_options=how)
+
+    def source(self, **options: Any) -> Source:
+        return open_source(self.config(**options), dataset(self.url), timeout=30)
 
 
 class GcsStore:
@@ -288,9 +293,12 @@ class GcsStore:
     def remove(self, key: str) -> None:
         self.server.remove(self.bucket, f"pre fix/{key}")
 
-    def source(self, **options: Any) -> Source:
+    def config(self, **options: Any) -> SourceConfig:
         how = {"endpoint_url": self.server.endpoint, "token": "anon", **options}
-        config = SourceConfig(f"gs://{self.bucket}/pre fix", storage_options=how)
+        return SourceConfig(f"gs://{self.bucket}/pre fix", storage_options=how)
+
+    def source(self) -> Source:
+        config = self.config()
         return open_source(config, dataset(config.url), timeout=30)
 
 
@@ -301,8 +309,8 @@ class GcsfsStore(GcsStore):
         pytest.importorskip("gcsfs")
         super().__init__(server, bucket)
 
-    def source(self, **options: Any) -> Source:
-        return super().source(reader="fsspec", project="p", **options)
+    def config(self, **options: Any) -> SourceConfig:
+        return super().config(reader="fsspec", project="p", **options)
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,17 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.contracts.source_contract import content, drain, entry_of, listing, read, sums
-from tests.sources.conftest import AdlfsStore, AzuriteStore, GcsfsStore, GcsStore, S3fsStore, VersityStore
+from tests.sources.conftest import (
+    AdlfsStore,
+    AzuriteStore,
+    GcsfsStore,
+    GcsStore,
+    S3fsStore,
+    VersityStore,
+    dataset,
+)
+
+from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -39,7 +49,7 @@ def azure(azurite: Any, tmp_path: Path) -> Iterator[tuple[AzuriteStore, Source, 
 @pytest.fixture
 def gcs(fake_gcs: Any) -> tuple[GcsStore, Source, Source]:
     store = GcsfsStore(fake_gcs, f"b{uuid.uuid4().hex}")
-    return store, GcsStore.source(store), store.source()
+    return store, open_source(GcsStore.config(store), dataset("gs"), timeout=30), store.source()
 
 
 def random_keys(count: int, seed: int) -> dict[str, int]:
