@@ -1,8 +1,8 @@
-"""What one stream (thread) of a worker owns and how it tries: buffer, counter, retries.
+"""A stream: one thread of a worker, with its buffer, its counter and its retries.
 
-A row is tried again for transient errors, with growing pauses, up to `attempts` times; bytes that
-contradict a checksum are read once more (a wire may flip a bit). A permanent error fails that row
-alone; what is no row's own fault (no space, fenced, configuration) ends the shard.
+A row is retried after transient errors, with growing pauses, up to `attempts` times; bytes that contradict a
+checksum are read once more (a wire may flip a bit). A permanent error fails that row alone; an error that is
+not about one row (no space, fenced, configuration) ends the shard.
 """
 
 from __future__ import annotations
@@ -71,18 +71,18 @@ class Stream:
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
     def prepare(self, entries: Sequence[Any], ahead: int) -> None:
-        """Told the rows that are to be done next, in this order, and how many of them may be asked for at
-        once; raises nothing."""
+        """Gets the rows that come next, in this order, and how many of them may be requested at once; raises
+        nothing."""
 
     def do(self, row: int, entry: Any) -> Any:
         """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
         raise NotImplementedError
 
     def settle(self) -> None:
-        """What the rows done so far need before they may be reported."""
+        """Do what the finished rows need before they may be reported."""
 
     def notes(self) -> tuple[int, int, int]:
-        """Retries, linked rows and rows taken over since it was asked last."""
+        """Retries, linked rows and rows taken over since the last call."""
         seen = self.retries, self.linked, self.taken
         self.retries = self.linked = self.taken = 0
         return seen
@@ -92,7 +92,7 @@ class Stream:
         return retrying(partial(self._try, row, entry), self.attempts, self._pause, failed=self._count)
 
     def _try(self, row: int, entry: Any) -> Any:
-        """`do`, again as long as new credentials are waited for. Pressure is reported."""
+        """`do`, repeated while new credentials are awaited. Reports when a store is overloaded."""
         before = self.counters[self.slot]
         while True:
             try:
@@ -139,7 +139,7 @@ class Stream:
 
 
 def _nonsense(entry: Any, error: ValueError) -> TransientError:
-    """What an answer meant to nobody: one object's trouble, not the shard's."""
+    """The error of an answer that makes no sense: it fails one object, not the shard."""
     return TransientError(
         "what the source answered makes no sense",
         where=printable(str(entry.key)),

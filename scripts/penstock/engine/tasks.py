@@ -1,4 +1,4 @@
-"""What the engine is asked to do and what it answers: plain data, made and read by the parent."""
+"""Tasks and results of the engine: plain data, made and read by the parent of the workers."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ class RereadTask:
 
 @dataclass
 class Outcome:
-    """What became of a shard. A row counts in `files` when a whole file or a part is done."""
+    """The result of one call on a shard. A row counts in `files` when a whole file or a part is done."""
 
     files: int = 0
     bytes: int = 0

@@ -1,7 +1,7 @@
 """Many calls to a file system: one after another where each takes a microsecond, by threads where they wait.
 
-Threads cost more than a call that answers at once, and hide the time of one that a server has to answer.
-Which it is shows in the calls themselves.
+Threads cost more than a call that answers at once, and pay where each call waits for a server. `Calls` times
+the first few calls and uses threads only if they wait.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Calls:
         self._pool: ThreadPoolExecutor | None = None
 
     def saw(self, seconds: float) -> None:
-        """How long one call took. One fast call of the last few says that calls do not wait."""
+        """Note how long one call took. One fast call among the last few means that calls do not wait."""
         self._recent.append(seconds)
         if len(self._recent) == LOOKS and min(self._recent) > WAITS:
             self.waits = True

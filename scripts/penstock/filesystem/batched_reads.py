@@ -5,8 +5,8 @@ the device's bell than in reading. Together the device has them all at once, mer
 once. The evidence is that of `cold_read.ColdReader`: each file was opened O_DIRECT, its pages were dropped,
 and after its read none of the range was in this kernel's page cache.
 
-Whatever is not just so for a file (it is not there, has another size, its read failed) is left to a read
-of its own, which says what is wrong.
+A file that is missing, has another size or whose read failed is left to a read of its own, which raises the
+error.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What the file system of one folder is now: its kind and what that can do (`kinds`), space, mount."""
+"""The file system of one folder, as it is now: its kind and what that can do (`kinds`), space, mount."""
 
 from __future__ import annotations
 

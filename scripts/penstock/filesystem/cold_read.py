@@ -1,4 +1,4 @@
-"""Reading stored bytes back past this machine's caches, and saying truthfully how.
+"""Reads stored bytes back past this machine's caches, and reports how far that succeeded.
 
 | method  | what was done                                             | what it proves                       |
 |---------|-----------------------------------------------------------|--------------------------------------|

@@ -1,4 +1,4 @@
-"""What one folder holds: its names in order, and what lstat says of its files, as columns.
+"""One folder's content: its names in order, and the lstat of its files, as columns.
 
 Columns, since they are cheap to hand from one process to another, and cheaper to work on than many
 objects. Little is imported here: scouts are started for it.

@@ -1,4 +1,4 @@
-"""What a failed system call on the target means for the run.
+"""Maps the errno of a failed system call on the target to the error that the run raises.
 
 | errno                                            | error          | then                              |
 |--------------------------------------------------|----------------|-----------------------------------|

@@ -2,7 +2,8 @@
 
 A thread that waits half a millisecond for a server costs its process 25 us in handing the interpreter on;
 where calls answer at once, looking at a file takes as long as all that is done with it afterwards. So from
-some thousand files on scouts look at the folders to come, while the walk works on those that came.
+some thousand files on these processes (scouts) list the folders to come, while the walk handles the folders
+before. docs/decisions/0004 has the figures.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ MOST = 8
 THREADS = 8
 """Of each, where calls wait."""
 ROOM = 16
-"""Folders that one scout has been asked for, at most."""
+"""The most folders that one scout has to list at a time."""
 
 
 def spare_cpus() -> int:

@@ -53,7 +53,7 @@ LARGE = 30_000
 
 
 _NOBODY: Row = (0,) * 9
-"""Of the first folder, which nobody meets."""
+"""In place of the lstat of the top folder, which the walk does not report."""
 
 
 class Names(NamedTuple):
@@ -90,7 +90,7 @@ def load(parent: int, name: str, few: int = 0) -> Names | OSError:
 
 
 class Loader(Calls):
-    """Opens folders and looks at their files, by the way that suits."""
+    """Opens folders and reads the lstat of their files: here, by threads or by scouts."""
 
     def __init__(self, root: int, *, names_only: bool) -> None:
         super().__init__()
@@ -194,7 +194,7 @@ class Level:
             return error
 
     def _look_ahead(self) -> None:
-        """Have the next folders listed by others, where that is worth it."""
+        """Have the next folders listed by threads or scouts, where that pays."""
         loader, ahead = self._loader, self._ahead
         start = self._entered - 1 + len(ahead)
         folders = self._folders[start : start + AHEAD - len(ahead)]
@@ -218,7 +218,7 @@ class Level:
         return loaded if loaded is None or isinstance(loaded, (Names, OSError)) else _names_read(loaded)
 
     def rest(self) -> None:
-        """Give the descriptors back until they are needed again."""
+        """Close the descriptors; they are opened again when they are needed."""
         while self._ahead:
             self._loader.opened -= 1
             first = self._ahead.popleft()

@@ -1,4 +1,4 @@
-"""Slow sums in a thread of their own, beside the reading and writing of the same blocks.
+"""A second thread that computes slow checksums of the same blocks that the stream reads and writes.
 
 MD5 does some 0.8 GB a second and the SHAs some 2, on a core that would else read, hash and write: hashlib
 lets other threads run meanwhile, so one stream uses two cores where there are two.

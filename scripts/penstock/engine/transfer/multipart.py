@@ -1,13 +1,15 @@
-"""The rows that are copied in parts, as the parent of the workers keeps them.
+"""Rows that are copied in parts: which parts are done, under way or to come. Kept by the parent of the
+workers.
 
-A store often gives each connection only so much (S3 some 80 to 100 MB/s), and one GET that is cut off begins
-anew. So a large object's parts go to all streams, one conditional GET each, and the journal holds each part
-that is durable: the next attempt fetches only what is missing. No row is opened before a stream has nothing
-else to do: as many files grow at once as there are streams, and one that is alone is fetched by all of them.
+A store often gives each connection only so much (S3 some 80 to 100 MB/s), and a GET that is cut off begins at
+the first byte again. So a large object's parts go to all streams, one conditional GET each, and the journal
+holds each part that is durable: the next attempt fetches only what is missing. No row is opened before a
+stream has nothing else to do: as many files grow at once as there are streams, and one that is alone is
+fetched by all of them.
 
-What refuses parts (a web server without ranges, parts that contradict the source together, here or when
-verify reads them in order, a temporary file that another attempt has renamed) is fetched whole by one stream,
-which says what is wrong, if something is.
+An object that cannot be copied in parts (a web server without ranges, parts that contradict the source
+together, here or when verify reads them in order, a temporary file that another attempt has renamed) is
+fetched whole by one stream, which reports the error, if there is one.
 """
 
 from __future__ import annotations
@@ -183,7 +185,7 @@ class Multipart:
         return self._fetching > 0 and self._fetching + self.waiting() > self._most and not self._ready
 
     def next(self) -> Batch | None:
-        """What an open row needs, if that can be done now."""
+        """The next job of an open row, if one can be done now."""
         if self._ready:
             return self._job(*self._ready.popleft())
         while self._open:
@@ -212,8 +214,8 @@ class Multipart:
         return Batch(number, [one.row], [entry], entry.length, True)
 
     def take(self, job: Batch, answer: BatchAnswer) -> Sequence[FailedRow] | None:
-        """What a part came to: counted here, and its row goes on. The failures to be reported; None for a job
-        of other rows, which the caller counts."""
+        """Count a part's result, and advance its row. The failures to be reported; None for a job of other
+        rows, which the caller counts."""
         found = self._jobs.pop(job.number, None)
         if found is None:
             return None

@@ -1,8 +1,8 @@
-"""The way of a large body's bytes: read, hash, check, write, a block at a time.
+"""Moves a large body's bytes: read, hash, check, write, a block at a time.
 
-Guarantees. Exactly the listed bytes are hashed, in order, and the digest is the same whatever holes
-the file has: a hole is hashed as the zeros that it reads as, and stays a hole in staging. What the
-file system does not vouch for is read and looked at. Memory is a block, or two where a slow sum goes
+Guarantees. Exactly the listed bytes are hashed, in order, and the digest is the same whatever holes the file
+has: a hole is hashed as the zeros that it reads as, and stays a hole in staging. A hole for which the file
+system cannot be trusted is read and compared with zeros. Memory is a block, or two where a slow sum goes
 beside.
 """
 
@@ -34,10 +34,10 @@ PIECE = 128 << 10
 zeros that are hashed for one, few enough to stay in a core's cache."""
 _ZEROS = memoryview(bytes(PIECE))
 ASK_EVERY = 0.25
-"""Seconds between two questions whether the attempt is still to go on: on a network file system an
-fstat is a round to a server, and NFS writes back all that waits before it answers one."""
+"""Seconds between two checks that the attempt was not overtaken. Each is an fstat: on a network file system a
+round to a server, and NFS writes back all dirty pages before it answers one."""
 BESIDE = 4 << 20
-"""Bytes from which on a body with a slow sum is worth a second thread and block."""
+"""Bytes from which a body with a slow checksum gets a second thread and block."""
 
 
 class Pump:

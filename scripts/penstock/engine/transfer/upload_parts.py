@@ -1,4 +1,4 @@
-"""How an object was uploaded, asked of its store when a composite checksum does not hold.
+"""Queries in which parts an object was uploaded, when a composite checksum does not hold.
 
 A composite (a multipart etag is one) is computed by the size of the parts, which two requests tell where
 all but the last are alike. That they are is a guess: parts of 8, 4, 12 and 8 MiB pass it. So a composite

@@ -23,7 +23,7 @@ def busy_seconds(cpus: int, workers: Iterable[int], proc: str = PROC) -> float:
     Where this process may run on no more than these: by all that runs there, times as many as they are if
     fewer are seen; others' work is in the way of more streams just the same. Where it may run on more (a
     share that nothing binds to CPUs): by its workers alone, whose ids are given. 0.0 where the kernel does
-    not tell: the CPUs pass for idle then, and more streams stay only where they move more.
+    not report it: the CPUs count as idle then, and further streams stay only where they move more.
     """
     allowed = os.sched_getaffinity(0)
     if len(allowed) > cpus:

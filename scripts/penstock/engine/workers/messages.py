@@ -1,4 +1,4 @@
-"""What a worker is set up with: sent once by its parent, pickled, and perhaps with secrets in it."""
+"""The set-up message of a worker: sent once by its parent, pickled; it may hold secrets."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
 """The parent's side of the workers: start, feed on demand, listen, tune, stop.
 
-Workers start before anything heavy is imported here and wait for their set-up. Batches go out one
-by one as workers have room, so a slow object holds nobody up. A worker that dies gets a
-successor and its batches are done again; a batch that ends two workers ends the run, clearly.
+Workers start before anything heavy is imported here and wait for their set-up. Batches go out one by one as
+workers have room, so a slow object does not delay other streams. A worker that dies gets a successor and its
+batches are done again; a batch that ends two workers ends the run, clearly.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Member:
     rows: int = 0
     set_up: bool = False
     gone: bool = False
-    """It said goodbye, or it died."""
+    """It reported its end, or it died."""
 
 
 class Pool:
@@ -92,15 +92,15 @@ class Pool:
         return [m for m in self.members if not m.gone]
 
     def shrink(self, workers: int) -> None:
-        """Send the ones home that turned out not to be needed."""
+        """End the workers that are not needed."""
         for member in self.alive[workers:]:
             member.process.kill()
             self._bury(member)
         self.streams = max(workers, 1)
 
     def set_up(self, setup: Setup, streams: int, *, ahead: bool = False) -> None:
-        """Tell every worker what to do; each gets its share of `streams`. With `ahead` streams ask for small
-        objects before their turn, until a store asks for less."""
+        """Send every worker its set-up, with its share of `streams`. With `ahead` streams ask for small
+        objects before their turn, until a store answers that it is overloaded."""
         self._setup, self.streams, self.ahead = setup, streams, ahead
         for member in self.alive:
             self._introduce(member)

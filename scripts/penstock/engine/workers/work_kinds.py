@@ -1,4 +1,4 @@
-"""The kinds of work a worker does: from what its parent set it up with to streams that do rows.
+"""Makes the streams of a worker from its set-up message: copying, reading back, auditing.
 
 Nothing that is not needed for that kind is imported.
 """

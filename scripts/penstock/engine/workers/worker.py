@@ -65,7 +65,7 @@ class Worker:
         self.told: dict[int, float] = {}
 
     def setup(self, given: Setup) -> None:
-        """What to do, for whom: resolves the kind of work and starts the first threads."""
+        """Handle the set-up message: make the streams, start the first threads."""
         from penstock.engine.workers import work_kinds
 
         make, self.renew = work_kinds.streams(given.work)
@@ -111,7 +111,7 @@ class Worker:
             self.queue.put((batch, start, min(size, start + step)))
 
     def run(self, index: int) -> None:
-        """A thread's life."""
+        """A thread: do slices until the end."""
         try:
             stream = self.make(slot=self.first_slot + index)
         except PenstockError as error:
@@ -224,7 +224,7 @@ def main() -> None:
     worker = Worker(channel, Shared(int(sys.argv[2])))
 
     def crashed(args: threading.ExceptHookArgs) -> None:
-        """A fault of ours: told to the parent as one sentence."""
+        """A bug in penstock: reported to the parent as one sentence."""
         where = ""
         trace = args.exc_traceback
         while trace is not None:

@@ -34,7 +34,8 @@ HEAD_LIMIT = 1 << 16
 INTERIM = 16
 """Interim answers (1xx) before one answer, and trailer lines after a body, at most."""
 SHAPES = 8
-"""Heads that a connection learns, at most: where each differs, each is taken apart."""
+"""The most templates that a connection learns; a server whose heads always differ is parsed field by
+field."""
 _FIELD = re.compile(rb"\r\n" + FIELD)
 _FOLD = re.compile(rb"[ \t]*\r\n[ \t]+")
 """A field's value that goes on in the next line (RFC 9112, 5.2)."""
@@ -80,7 +81,7 @@ class Connection:
 
     def send(self, head: bytes) -> None:
         """Send a request's head ahead of time: the `request` of the same head then waits for the answer
-        alone. Never raises: that `request` meets again what is wrong."""
+        alone. Never raises: an error shows again in that `request`."""
         if self._socket is not None and (self._left or not self._keep):
             self.abandon()
         try:
@@ -103,9 +104,10 @@ class Connection:
     ) -> int:
         """Send a request's head, unless that was done ahead; read the answer's. The status is returned.
 
-        A kept connection that turns out to be closed is made anew, once, and asked by the head that `anew`
-        gives: the other one may be old. With `room` an answer like the one before it is received there, head
-        and body in one piece: `take` then gives the body, and comes before anything else is read.
+        A kept connection that turns out to be closed is replaced, once, and gets the head that `anew` makes,
+        since the signature of the first one may be old. With `room` an answer like the one before it is
+        received there, head and body in one piece: `take` then gives the body, and comes before anything else
+        is read.
         """
         if self._socket is not None and not self._sent and (self._left or not self._keep):
             self.abandon()

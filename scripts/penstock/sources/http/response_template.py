@@ -1,9 +1,9 @@
-"""The shape of an answer's head: what a server says the same way each time, and where it says what differs.
+"""A template of a server's answers, so that the head of an answer like the last one needs no parsing.
 
-A store answers thousands of requests with heads that differ in a few values only. Taking a head apart costs a
-small object more than hashing it; comparing it with the last one costs a tenth of that. A head fits when
-every field that anybody reads says what the learned one said, but for its length, etag, range and checksums,
-which are taken out; fields that nobody reads may say anything. A head that does not fit, be it by one letter,
+A store answers thousands of requests with heads that differ in a few values only. Parsing a head takes more
+CPU than hashing a small object; comparing it with a template takes a tenth of that. A head fits when every
+field that anybody reads says what the learned one said, but for its length, etag, range and checksums, which
+are taken out; fields that no caller reads may have any value. A head that does not fit, be it by one letter,
 is parsed field by field: a template never decides what an answer means.
 """
 
@@ -66,7 +66,8 @@ _ONCE_PREFIXES = (
 
 def fields(lines: Sequence[tuple[bytes, bytes]]) -> tuple[dict[bytes, bytes], bytes]:
     """A head's fields by name, in lower case; and the first one that says what an answer is and stands
-    there twice with two values, or b"". Which of the two is meant nobody knows: such an answer is refused."""
+    there twice with two values, or b"". Such an answer is refused, since it is not known which value is
+    meant."""
     found: dict[bytes, bytes] = {}
     for label, text in lines:
         name, value = label.lower(), text.rstrip()

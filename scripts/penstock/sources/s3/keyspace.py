@@ -1,4 +1,4 @@
-"""Where to split what is still to be listed: a key between two others, by what keys look like there.
+"""Guesses a key in the middle between two others, from the characters of the keys that were seen.
 
 Keys are bytes; their order is that of bytes.
 """

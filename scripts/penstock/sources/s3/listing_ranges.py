@@ -201,7 +201,7 @@ class Ranges:
             self._changed.notify_all()
 
     def slower(self) -> None:
-        """The store asked for patience: half as many streams from now on."""
+        """The store answered that it is overloaded: half as many streams from now on."""
         with self._changed:
             self._most = max(1, self._most // 2)
             self._want = min(self._want, self._most)

@@ -1,6 +1,7 @@
 """AWS Signature Version 4, for requests without a body that matters.
 
-As AWS describes it ("Create a signed AWS API request"); held to AWS's published test vectors.
+As AWS describes it ("Create a signed AWS API request"); checked against AWS's published test vectors and
+botocore (`tests/oracles`).
 """
 
 from __future__ import annotations
