@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.digests import Digest, Proof, as_giant, as_in_parts, part_of
+from penstock.core.digests import Digest, Proof, as_giant, as_in_parts, listed, part_of, value_of, values
 from penstock.core.grades import is_proven, source_rank, storage_rank
 from penstock.core.model import Claim
 
@@ -55,3 +55,10 @@ def test_grades_have_an_order() -> None:
     assert source_rank("size") < source_rank("etag-md5") < source_rank("composite") < source_rank("full")
     assert storage_rank("written") < storage_rank("reread") < storage_rank("cold")
     assert [is_proven(grade) for grade in ("", "size", "etag-md5", "full")] == [False, False, True, True]
+
+
+def test_the_digests_of_one_algorithm_over_all_bytes() -> None:
+    assert values([f"xxh3_128:{HEX}", "xxh3_128:00"], "xxh3_128") == [HEX, "00"]
+    assert values([f"xxh3_128:{HEX}", "xxh3_128/16:00"], "xxh3_128") is None
+    assert value_of(listed("xxh3_128/16:00 sha256:11 xxh3_128:22"), "xxh3_128") == "22"
+    assert value_of(listed("xxh3_128/16:00"), "xxh3_128") is None

@@ -14,7 +14,10 @@ Rows keep the texts, since a shard has hundreds of thousands of them; what needs
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
 
 XXH3 = "xxh3_128"
 PLAIN = f"{XXH3}:"
@@ -66,6 +69,19 @@ def is_plain(text: str) -> bool:
 def is_in_parts(text: str) -> bool:
     """Whether it is that of a file that was copied in parts."""
     return text.startswith(IN_PARTS)
+
+
+def values(texts: Sequence[str], algorithm: str) -> list[str] | None:
+    """The hex digits of digests that are all over all bytes and of this algorithm; None where one is not."""
+    mark = f"{algorithm}:"
+    if not all(text.startswith(mark) for text in texts):
+        return None
+    return [text[len(mark) :] for text in texts]
+
+
+def value_of(digests: Iterable[Digest], algorithm: str) -> str | None:
+    """The hex digits of the first that is over all bytes and of this algorithm."""
+    return next((one.value for one in digests if one.algorithm == algorithm and not one.part_bytes), None)
 
 
 def listed(text: str) -> list[Digest]:

@@ -14,8 +14,8 @@ import hashlib
 from typing import TYPE_CHECKING, Any
 
 from penstock.core import columns
-from penstock.core.model import EARLIEST, LATEST, Entry, nearest_time
-from penstock.core.row_codec import filled
+from penstock.core.model import EARLIEST, LATEST, Entry, Listed, nearest_time
+from penstock.core.row_codec import by_field, filled
 from penstock.formats.tables import GROUP, Form, OnTable, TableWriter, read_batches, stored, values
 
 if TYPE_CHECKING:
@@ -24,7 +24,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.model import Listed
 
 FORM = Form(columns.LISTING, Entry._fields)
 
@@ -44,16 +43,14 @@ class ListingWriter(OnTable):
         below 2**63; a time that no row can hold becomes the nearest one."""
         if not batch:
             return
-        keys, sizes, tokens, modified, versions, checksums = zip(*batch, strict=True)
-        if min(modified) < EARLIEST or max(modified) > LATEST:
-            modified = tuple(map(nearest_time, modified))
+        listed = by_field(Listed, batch)
+        if min(listed["modified_ns"]) < EARLIEST or max(listed["modified_ns"]) > LATEST:
+            listed["modified_ns"] = list(map(nearest_time, listed["modified_ns"]))
         self._count += len(batch)
-        self._bytes += sum(sizes)
-        rows: tuple[Sequence[Any], ...] = (
-            paths or keys, keys, sizes, tokens, modified, [source] * len(keys), versions, checksums,
-        )  # fmt: skip
-        for waiting, more in zip(self._waiting, rows, strict=True):
-            waiting.extend(more)
+        self._bytes += sum(listed["size"])
+        listed |= {"path": paths or listed["key"], "source": [source] * len(batch)}
+        for column, waiting in zip(FORM.columns, self._waiting, strict=True):
+            waiting.extend(listed[column.name])
         while len(self._waiting[0]) >= GROUP:
             self._flush(GROUP)
 

@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 import penstock
-from penstock.core import events
+from penstock.core import digests, events
 from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
     Seal,
@@ -171,15 +171,15 @@ def _ended(receipt: StepReceipt | None) -> str:
 
 def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:
     """(digest in hexadecimal, path) of those files that have one of this kind over all their bytes."""
-    mark = f"{algorithm}:"
     own, paths = files["digest"], files["path"]
-    if all(one.startswith(mark) for one in own):
-        return [(one[len(mark) :], path) for one, path in zip(own, paths, strict=True)]
+    plain = digests.values(own, algorithm)
+    if plain is not None:
+        return list(zip(plain, paths, strict=True))
     found = []
     for path, digest, further in zip(paths, own, files["digests"], strict=True):
-        told = next((one for one in (digest, *further.split()) if one.startswith(mark)), None)
-        if told is not None:
-            found.append((told[len(mark) :], path))
+        value = digests.value_of((digests.Digest.parse(digest), *digests.listed(further)), algorithm)
+        if value is not None:
+            found.append((value, path))
     return found
 
 

@@ -11,11 +11,10 @@ import errno
 import os
 import stat
 from contextlib import closing
-from functools import partial
-from itertools import repeat
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
+from penstock.core.row_codec import filled
 from penstock.errors import PreflightError, SourceChangedError
 from penstock.filesystem.tree import BELOW, BROKEN, FILE, LINK, descend
 from penstock.sources.posix.file_range import token
@@ -34,7 +33,6 @@ SHOWN = 100
 """Refused files named in one message; all are counted."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
 # Without the keyword arguments of a named tuple: half the cost of a listed file.
-_listed: Callable[[tuple[object, ...]], Listed] = partial(tuple.__new__, Listed)
 
 
 class RefusedFiles:
@@ -188,7 +186,13 @@ class PosixSource:
         prefix = level.prefix
         paths = [prefix + name for name in names]
         texts = tokens(seen.size, seen.mtime_ns, seen.ctime_ns, seen.inode)
-        files = list(map(_listed, zip(paths, seen.size, texts, seen.mtime_ns, repeat(""), repeat(""))))
+        columns: dict[str, Sequence[str] | Sequence[int]] = {
+            "key": paths,
+            "size": seen.size,
+            "token": texts,
+            "modified_ns": seen.mtime_ns,
+        }
+        files = filled(Listed, columns, len(paths))
         plain = not seen.errors and all(map(stat.S_ISREG, set(seen.mode)))
         if not plain:
             files = [

@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import datetime as dt
 import os
-from functools import partial
-from itertools import repeat
 from operator import lt
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Listed
+from penstock.core.row_codec import filled
 from penstock.errors import ExpiredCredentialsError, FailedError
 from penstock.sources.http.quoting import query_string
 from penstock.sources.objects.xml_text import plain
@@ -124,7 +123,7 @@ def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
         if batch is None:
             batch, last = _batch(bucket, page, rows, last, times)
         elif rows:
-            last = rows[-1][0]
+            last, *_ = rows[-1]
         if batch:
             yield batch
 
@@ -153,9 +152,13 @@ def _plain_batch(
         return None
     known = {each: times.nanoseconds(each) for each in set(modified)}
     names = [key[len(prefix) :] for key in keys] if prefix else keys
-    none = repeat("")
-    columns = zip(names, map(int, sizes), tags, map(known.__getitem__, modified), none, none, strict=False)
-    return list(map(partial(tuple.__new__, Listed), columns))
+    columns = {
+        "key": names,
+        "size": list(map(int, sizes)),
+        "token": tags,
+        "modified_ns": list(map(known.__getitem__, modified)),
+    }
+    return filled(Listed, columns, len(rows))
 
 
 def _batch(
