@@ -10,7 +10,7 @@ import pytest
 
 from penstock.core.documents import (
     array_line,
-    cancellation,
+    cancel_file,
     claim_file,
     element_receipt,
     step_results,
@@ -61,7 +61,7 @@ def test_a_step_s_receipt_keeps_what_its_step_says() -> None:
         element_receipt.from_json,
         lambda content, where: step_results.from_json("copy", content, where),
         taken_mark.from_json,
-        cancellation.from_json,
+        cancel_file.from_json,
         claim_file.from_json,
         run_info,
         plan_info,
