@@ -17,9 +17,9 @@ from __future__ import annotations
 
 import json
 import types
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
-from functools import cache
+from functools import cache, partial
 from typing import TYPE_CHECKING, Any, NotRequired, TypeVar, Union, get_args, get_origin, is_typeddict
 
 from penstock.core.format_versions import refuse_newer
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from _typeshed import DataclassInstance
 
 T = TypeVar("T")
+Reader = Callable[[Any], Any]
 
 
 def parse(kind: type[T], content: bytes, what: str, newest: int, where: object) -> T:
@@ -44,21 +45,24 @@ def parse(kind: type[T], content: bytes, what: str, newest: int, where: object) 
     return read(kind, raw)
 
 
-def read(kind: type[T], raw: object, name: str = "it") -> T:
+def read(kind: type[T], raw: object) -> T:
     """A document of JSON that is parsed already. Raises ValueError."""
     if not isinstance(raw, Mapping):
-        raise ValueError(f"{name} is no JSON object")
-    if is_typeddict(kind):
-        known = {key: hint for key, hint in kind.__annotations__.items() if key in raw}
-        return kind(**{key: _value(hint, raw[key], f"`{key}`") for key, hint in known.items()})
+        raise ValueError("it is no JSON object")
+    typed = is_typeddict(kind)
     found: dict[str, object] = {}
-    for key, hint, needed in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
-        if raw.get(key) is not None:
-            found[key] = _value(hint, raw[key], f"`{key}`")
-        elif needed:
-            if type(None) not in get_args(hint):
+    for key, reader, needed, may_be_none in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
+        value = raw.get(key)
+        if value is None:
+            if needed and not may_be_none:
                 raise ValueError(f"`{key}` is missing")
-            found[key] = None
+            if needed or (typed and may_be_none and key in raw):
+                found[key] = None
+            continue
+        try:
+            found[key] = reader(value)
+        except ValueError as error:
+            raise ValueError(f"`{key}`: {error}") from error
     return kind(**found)
 
 
@@ -68,37 +72,72 @@ def to_json(document: DataclassInstance, newest: int) -> dict[str, object]:
 
 
 @cache
-def _fields(kind: Hashable) -> Sequence[tuple[str, Any, bool]]:
-    """Name and annotation of each field, and whether it has no default."""
-    return [(f.name, f.type, f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)]  # type: ignore[arg-type]
+def _fields(kind: Any) -> Sequence[tuple[str, Reader, bool, bool]]:
+    """Of each field its name, what reads it, whether it has no default, and whether it may be None."""
+    if is_typeddict(kind):
+        hints = {name: (hint, False) for name, hint in kind.__annotations__.items()}
+    else:
+        hints = {
+            f.name: (f.type, f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)
+        }
+    return [(name, _reader(h), needed, type(None) in get_args(h)) for name, (h, needed) in hints.items()]
 
 
-def _value(kind: Any, value: Any, name: str) -> Any:
+def _reader(kind: Any) -> Reader:
+    """What checks a value that is not None against an annotation. Raises ValueError. A function for each
+    annotation, made once: receipts are read often, and hold hundreds of samples."""
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
-        return value
-    if origin is NotRequired:
-        return _value(inner[0], value, name)
-    if origin in (Union, types.UnionType):
-        return None if value is None else _value(inner[0], value, name)
-    if origin is tuple and inner[-1] is not ...:
-        if not isinstance(value, list) or len(value) != len(inner):
-            raise ValueError(f"{name} is no list of {len(inner)}")
-        return tuple(_value(one, part, f"one of {name}") for one, part in zip(inner, value, strict=True))
-    if origin in (Sequence, tuple, list):
-        if not isinstance(value, list):
-            raise ValueError(f"{name} is no list")
-        made = (_value(inner[0], one, f"one of {name}") for one in value)
-        return list(made) if origin is list else tuple(made)
-    if origin in (Mapping, dict):
-        if not isinstance(value, dict):
-            raise ValueError(f"{name} is no JSON object")
-        return {one: _value(inner[1], told, f"{name}, {one!r},") for one, told in value.items()}
+        return lambda value: value
+    if origin in (Union, types.UnionType, NotRequired):
+        return _reader(inner[0])
+    if origin is tuple:
+        return _tuple([(int, float) if one is float else one for one in inner])
+    if origin is Sequence:
+        return _list(_reader(inner[0]))
+    if origin is Mapping:
+        return _mapping(_reader(inner[1]))
     if isinstance(kind, type) and is_dataclass(kind):
-        return read(kind, value, name)
-    if not isinstance(value, (int, float) if kind is float else kind):
-        raise ValueError(f"{name} is {_NOT[kind]}")
-    return value
+        return partial(read, kind)
+    return _plain((int, float) if kind is float else kind, _NOT[kind])
+
+
+def _plain(kind: Any, not_so: str) -> Reader:
+    def reader(value: Any) -> Any:
+        if not isinstance(value, kind):
+            raise ValueError(f"it is {not_so}")
+        return value
+
+    return reader
+
+
+def _list(one: Reader) -> Reader:
+    def reader(value: Any) -> Any:
+        if not isinstance(value, list):
+            raise ValueError("it is no list")
+        return tuple(map(one, value))
+
+    return reader
+
+
+def _tuple(kinds: Sequence[Any]) -> Reader:
+    """Of so many plain values."""
+
+    def reader(value: Any) -> Any:
+        if not isinstance(value, list) or len(value) != len(kinds) or not all(map(isinstance, value, kinds)):
+            raise ValueError(f"it is no list of {len(kinds)} values of their types")
+        return tuple(value)
+
+    return reader
+
+
+def _mapping(one: Reader) -> Reader:
+    def reader(value: Any) -> Any:
+        if not isinstance(value, dict):
+            raise ValueError("it is no JSON object")
+        return {name: one(told) for name, told in value.items()}
+
+    return reader
 
 
 _NOT = {str: "no text", int: "no whole number", float: "no number", bool: "neither true nor false"}
