@@ -181,7 +181,7 @@ def test_each_step_alone(place: Place, tmp_path: Path) -> None:
         assert done.returncode == 0, (command, done.stderr)
         assert json.loads((tmp_path / "r.json").read_text())[key]
     done = place.snakemake("--dry-run", "audit")
-    assert done.returncode == 0, done.stderr
+    assert done.returncode == 0, done.stdout + done.stderr
     assert "1 dataset would be read back" in done.stdout
     done = place.penstock("status", "--progress", "json")
     assert json.loads(done.stdout)["state"] == "published"

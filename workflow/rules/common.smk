@@ -12,7 +12,7 @@ import time
 from penstock.config.loader import load
 from penstock.errors import PenstockError
 from penstock.steps import dry_run
-from penstock.views import step_results
+from penstock.views import result_texts
 
 if len(workflow.configfiles) != 1:
     raise WorkflowError(
@@ -83,7 +83,7 @@ def say_what_would_be(step):
     """Once, in a dry run: Snakemake's own lists no jobs behind a listing that is still to be made."""
     if workflow.dryrun:
         print(
-            step_results.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True
+            result_texts.preview(dry_run.run(CONFIG, DATASETS, step), step), flush=True
         )
 
 
