@@ -36,7 +36,7 @@ from penstock.errors import ConfigError, FailedError, PreflightError, TransientE
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.cluster.slurm.job_states import Seen
+    from penstock.cluster.slurm.job_states import SlurmElement
 
 
 def given_as(key: str, value: str) -> dict[str, Any]:
@@ -182,7 +182,7 @@ class TestIndices:
             compressed([])
 
 
-def ends(seen: Iterable[Seen]) -> dict[int, tuple[int | None, int | None]]:
+def ends(seen: Iterable[SlurmElement]) -> dict[int, tuple[int | None, int | None]]:
     """Exit status and signal of the elements that have one."""
     found = {one.element: (one.status.exit_code, one.status.signal) for one in seen}
     return {element: end for element, end in found.items() if end != (None, None)}

@@ -1,4 +1,4 @@
-"""The typed configuration: what `config.load` makes of the YAML file.
+"""The typed configuration: what `config.loader.load` makes of the YAML file.
 
 Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: its type, how
 people write it (`Size`, `Duration`, ...: `config.loader` reads it by that), and, in the sections that concern
