@@ -1,6 +1,7 @@
 """The port of sources: list, and read ranges that fail when the object changed.
 
-Implementations: posix, s3, fsspec_any. `sources.open_source` picks one by the URL.
+Implementations: `posix`, `objects` with its dialects (`s3`, `azure`, `gcs`, `web`) and `generic`.
+`registry.open_source` picks one by the URL and `storage_options.reader`.
 A `Source` is cheap to make and picklable by its configuration alone (workers make their own).
 """
 
