@@ -174,12 +174,12 @@ def test_the_example_names_the_command_that_serves_it(
 def test_errors_end_with_their_status(
     error: errors.PenstockError, code: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main._told(error, _session("status")) == code
+    assert main._report(error, _session("status")) == code
     assert capsys.readouterr().err == f"penstock: {error}\n"
 
 
 def test_a_name_out_of_a_source_cannot_steer_the_terminal(capsys: pytest.CaptureFixture[str]) -> None:
-    main._told(errors.ObjectError("refused", where="a\x1b[2J\udcff\u202e"), _session("status"))
+    main._report(errors.ObjectError("refused", where="a\x1b[2J\udcff\u202e"), _session("status"))
     assert capsys.readouterr().err == "penstock: refused [a\\x1b[2J\\xff\\u202e]\n"
 
 
@@ -188,7 +188,7 @@ def _session(name: str, *words: str) -> Session:
 
 
 def test_a_full_disk_anywhere_is_exit_6(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main._told(OSError(28, "No space left on device", "/x/receipt"), _session("status")) == 6
+    assert main._report(OSError(28, "No space left on device", "/x/receipt"), _session("status")) == 6
     assert "/x/receipt" in capsys.readouterr().err
 
 
@@ -198,7 +198,7 @@ def test_an_unexpected_error_is_one_line_and_a_log(
     log = tmp_path / "a" / "b.log"
     with _session("status", "--log", str(log)) as session:
         session.start()
-        assert main._told(KeyError("odd\nthing"), session) == 1
+        assert main._report(KeyError("odd\nthing"), session) == 1
     told = capsys.readouterr().err
     assert "this is a bug in penstock; the traceback is in" in told
     assert str(log) in told
@@ -210,8 +210,8 @@ def test_an_unexpected_error_is_one_line_and_a_log(
 def test_after_a_signal_the_status_is_the_signals(capsys: pytest.CaptureFixture[str]) -> None:
     session = _session("status")
     session.stop.set(15)
-    assert main._told(errors.FailedError("a child was ended"), session) == 143
-    assert main._told(ValueError("half"), session) == 143
+    assert main._report(errors.FailedError("a child was ended"), session) == 143
+    assert main._report(ValueError("half"), session) == 143
 
 
 @pytest.mark.parametrize(
