@@ -44,7 +44,7 @@ class Form:
         self.kind = f"{file} {columns.file_format(file)}"
         self.schema = pa.schema([pa.field(c.name, _type(file, c), nullable=False) for c in self.columns])
         self.defaults = {c.name: c.default for c in self.columns if c.default is not columns.REQUIRED}
-        self.options: dict[str, Any] = {
+        self.options: dict[str, object] = {
             "use_dictionary": [c.name for c in self.columns if c.repeats],
             "column_encoding": {c.name: "DELTA_BYTE_ARRAY" for c in self.columns if c.rises},
         }
