@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from docs import configuration
 
+from docs import configuration
 from penstock.config import validation
 
 if TYPE_CHECKING:
