@@ -4,11 +4,13 @@ status, in the report; and when everything was last read."""
 from __future__ import annotations
 
 import json
+import os
 import tracemalloc
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.audit.test_gate import configured, forged_seal
+from tests.storage.conftest import need_root
 from tests.support.published import data_of, flip, published, writable
 from tests.support.staging_runs import tree
 
@@ -17,6 +19,7 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.audit_selection import Choice
 from penstock.core.documents.verdict import LastAudit, StandingFindings, Verdict
 from penstock.core.findings import Finding
+from penstock.errors import FindingsError
 from penstock.state import gate, history, run_store, verdicts
 from penstock.steps import audit_step, report_step
 from penstock.storage import durable
@@ -95,6 +98,21 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
     assert (code, "NOTHING (the audits found nothing to repair)" in text) == (0, True)
     lines = staged.layout("data").audit_history.read_text().splitlines()
     assert [json.loads(line)["status"] for line in lines] == ["FINDINGS", "PASSED", "PASSED", "PASSED"]
+
+
+def test_the_gate_reads_what_another_account_wrote_of_the_last_audit(staged: Context) -> None:
+    """The dataset changed hands, or root restored the file: a gate that was open stays open, and findings
+    stand."""
+    need_root()
+    layout, release = staged.layout("data"), data_of(staged).parent.name
+    assert audit_step.run(staged, "data")["status"] == "PASSED"
+    os.chown(layout.verdict(release), 12345, -1)
+    assert gate.passed(layout, within=3600.0).release == release
+    flip(data_of(staged) / "d0/f00")
+    assert audit_step.run(staged, "data")["status"] == "FINDINGS"
+    os.chown(layout.verdict(release), 12345, -1)
+    with pytest.raises(FindingsError, match="findings stand"):
+        gate.passed(layout)
 
 
 def test_what_is_extra_is_left_to_people_or_overruled(

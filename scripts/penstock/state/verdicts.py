@@ -42,11 +42,10 @@ MANIFEST = "manifest"
 
 
 def read(layout: DatasetLayout, release: str) -> Verdict | None:
-    """None when the release was never audited. Raises FailedError when it is damaged or another account's,
-    NewerFormatError."""
+    """None when the release was never audited. Raises FailedError when it is damaged, NewerFormatError."""
     path = layout.verdict(release)
     try:
-        return document.from_json(shared_files.read_notice(path, layout.folder), path)
+        return document.from_json(shared_files.read_notice(path), path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:

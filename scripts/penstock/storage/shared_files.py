@@ -2,12 +2,16 @@
 
 | file                   | lies in                  | written by  | who reads it obeys            | mode |
 |------------------------|--------------------------|-------------|-------------------------------|------|
-| a notice: what the     | beside the releases, in  | the owner   | it, where the dataset's owner | 0644 |
-| last audit said        | a folder of mode 0755    |             | wrote it; else FailedError    |      |
+| a notice: what the     | beside the releases, in  | the owner   | it, whichever account wrote   | 0644 |
+| last audit said        | a folder of mode 0755    |             | it                            |      |
 | a posting: one         | a folder that many may   | any account | those of accounts that it     | 0644 |
 | account's word to all  | write, sticky (1777)     |             | trusts; others are counted    |      |
 
-Whose word a file is, the kernel says (`st_uid` of the open file), never its name or its content. A posting
+A notice is trusted because nobody but its folder's owner and root can make one there. The account of the file
+itself is not compared: after a restore by root, or a partial chown for a new owner, a gate must neither close
+nor forget the findings that the file holds.
+
+Whose word a posting is, the kernel says (`st_uid` of the open file), never its name or its content. A posting
 is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
 it (the folder is sticky). What is no plain file with one name, or too long, is foreign, whoever made it. A
 posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
@@ -48,24 +52,19 @@ def write_notice(path: Path, value: Any) -> None:
     durable.write_json(path, value, mode=READABLE)
 
 
-def read_notice(path: Path, owned: Path) -> bytes:
-    """The content of a notice of the account that owns the folder `owned`. Raises FileNotFoundError, OSError;
-    FailedError where another account wrote it, or it is no plain file."""
-    fd = os.open(path, _READ)
-    try:
-        seen, owner = os.fstat(fd), os.stat(owned, follow_symlinks=False).st_uid
-        if not stat.S_ISREG(seen.st_mode) or seen.st_uid != owner:
+def read_notice(path: Path) -> bytes:
+    """The content of a notice, whichever account wrote it. Raises FileNotFoundError, OSError; FailedError for
+    what is no plain file."""
+    # A FIFO is opened without waiting for its writer.
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | os.O_NONBLOCK)) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
             raise FailedError(
-                "a file for readers is not its owner's",
+                "a file for readers cannot be read",
                 where=printable(str(path)),
-                why=f"it belongs to uid {seen.st_uid}, and {owned} to uid {owner}"
-                if stat.S_ISREG(seen.st_mode)
-                else "it is no plain file",
+                why="it is no plain file",
                 hint="move it away; the owner's next audit writes it anew",
             )
-        return os.read(fd, seen.st_size)
-    finally:
-        os.close(fd)
+        return file.read()
 
 
 def forget_notice(path: Path) -> None:
