@@ -13,8 +13,10 @@ from tests.support.abandoned import FILES, intend, named, opened, stagings
 from tests.support.whole_way import InProcess, content, go, texts
 
 from penstock.cluster.port import State, Status
+from penstock.core.events import Noted
 from penstock.core.row_codec import line
 from penstock.errors import FailedError, LockedError
+from penstock.ownership import abandoned_stagings
 from penstock.state import run_store
 from penstock.state.run import read_plan
 from penstock.state.submission_log import ArrayBook
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
+    from penstock.core.events import Event
     from penstock.state.context import Context
 
 
@@ -146,6 +149,45 @@ def test_a_staging_that_another_run_is_just_writing_is_left_alone(context: Conte
     assert content(context.layout("data").staging(first)) == before
     (said,) = [text for text in texts(context) if "stays" in text]
     assert "array 7" in said
+
+
+def test_a_staging_of_a_run_from_before_its_dataset_was_renamed_is_removed(
+    context: Context, source: Path
+) -> None:
+    go(context, upto="copy")
+    _, folder = opened(context)
+    described = json.loads(folder.run_file.read_bytes())
+    folder.run_file.write_text(json.dumps({**described, "dataset": "as it was called"}))
+    (source / "new").write_bytes(b"new")
+    go(context)
+    assert stagings(context) == []
+    assert any("which did not end, was removed" in text for text in texts(context, "note"))
+
+
+def test_the_lock_is_checked_right_before_a_run_removes_its_own_staging(
+    context: Context, source: Path
+) -> None:
+    """Not before the note about it, which a terminal may hold up."""
+    go(context, upto="plan")
+    name, folder = opened(context)
+    folder.plan.unlink()
+    sink, overtaken = context.sink, []
+
+    class Overtaken:
+        def assert_held(self) -> None:
+            if overtaken:
+                raise LockedError("overtaken meanwhile")
+
+    def slow(event: Event) -> None:
+        sink(event)
+        if isinstance(event, Noted) and "is removed and made anew" in event.text:
+            overtaken.append(event)
+
+    context.sink = slow
+    context.hold = Overtaken()
+    with pytest.raises(LockedError, match="overtaken meanwhile"):
+        abandoned_stagings.clear_own(context, run_store.open_run(context.layout("data")))
+    assert context.layout("data").staging(name).exists()
 
 
 def test_status_names_what_was_abandoned_and_what_it_holds(context: Context, source: Path) -> None:

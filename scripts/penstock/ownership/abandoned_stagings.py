@@ -150,9 +150,10 @@ def clear_own(context: Context, run: Run) -> None:
     # Journals would speak of files that are gone, so they go first.
     run_store.drop_derived(run.folder)
     if run.staging.exists():
-        context.assert_held()
         text = f"staging {run.staging.name} is removed and made anew: no plan says what of it is good"
         context.emit(events.Noted(run.dataset, "plan", text=text))
+        # Right before: a terminal that takes no more output holds the note up.
+        context.assert_held()
         tree_removal.remove_tree(run.staging)
 
 
@@ -321,7 +322,8 @@ def planned(run: Run) -> dict[str, Abandoned]:
 def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
     """Names the elements that may still write there; "" when all are known to have ended."""
     try:
-        return liveness.arrays_of(context, run.dataset, run.folder, patient=patient)
+        # By the folder's name: the run may have been listed before its dataset was renamed.
+        return liveness.arrays_of(context, run.layout.dataset, run.folder, patient=patient)
     except InterruptedRunError:
         raise
     except PenstockError as error:
