@@ -5,6 +5,9 @@ Exit statuses are a promise (README, "Exit status"): scripts branch on them.
 
 from __future__ import annotations
 
+NAMED_FILES = 20
+"""How many files one error names; it counts all."""
+
 
 class PenstockError(Exception):
     """An error with a message for people: what failed, where, why, and what to do.

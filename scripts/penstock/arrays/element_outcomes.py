@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
-from penstock.errors import FailedError, FindingsError, NoSpaceError, SourceChangedError
+from penstock.errors import NAMED_FILES, FailedError, FindingsError, NoSpaceError, SourceChangedError
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes
 from penstock.views import human
@@ -23,8 +23,6 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.errors import PenstockError
 
-SHOWN = 20
-"""Failed files that an error message names; all of them are in the outcome files."""
 GOES_ON = "what was done is kept; the same command goes on"
 
 
@@ -125,7 +123,7 @@ class Ends:
                 lines.append(f"  its log: {log}")
             if outcome is None:
                 continue
-            named = outcome.failures[: max(0, SHOWN - shown)]
+            named = outcome.failures[: max(0, NAMED_FILES - shown)]
             shown += len(named)
             lines += [f"  {path!r}: {cause}" for path, cause in named]
             left = outcome.failed - len(named)

@@ -17,7 +17,7 @@ from penstock.core import step_table
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-PROGRESS = ("auto", "rich", "lines", "json", "off")
+PROGRESS_VIEWS = ("auto", "rich", "lines", "json", "off")
 EXIT_STATUS = """\
 exit status: 0 done, 1 failed, 2 usage or configuration, 3 preflight stops, 4 findings,
 5 source changed, 6 no space or quota, 7 locked by another run, 130 and 143 stopped by a signal"""
@@ -65,7 +65,7 @@ def _global_options(parser: argparse.ArgumentParser, *, first: bool) -> None:
         help="where elements run; goes before cluster.backend",
     )  # fmt: skip
     parser.add_argument(
-        "--progress", choices=PROGRESS, default=default("auto"),
+        "--progress", choices=PROGRESS_VIEWS, default=default("auto"),
         help="how progress is shown on standard error (default: auto)",
     )  # fmt: skip
     parser.add_argument(

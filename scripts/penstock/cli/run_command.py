@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, cast
 
 from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
 from penstock.cli.log_file import LOG
-from penstock.cli.session import ABOVE, PROGRESS
+from penstock.cli.session import ABOVE, VIEW
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, FindingsError, PreflightError
 
@@ -130,7 +130,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         ABOVE: " ".join(names),
         exit_files.EXITS: str(folder),
         "PENSTOCK_INVOCATION": invocation,
-        PROGRESS: session.parsed.progress,
+        VIEW: session.parsed.progress,
         **_cache(),
     }
     if session.parsed.log is not None:
@@ -144,7 +144,7 @@ def _snakemake(command: list[str], invocation: str, folder: Path, session: Sessi
         signal.pthread_sigmask(signal.SIG_SETMASK, masked)
     with process:
         try:
-            with _told_of_stop(process, session):
+            with _stop_passed_on(process, session):
                 return process.wait()
         except BaseException:
             with contextlib.suppress(ProcessLookupError):
@@ -163,7 +163,7 @@ def _cache() -> dict[str, str]:
 
 
 @contextlib.contextmanager
-def _told_of_stop(process: subprocess.Popen[bytes], session: Session) -> Iterator[None]:
+def _stop_passed_on(process: subprocess.Popen[bytes], session: Session) -> Iterator[None]:
     """While inside, a signal to this process is passed on to Snakemake's process group as SIGINT, by which
     Snakemake and the steps stop tidily."""
 

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
 
 ABOVE = "PENSTOCK_ABOVE"
 WORKFLOW = "PENSTOCK_WORKFLOW"
-PROGRESS = "PENSTOCK_VIEW"
+VIEW = "PENSTOCK_VIEW"
 
 
 class Session:
@@ -131,7 +131,7 @@ class Session:
 
         kind = self.parsed.progress
         if kind == "auto":
-            kind = os.environ.get(PROGRESS) or kind
+            kind = os.environ.get(VIEW) or kind
         if kind == "auto" and sys.stderr.isatty():
             kind = "rich" if self._owns_terminal() else "lines"
         view = open_view(kind, sys.stderr)

@@ -7,7 +7,7 @@ import os
 
 from penstock.filesystem import libc
 
-BLOCK = 1 << 20
+COMPARED_AT_ONCE = 1 << 20
 # EINTR too: reading back gives the same end.
 _UNABLE = frozenset({errno.EOPNOTSUPP, errno.ENOSYS, errno.EINVAL, errno.EPERM, errno.EINTR})
 
@@ -25,7 +25,7 @@ def clear(fd: int, offset: int, length: int) -> None:
 
 def _overwrite(fd: int, offset: int, length: int) -> None:
     """Only what is not zeros already: a hole that reads as one stays a hole."""
-    zeros = memoryview(bytes(min(BLOCK, length)))
+    zeros = memoryview(bytes(min(COMPARED_AT_ONCE, length)))
     seen = memoryview(bytearray(len(zeros)))
     end = offset + length
     while offset < end:

@@ -117,7 +117,7 @@ class TableWriter:
         try:
             self._file = os.fdopen(os.open(self._temporary, flags, mode), "wb", buffering=1 << 20)
         except OSError as error:
-            raise self._told(error) from error
+            raise self._file_error(error) from error
         self._hashing = _Hashing(self._file)
         self._done = False
         self._waiting: list[pa.RecordBatch] = []
@@ -141,7 +141,7 @@ class TableWriter:
         try:
             self._writer.write_batch(pa.record_batch(columns, schema=self._schema))
         except OSError as error:
-            raise self._told(error) from error
+            raise self._file_error(error) from error
 
     def add(self, batch: pa.RecordBatch) -> None:
         """Append rows, in row groups of GROUP rows. Raises NoSpaceError, FailedError."""
@@ -173,7 +173,7 @@ class TableWriter:
             durable.rename(self._temporary, self._path)
         except OSError as error:
             self.abandon()
-            raise self._told(error) from error
+            raise self._file_error(error) from error
         self._done = True
         return self._hashing.digest()
 
@@ -190,7 +190,7 @@ class TableWriter:
         with contextlib.suppress(OSError):
             os.unlink(self._temporary)
 
-    def _told(self, error: OSError) -> Exception:
+    def _file_error(self, error: OSError) -> Exception:
         return storage_error(error, "a file of the run cannot be written", str(self._path))
 
     def __enter__(self) -> Self:

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import PreflightError
+from penstock.errors import NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats.listing_file import read_listing
 from penstock.release.evidence import unprovable
@@ -16,9 +16,6 @@ from penstock.views import human
 if TYPE_CHECKING:
     from penstock.state.context import Context
     from penstock.state.run import Run
-
-SHOWN = 20
-"""Files that a refusal names."""
 
 
 def check(context: Context, run: Run) -> None:
@@ -45,10 +42,10 @@ def _refuse_unprovable(context: Context, run: Run) -> None:
             why = unprovable(entry, stated=stated[entry.source], giant=giant, later=later)
             if why:
                 count += 1
-                if len(named) < SHOWN:
+                if len(named) < NAMED_FILES:
                     named.append(f"{printable(entry.path)}: {why}")
     if count:
-        more = [f"and {count - SHOWN} more"] if count > SHOWN else []
+        more = [f"and {count - NAMED_FILES} more"] if count > NAMED_FILES else []
         raise PreflightError(
             f"{human.counted(count, 'file')} can never be proven as `verify.source_checksum: require` asks",
             where=run.dataset,
@@ -71,10 +68,10 @@ def _refuse_unpinned(context: Context, run: Run) -> None:
         for entry in batch:
             if blocks[entry.source] and not entry.token and entry.size > REQUEST:
                 count += 1
-                if len(named) < SHOWN:
+                if len(named) < NAMED_FILES:
                     named.append(f"{printable(entry.path)}: {human.size(entry.size)}")
     if count:
-        named += [f"and {count - SHOWN} more"] if count > SHOWN else []
+        named += [f"and {count - NAMED_FILES} more"] if count > NAMED_FILES else []
         told = (
             f"the source states neither version nor time, and a request gives {human.size(REQUEST)} at most:"
         )

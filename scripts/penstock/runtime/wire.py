@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from socket import socket
 
 _HEAD = Struct("<IB")
-BLOCK = 1 << 20
+RECEIVED_AT_ONCE = 1 << 20
 
 # To a worker.
 SETUP, BATCH, STREAMS, CREDENTIALS, STOP, END = range(1, 7)
@@ -64,7 +64,7 @@ class Channel:
     def receive(self) -> Iterator[tuple[int, Any]] | None:
         """Wait for bytes once; the frames that are whole now. None when the other end closed."""
         try:
-            data = self.connection.recv(BLOCK)
+            data = self.connection.recv(RECEIVED_AT_ONCE)
         except ConnectionError:
             return None
         if not data:

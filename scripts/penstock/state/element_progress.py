@@ -30,16 +30,16 @@ class Reporter:
 
     def __init__(self, path: Path, *, every: float = 0.5) -> None:
         self._path, self._every = path, every
-        self._began = self._told = time.monotonic()
+        self._began = self._written = time.monotonic()
         self.started = time.time()
         self.samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
         """(seconds since the start, files, bytes)."""
 
     def __call__(self, files: int, size: int, failed: int) -> None:
         now = time.monotonic()
-        if now - self._told < self._every:
+        if now - self._written < self._every:
             return
-        self._told = now
+        self._written = now
         self.sample(now, files, size)
         text = json.dumps({"files": files, "bytes": size, "failed": failed, "at": time.time()})
         temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")
