@@ -50,24 +50,24 @@ def test_all_of_it_is_as_the_policy_says(
     staging: Path, file_mode: int, dir_mode: int, files: int, folders: int
 ) -> None:
     policy = PermissionsConfig(file_mode=file_mode, dir_mode=dir_mode)
-    counts = modes.mend(staging, policy, None)
+    counts = modes.set_permissions(staging, policy, None)
     assert (counts["files"], counts["folders"]) == (4, 3)
     for found in walk(staging / "data"):
         assert found.mode == (files if found.kind == "file" else folders), found
     assert stat.S_IMODE((staging / "data").stat().st_mode) == folders
-    again = modes.mend(staging, policy, None)
+    again = modes.set_permissions(staging, policy, None)
     assert (again["changed_files"], again["changed_folders"]) == (0, 0)
 
 
 def test_nothing_is_touched_that_is_right(staging: Path) -> None:
     before = (staging / "data/d/g").stat().st_ctime_ns
-    modes.mend(staging, PermissionsConfig(), None)
+    modes.set_permissions(staging, PermissionsConfig(), None)
     assert (staging / "data/d/g").stat().st_ctime_ns == before
 
 
 def test_the_group_is_given(staging: Path) -> None:
     need_root()
-    modes.mend(staging, PermissionsConfig(), 4242)
+    modes.set_permissions(staging, PermissionsConfig(), 4242)
     assert {f.gid for f in walk(staging / "data")} == {4242}
     assert (staging / "data").stat().st_gid == 4242
 
@@ -78,9 +78,9 @@ def test_a_group_that_one_may_not_give(staging: Path) -> None:
         os.chown(staging / "data" / found.path, NOBODY, NOBODY)
     os.chown(staging / "data", NOBODY, NOBODY)
     with pytest.raises(FailedError, match="Operation not permitted") as caught:
-        forked(lambda: modes.mend(staging, PermissionsConfig(), 4242), uid=NOBODY)
+        forked(lambda: modes.set_permissions(staging, PermissionsConfig(), 4242), uid=NOBODY)
     assert "group 4242" in str(caught.value)
-    forked(lambda: modes.mend(staging, PermissionsConfig(), NOBODY), uid=NOBODY)
+    forked(lambda: modes.set_permissions(staging, PermissionsConfig(), NOBODY), uid=NOBODY)
     with pytest.raises(PermissionError):  # the fence against late attempts
         forked(lambda: (staging / "data/d/late").write_text("x"), uid=NOBODY)
 
@@ -93,7 +93,7 @@ def test_a_mode_that_is_not_kept(staging: Path) -> None:
     os.chown(staging / "data", NOBODY, NOBODY)
     os.chown(staging / "data/d/e", NOBODY, 4242)
     with pytest.raises(FailedError, match="does not keep the permissions") as caught:
-        forked(lambda: modes.mend(staging, PermissionsConfig(dir_mode=0o2550), None), uid=NOBODY)
+        forked(lambda: modes.set_permissions(staging, PermissionsConfig(dir_mode=0o2550), None), uid=NOBODY)
     assert caught.value.where == "d/e"
     assert "mode 0550 and group 4242 again; set were 2550" in caught.value.why
 
@@ -113,7 +113,7 @@ def test_many_folders_are_closed_in_parts_the_deepest_first(
     for number in range(30):
         (folder / f"s/data/{number % 7}/{number}/x").mkdir(parents=True)
         (folder / f"s/data/{number % 7}/{number}/f").touch(0o600)
-    counts = modes.mend(folder / "s", PermissionsConfig(), None)
+    counts = modes.set_permissions(folder / "s", PermissionsConfig(), None)
     assert counts["changed_folders"] == 7 + 30 + 30 + 1
     assert counts["changed_files"] == 30
     folders = [path for path in order if not path.endswith("/f")]
@@ -133,21 +133,21 @@ def test_a_folder_that_its_owner_may_not_enter_is_swept_and_mended(staging: Path
     for above in (staging, staging.parent):
         above.chmod(0o755)
     assert forked(lambda: tree_removal.sweep_temporaries(staging / "data"), uid=NOBODY) == 1
-    forked(lambda: modes.mend(staging, PermissionsConfig(), None), uid=NOBODY)
+    forked(lambda: modes.set_permissions(staging, PermissionsConfig(), None), uid=NOBODY)
     assert {found.mode for found in walk(staging / "data") if found.kind == "dir"} == {0o2550}
 
 
 def test_links_and_specials_are_refused(staging: Path) -> None:
     (staging / "data/d/link").symlink_to("g")
     with pytest.raises(FailedError, match="neither a file nor a folder") as caught:
-        modes.mend(staging, PermissionsConfig(), None)
+        modes.set_permissions(staging, PermissionsConfig(), None)
     assert f"remove {staging}/data/d/link" in caught.value.hint
 
 
 def test_what_another_release_shares_is_never_changed(staging: Path, folder: Path) -> None:
     os.link(staging / "data/f", folder / "published")
     with pytest.raises(FailedError, match="shared with another release"):
-        modes.mend(staging, PermissionsConfig(), None)
+        modes.set_permissions(staging, PermissionsConfig(), None)
     assert stat.S_IMODE((folder / "published").stat().st_mode) == 0o600
 
 
@@ -170,7 +170,7 @@ def test_read_only_trees_can_be_removed(staging: Path) -> None:
     (staging / "link").symlink_to(outside)
 
     def child() -> None:
-        modes.mend(staging, PermissionsConfig(), None)
+        modes.set_permissions(staging, PermissionsConfig(), None)
         tree_removal.remove_tree(staging)
         tree_removal.remove_tree(staging)
 

@@ -28,7 +28,7 @@ def stage(layout: DatasetLayout, release: str) -> None:
     data = dataset_folders.open_staging(layout, release, 0o2550, None)
     with make_writer(data) as writer:
         put(writer, "d/f", release.encode())
-    modes.mend(layout.staging(release), PermissionsConfig(), None)
+    modes.set_permissions(layout.staging(release), PermissionsConfig(), None)
     for name in (SEAL, MANIFEST):
         (layout.staging(release) / name).write_text("{}")
         (layout.staging(release) / name).chmod(0o600)

@@ -15,10 +15,11 @@ from tests.contracts.storage_contract import TIME, make_writer, put
 from tests.storage.conftest import need, need_root
 from tests.support.forked import NOBODY, forked
 
+from penstock.core.key_paths import TEMPORARY
 from penstock.errors import FailedError, NoSpaceError, ObjectError, PenstockError, TransientError
 from penstock.filesystem import safe_open
 from penstock.filesystem.errno_map import printable, storage_error
-from penstock.storage.staging_writer import TEMPORARY, prepare_process
+from penstock.storage.staging_writer import prepare_process
 
 
 @pytest.mark.parametrize("mask", [0o000, 0o022, 0o077, 0o777])

@@ -20,7 +20,8 @@ from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import EXPECTED, ShardWriter
 from penstock.state import history, receipts, seals
-from penstock.storage import durable, tree_removal
+from penstock.storage import durable
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -210,7 +211,7 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     """None, when nothing was chosen."""
     parent = folder.shard(0).parent
     if parent.exists():
-        tree_removal.remove_tree(parent)
+        open_storage().remove_tree(parent)
     durable.make_dirs(parent)
     made: list[ShardInfo] = []
     waiting: list[Expected] = []

@@ -26,7 +26,8 @@ from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
 from penstock.errors import FailedError
-from penstock.storage import durable, tree_removal
+from penstock.storage import durable
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -140,12 +141,12 @@ def tidy(layout: DatasetLayout) -> None:
     for number, (audit, ended) in enumerate(list(audits(layout))):
         run = audit.layout(layout)
         if number >= KEPT:
-            tree_removal.remove_tree(run.folder)
+            open_storage().remove_tree(run.folder)
         elif ended or time.time() - _touched(run) >= STALE:
             for name in os.listdir(run.folder):
                 path = run.folder / name
                 if path.is_dir():
-                    tree_removal.remove_tree(path)
+                    open_storage().remove_tree(path)
                 elif name not in _LASTING:
                     path.unlink()
 

@@ -24,7 +24,8 @@ PATH_BYTES = 4000
 """PATH_MAX is 4096; the rest is for the target's root and the release."""
 SHOWN = 1000
 """So many offenders are named; all are counted."""
-_TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
+TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
+"""What the name of an unfinished file in a release looks like; no dataset may use such a name."""
 
 
 def check_key(key: str) -> str | None:
@@ -55,7 +56,7 @@ def check_key(key: str) -> str | None:
             return f"has a segment {segment!r}"
         if len(segment) > SEGMENT_BYTES // 4 and len(os.fsencode(segment)) > SEGMENT_BYTES:
             return f"has a segment of {len(os.fsencode(segment))} bytes; a name may have {SEGMENT_BYTES}"
-        if segment.startswith(".p.") and _TEMPORARY.fullmatch(segment):
+        if segment.startswith(".p.") and TEMPORARY.fullmatch(segment):
             return "has a segment of the form that names temporary files"
     return None
 

@@ -27,7 +27,7 @@ from penstock.errors import (
     SourceChangedError,
 )
 from penstock.sources.backoff import retrying
-from penstock.storage.staging_writer import StagingWriter
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -202,7 +202,7 @@ class Following:
     def _remove(self, paths: Sequence[str]) -> None:
         """Durable with the journal's lines."""
         if paths:
-            with StagingWriter(self._task.data, **self._writer) as writer:
+            with open_storage().writer(self._task.data, **self._writer) as writer:
                 for path in paths:
                     writer.remove(path)
                 writer.settle()

@@ -58,13 +58,15 @@ def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -
         # Imported and opened while the workers start.
         from penstock.engine.records.journal_flusher import Keeper
         from penstock.filesystem.capabilities import facts
-        from penstock.storage.barrier import Barrier
+        from penstock.storage.registry import open_storage
 
         if not task.data.is_dir():
             raise FailedError("the staging folder is not there", where=str(task.data))
         seen = facts(task.data)
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
-        barrier = stack.enter_context(Barrier(task.data)) if outcome.durability == "syncfs" else None
+        barrier = (
+            stack.enter_context(open_storage().barrier(task.data)) if outcome.durability == "syncfs" else None
+        )
         journal.settle(task.journals, task.shard.digest, run=task.run, host=task.host)
         done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         changes = Amendments.read(task.journals, task.shard.digest, done)

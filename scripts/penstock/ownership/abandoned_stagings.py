@@ -38,7 +38,7 @@ from penstock.state import run_claims, run_store, seals
 from penstock.state.element_progress import Progress
 from penstock.state.run import load
 from penstock.state.submission_log import ArrayBook
-from penstock.storage import durable, tree_removal
+from penstock.storage import durable
 from penstock.storage.port import Abandoned
 from penstock.views import human
 
@@ -138,8 +138,7 @@ def make_way(context: Context, run: Run) -> None:
     if others and mine.exists():
         key, _ = max(others, key=lambda one: one[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
-        os.rename(mine, mine.parent / _aside(run.release, key))
-        durable.fsync_dir(mine.parent)
+        context.storage.rename(mine, mine.parent / _aside(run.release, key))
 
 
 def clear_own(context: Context, run: Run) -> None:
@@ -154,7 +153,7 @@ def clear_own(context: Context, run: Run) -> None:
         context.emit(events.Noted(run.dataset, "plan", text=text))
         # Right before: a terminal that takes no more output holds the note up.
         context.assert_held()
-        tree_removal.remove_tree(run.staging)
+        context.storage.remove_tree(run.staging)
 
 
 def take(staging: Staging, run: str) -> None:
@@ -196,9 +195,9 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
             continue
         try:
             context.assert_held()
-            tree_removal.remove_tree(staging)
+            context.storage.remove_tree(staging)
             context.assert_held()
-            tree_removal.remove_tree(theirs.folder.folder)
+            context.storage.remove_tree(theirs.folder.folder)
         except PenstockError as error:
             # The release stands: nothing of this is its failure.
             context.emit(

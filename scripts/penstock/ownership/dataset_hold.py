@@ -9,7 +9,6 @@ from penstock.core import events
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.ownership import liveness
 from penstock.state import cancel_mark, run_claims
-from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -67,7 +66,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
     over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
-    dataset_folders.check_owner(layout)
+    context.storage.check_owner(layout)
     lock = lock_of(context, layout, run or release, step)
     with lock:
         hold = Hold(layout, lock, run)

@@ -14,7 +14,6 @@ from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import whole_files
 from penstock.state import run_store
 from penstock.state.run import load
-from penstock.storage import dataset_folders
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -26,6 +25,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry, Record
     from penstock.planning.takeover import TakeOver
     from penstock.state.run import Run
+    from penstock.storage.port import Storage
 
 
 class UnreadableError(FailedError):
@@ -71,7 +71,7 @@ def none(why: str) -> Base:
     return Base(None, why)
 
 
-def find(run: Run) -> Base:
+def find(storage: Storage, run: Run) -> Base:
     """The release that `current` names, if its files may be linked into the new one:
 
     | what                                           | linked |
@@ -87,7 +87,7 @@ def find(run: Run) -> Base:
     if not run.config.plan.reuse:
         return none("plan.reuse is off")
     layout = run.layout
-    current = dataset_folders.current(layout)
+    current = storage.current(layout)
     if current is None:
         return none("there is no release yet")
     manifest = layout.release(current) / "manifest.parquet"
@@ -107,7 +107,7 @@ def find(run: Run) -> Base:
     sources = {index: now[url] for index, url in enumerate(theirs.info.sources) if url in now}
     if not sources:
         return none(f"release {current} came from other sources")
-    if not dataset_folders.links_between_folders(layout):
+    if not storage.links_between_folders(layout):
         return none("this file system refuses hard links between folders")
     return Base(current, "", manifest, sources)
 

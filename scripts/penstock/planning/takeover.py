@@ -22,8 +22,6 @@ from penstock.errors import InterruptedRunError, PenstockError
 from penstock.ownership import abandoned_stagings
 from penstock.runtime.job_environment import host_name
 from penstock.sources.origin import same_bytes
-from penstock.storage.modes import group_id, unseal
-from penstock.storage.staging_writer import StagingWriter
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
@@ -32,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.ownership.abandoned_stagings import Staging
     from penstock.state.run import Run
+    from penstock.storage.port import Storage
 
 
 class TakeOver:
@@ -132,18 +131,18 @@ def _rows(staging: Staging, distrust: bool) -> Iterator[tuple[Entry, Copied]]:
                 yield entry, known
 
 
-def move_giants(run: Run) -> None:
+def move_giants(storage: Storage, run: Run) -> None:
     """Move the giants that the plan takes over into this run's staging, unless that was done. To be called
     before any element of copy lives. Raises by `errno_map.storage_error`."""
     taken_over = run.plan.giants_taken
     if not taken_over:
         return
     policy = run.config.dataset.permissions
-    with StagingWriter(
+    with storage.writer(
         run.data,
         file_mode=policy.file_mode,
         dir_mode=policy.dir_mode,
-        gid=group_id(policy),
+        gid=storage.group_id(policy),
         durability="fsync",
         attempt=host_name(),
         keep_mtime=policy.mtime == "keep",
@@ -152,4 +151,4 @@ def move_giants(run: Run) -> None:
         for theirs, path, size in taken_over:
             writer.move(there[theirs], path, int(size), None)
         writer.settle()
-    unseal(run.data, (path for _, path, _ in taken_over))
+    storage.unseal(run.data, (path for _, path, _ in taken_over))

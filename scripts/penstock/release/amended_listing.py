@@ -20,7 +20,6 @@ from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
 from penstock.errors import FailedError
 from penstock.state import outcomes, receipts
-from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterator, Sequence
@@ -30,6 +29,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.core.model import Entry, Pin
     from penstock.state.run import Run
+    from penstock.storage.port import Storage
 
 
 @dataclass(frozen=True)
@@ -113,7 +113,7 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
-def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
+def remove_empty_folders(storage: Storage, run: Run, told: Sequence[ElementReceipt]) -> None:
     """Those in which only objects lay that are gone. No element may be at work."""
     paths = [
         path
@@ -123,7 +123,7 @@ def remove_empty_folders(run: Run, told: Sequence[ElementReceipt]) -> None:
         if pin is None
     ]
     if paths:
-        tree_removal.remove_empty(run.data, paths)
+        storage.remove_empty(run.data, paths)
 
 
 def write(run: Run) -> Amended | None:

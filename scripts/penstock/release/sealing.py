@@ -34,8 +34,6 @@ from penstock.release.giant_checksums import GiantClaims
 from penstock.release.reconciliation import close
 from penstock.release.tree_comparison import Deviations
 from penstock.state import receipts
-from penstock.storage import dataset_folders, durable
-from penstock.storage.modes import group_id
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -58,7 +56,7 @@ def seal_staging(context: Context, run: Run) -> Deviations:
     """Write the manifests and the seal into staging, durably; nothing is sealed when the answer
     holds deviations. What an earlier attempt sealed is replaced only under the lock, file by file, and
     never missing meanwhile: that attempt may be about to reveal it. Raises FailedError, RecordsError."""
-    dataset_folders.close_staging(run.layout, run.release)
+    context.storage.close_staging(run.layout, run.release)
     try:
         return _seal(context, run)
     except OSError as error:
@@ -151,7 +149,7 @@ def _seal(context: Context, run: Run) -> Deviations:
         permissions=SealedPermissions(
             file_mode=config.permissions.file_mode,
             dir_mode=config.permissions.dir_mode,
-            gid=group_id(config.permissions),
+            gid=context.storage.group_id(config.permissions),
             uid=os.geteuid(),
         ),
         records=SealedRecords(tree.root(), tree.count),
@@ -159,7 +157,7 @@ def _seal(context: Context, run: Run) -> Deviations:
         evidence=evidence.sealed(),
         amended=amended.sealed(info.created, _ended(receipts.step(folder, "copy"))) if amended else None,
     )
-    durable.write_json(staging / SEAL, to_json(seal))
+    context.storage.write_json(staging / SEAL, to_json(seal))
     return deviations
 
 

@@ -7,9 +7,10 @@ from functools import partial
 from stat import S_ISREG
 from typing import TYPE_CHECKING
 
+from penstock.core.key_paths import TEMPORARY
+from penstock.errors import NAMED_FILES
 from penstock.filesystem.path_walk import Cursor
 from penstock.formats.empty_folders import Kept
-from penstock.storage.staging_writer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -20,12 +21,10 @@ if TYPE_CHECKING:
     from penstock.filesystem.path_walk import Found
     from penstock.formats.files import Files
 
-SHOWN = 20
-
 
 @dataclass
 class Deviations:
-    """The deviations that the closing walk found; at most `SHOWN` of each kind by name."""
+    """The deviations that the closing walk found; at most `NAMED_FILES` of each kind by name."""
 
     extra: list[str] = field(default_factory=list)
     leftover: list[str] = field(default_factory=list)
@@ -46,7 +45,7 @@ class Deviations:
     def add(self, kind: str, text: str, shards: Iterable[int] = ()) -> None:
         self.counts[kind] = self.counts.get(kind, 0) + 1
         named: list[str] = getattr(self, kind)
-        if len(named) < SHOWN:
+        if len(named) < NAMED_FILES:
             named.append(text)
         self.shards.update(shards)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents.history_line import Publication, Rollback
 from penstock.state import history
-from penstock.storage import dataset_folders
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -53,7 +53,7 @@ def settled(run: Run) -> bool:
 
     Raises FailedError when `current` is anything but a link into `releases/`.
     """
-    if not dataset_folders.leads(run.layout):
+    if not open_storage().leads(run.layout):
         return False
     last = last_move(run.layout)
     if last is None:
@@ -64,7 +64,7 @@ def settled(run: Run) -> bool:
 def kept(run: Run) -> str:
     """In words, that `current` is left where somebody put it, "" where it names this run's release. For a
     run that is settled."""
-    current = dataset_folders.current(run.layout)
+    current = open_storage().current(run.layout)
     if current in (None, run.release):
         return ""
     return (

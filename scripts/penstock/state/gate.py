@@ -27,7 +27,7 @@ from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.state import history, receipts, seals, verdicts
-from penstock.storage import dataset_folders
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -114,7 +114,7 @@ def _read_within(layout: DatasetLayout, found: Published, since: datetime | None
 
 def _current(layout: DatasetLayout) -> str:
     try:
-        release = dataset_folders.current(layout)
+        release = open_storage().current(layout)
     except FailedError as error:
         raise FindingsError(
             "the pointer names no release", where=error.where, why=error.why, hint=error.hint

@@ -28,7 +28,8 @@ from penstock.core.documents.claim_file import ClaimFile
 from penstock.errors import FailedError, LockedError
 from penstock.locks import holder as holders
 from penstock.state import history
-from penstock.storage import durable, reveal
+from penstock.storage import durable
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
@@ -102,7 +103,7 @@ def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: st
                 raise overtaken(layout, run, standing)
         check(layout, run)
         # Only now: a run that saw no higher claim may be about to move `current` (`reveal.point`).
-        reveal.sweep(layout)
+        open_storage().sweep_pointers(layout)
         for old in range(number - KEPT, 0, -1):
             if not _remove(layout, old):
                 break

@@ -9,7 +9,8 @@ from penstock.core.layout import EMPTY_FOLDERS, LISTING, STATED
 from penstock.errors import FailedError, PreflightError
 from penstock.state import current_pointer, run_claims, seals
 from penstock.state.run import load
-from penstock.storage import dataset_folders, durable, tree_removal
+from penstock.storage import durable
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -23,7 +24,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
     """The run of that name; without one, that which list made or met last. A workflow names the run that it
     listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
     was listed yet, and for another account than the one that stages the dataset."""
-    dataset_folders.check_owner(layout)
+    open_storage().check_owner(layout)
     if wanted:
         try:
             return load(layout, layout.run(wanted))
@@ -60,7 +61,7 @@ def amended(layout: DatasetLayout) -> dict[str, tuple[str, str]]:
     """Runs of releases that followed their source: the digests of the listing that each froze, and of the
     one that its release holds."""
     found = {}
-    for release in dataset_folders.releases(layout):
+    for release in open_storage().releases(layout):
         try:
             stored = seals.find(layout, release)
         except FailedError:
@@ -101,7 +102,7 @@ def drop_derived(folder: RunLayout) -> bool:
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name
         if path.is_dir() and not path.is_symlink():
-            tree_removal.remove_tree(path)
+            open_storage().remove_tree(path)
         else:
             path.unlink()
     durable.fsync_dir(folder.folder)

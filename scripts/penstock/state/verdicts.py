@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING
 from penstock.core.documents import verdict as document
 from penstock.core.documents.verdict import LastRepair, Overruling, ReadBack, StandingFindings, Verdict
 from penstock.errors import FailedError
-from penstock.storage import shared_files
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -45,7 +45,7 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
     """None when the release was never audited. Raises FailedError when it is damaged, NewerFormatError."""
     path = layout.verdict(release)
     try:
-        return document.from_json(shared_files.read_notice(path), path)
+        return document.from_json(open_storage().read_notice(path), path)
     except FileNotFoundError:
         return None
     except (OSError, ValueError) as error:
@@ -56,12 +56,12 @@ def read(layout: DatasetLayout, release: str) -> Verdict | None:
 
 def write(layout: DatasetLayout, verdict: Verdict) -> None:
     """Durable on return. To be called under the lock of audits."""
-    shared_files.write_notice(layout.verdict(verdict.release), document.to_json(verdict))
+    open_storage().write_notice(layout.verdict(verdict.release), document.to_json(verdict))
 
 
 def forget(layout: DatasetLayout, release: str) -> None:
     """Of a release that is about to be published: what was said of another one of its name is void."""
-    shared_files.forget_notice(layout.verdict(release))
+    open_storage().forget_notice(layout.verdict(release))
 
 
 def standing(verdict: Verdict | None) -> dict[str, int]:

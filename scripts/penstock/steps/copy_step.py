@@ -66,7 +66,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         context.storage.unseal(run.data, _giants(folder, left))
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
-        move_giants(run)
+        move_giants(context.storage, run)
     _elements(context, run, ok)
     told = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
@@ -76,7 +76,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     if changed or gone:
         amended_listing.check_limits(run, told)
         if not folder.receipt("permissions").exists():
-            amended_listing.remove_empty_folders(run, told)
+            amended_listing.remove_empty_folders(context.storage, run, told)
         text = (
             f"the source changed while it was copied: {human.counted(changed, 'file')} in their new version"
         )

@@ -207,7 +207,7 @@ def _plan(context: Context, run: Run) -> None:
     planner = _Planner(context, run)
     gid = context.storage.group_id(planner.dataset.permissions)
     abandoned_stagings.make_way(context, run)
-    planner.base = bases.find(run)
+    planner.base = bases.find(context.storage, run)
     if planner.plan.reuse:
         found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))

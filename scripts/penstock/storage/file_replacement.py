@@ -17,10 +17,10 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from penstock.core.key_paths import TEMPORARY
 from penstock.errors import ObjectError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import open_beneath, open_dir, set_owner_mode
-from penstock.storage.staging_writer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator

@@ -61,7 +61,7 @@ def group_id(policy: PermissionsConfig) -> int | None:
         ) from None
 
 
-def mend(staging: Path, policy: PermissionsConfig, gid: int | None) -> ModesSet:
+def set_permissions(staging: Path, policy: PermissionsConfig, gid: int | None) -> ModesSet:
     """Give everything in a staging's `data`, and `data` itself, its final mode and group, each
     folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
 

@@ -129,6 +129,9 @@ class Storage(Protocol):
     def point(self, layout: DatasetLayout, release: str, assert_held: Callable[[], None], /) -> None:
         """Make `current` lead to the release, in one step; `assert_held` as above."""
 
+    def sweep_pointers(self, layout: DatasetLayout, /) -> None:
+        """Remove the links that other runs were about to rename to `current`. Durable on return."""
+
     # The staging of a release
 
     def open_staging(self, layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, /) -> Path:
@@ -145,6 +148,15 @@ class Storage(Protocol):
 
     def sweep_temporaries(self, data: Path, /) -> int:
         """Remove the temporary files that dead attempts left; returns how many."""
+
+    def remove_empty(self, data: Path, paths: Iterable[str], /) -> None:
+        """Remove the folders above these paths that hold nothing. Durable on return."""
+
+    def shared_stands(self, data: Path, path: str, temporary: str, size: int, /) -> bool:
+        """Whether the temporary file that an earlier attempt made by `Writer.begin_shared` is there."""
+
+    def prepare_process(self) -> None:
+        """To be called once in each process that writes by `writer`."""
 
     def writer(self, data: Path, /, **options: Unpack[WriterOptions]) -> Writer:
         """Writes files into a staging's `data`. For one thread."""
@@ -175,6 +187,17 @@ class Storage(Protocol):
 
     def remove_tree(self, path: Path, /) -> None:
         """Remove a folder and all below it, never through a link. Durable on return."""
+
+    # Small files for other accounts (`shared_files`)
+
+    def write_notice(self, path: Path, value: Any, /) -> None:
+        """Replace a notice, whole and durably."""
+
+    def read_notice(self, path: Path, /) -> bytes:
+        """The content of a notice. Raises FileNotFoundError, FailedError."""
+
+    def forget_notice(self, path: Path, /) -> None:
+        """Remove a notice, durably, where there is one."""
 
     # Small files of a run: durable on return, whole or not at all
 

@@ -25,11 +25,12 @@ if TYPE_CHECKING:
     )
     from penstock.storage.durable import append_line, make_dirs, read_json, rename, write_json
     from penstock.storage.file_replacement import Mender
-    from penstock.storage.modes import dir_mode, file_mode, group_id, unseal
-    from penstock.storage.modes import mend as set_permissions
-    from penstock.storage.reveal import point, reveal
-    from penstock.storage.staging_writer import StagingWriter
-    from penstock.storage.tree_removal import open_folders, remove_tree, sweep_temporaries
+    from penstock.storage.modes import dir_mode, file_mode, group_id, set_permissions, unseal
+    from penstock.storage.part_files import shared_stands
+    from penstock.storage.reveal import point, reveal, sweep_pointers
+    from penstock.storage.shared_files import forget_notice, read_notice, write_notice
+    from penstock.storage.staging_writer import StagingWriter, prepare_process
+    from penstock.storage.tree_removal import open_folders, remove_empty, remove_tree, sweep_temporaries
 
     barrier, mender, writer = Barrier, Mender, StagingWriter
 
@@ -39,12 +40,14 @@ _HOMES = {
     "open_staging owns prepare releases",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
-    "modes": "dir_mode file_mode group_id mend unseal",
-    "reveal": "point reveal",
-    "staging_writer": "StagingWriter",
-    "tree_removal": "open_folders remove_tree sweep_temporaries",
+    "modes": "dir_mode file_mode group_id set_permissions unseal",
+    "part_files": "shared_stands",
+    "reveal": "point reveal sweep_pointers",
+    "shared_files": "forget_notice read_notice write_notice",
+    "staging_writer": "StagingWriter prepare_process",
+    "tree_removal": "open_folders remove_empty remove_tree sweep_temporaries",
 }
-_CALLED = {"Barrier": "barrier", "Mender": "mender", "StagingWriter": "writer", "mend": "set_permissions"}
+_CALLED = {"Barrier": "barrier", "Mender": "mender", "StagingWriter": "writer"}
 """What goes by another name in the port."""
 _FUNCTIONS = {
     _CALLED.get(name, name): (module, name) for module, names in _HOMES.items() for name in names.split()
@@ -52,9 +55,11 @@ _FUNCTIONS = {
 
 __all__ = [
     "append_line", "barrier", "check_owner", "check_root", "close_staging", "current", "dir_mode",
-    "file_mode", "group_id", "leads", "links_between_folders", "make_dirs", "mender", "open_folders",
-    "open_staging", "owns", "point", "prepare", "read_json", "releases", "remove_tree", "rename", "reveal",
-    "set_permissions", "sweep_temporaries", "unseal", "write_json", "writer",
+    "file_mode", "forget_notice", "group_id", "leads", "links_between_folders", "make_dirs", "mender",
+    "open_folders", "open_staging", "owns", "point", "prepare", "prepare_process", "read_json",
+    "read_notice", "releases", "remove_empty", "remove_tree", "rename", "reveal", "set_permissions",
+    "shared_stands", "sweep_pointers", "sweep_temporaries", "unseal", "write_json", "write_notice",
+    "writer",
 ]  # fmt: skip
 
 

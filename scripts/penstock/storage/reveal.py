@@ -87,7 +87,7 @@ def point(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) 
                 raise
         else:
             fsync_dir(layout.folder)
-        sweep(layout)
+        sweep_pointers(layout)
     except OSError as error:
         raise storage_error(error, "cannot move the pointer", str(layout.current)) from None
 
@@ -141,7 +141,7 @@ def _open_to_readers(staging: Path) -> None:
         os.close(fd)
 
 
-def sweep(layout: DatasetLayout) -> None:
+def sweep_pointers(layout: DatasetLayout) -> None:
     """Remove the links that others were about to rename to `current`: what they renamed by now, they have.
     Durable on return. Raises OSError."""
     with os.scandir(layout.folder) as entries:

@@ -9,7 +9,6 @@ bytes, and stops at its next check (`alive`). No path leaves `data`, no link is 
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING, Self
 
 from penstock.filesystem.errno_map import storage_error
@@ -25,8 +24,6 @@ if TYPE_CHECKING:
 
     from penstock.storage.port import WriterOptions
 
-TEMPORARY = re.compile(r"\.p\.[0-9a-f]{16}")
-"""What the last component of a temporary name looks like; no dataset may use such a name."""
 _NEW = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 
 

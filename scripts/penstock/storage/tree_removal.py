@@ -10,12 +10,12 @@ import stat
 from functools import partial
 from typing import TYPE_CHECKING
 
+from penstock.core.key_paths import TEMPORARY
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders
 from penstock.filesystem.tree import FILE, descend
 from penstock.storage.durable import fsync_dir
-from penstock.storage.staging_writer import TEMPORARY
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence

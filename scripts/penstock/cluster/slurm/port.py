@@ -1,7 +1,7 @@
 """The port to SLURM itself: what is asked of it, and how one talks to it left open.
 
 The rules of the scheduler (what a requeue may still undo, what preflight refuses) stand in `cluster`, `site`,
-`probe_job` and `requeues`, and know this port alone. `commands.SlurmCommands` is the one way there is:
+`probe_job` and `requeues`, and know this port alone. `command_line.SlurmCommands` is the one way there is:
 sbatch, squeue, sacct, scontrol, scancel, sinfo. Arrays on disk name the scheduler, never the way.
 
 Every call raises TransientError while SLURM cannot be asked, and FailedError with SLURM's own words for what

@@ -20,7 +20,7 @@ from penstock.filesystem.errno_map import storage_error
 
 if TYPE_CHECKING:
     from penstock.engine.records.journal import Journal
-    from penstock.storage.barrier import Barrier
+    from penstock.storage.port import Barrier
 
 SOONEST = 0.5
 LATEST = 5.0

@@ -35,7 +35,7 @@ from penstock.engine.part import (
     part_bytes,
 )
 from penstock.sources.registry import has_tokens, pinned
-from penstock.storage.part_files import shared_stands
+from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -173,7 +173,7 @@ class Multipart:
                 continue
             if len(lines) > len(found) and (
                 (complete and row not in self.unfinished.taken_back)
-                or shared_stands(self._task.data, entry.path, temporary, entry.size)
+                or open_storage().shared_stands(self._task.data, entry.path, temporary, entry.size)
             ):
                 found = lines
         return found

@@ -26,15 +26,16 @@ def streams(work: CopyWork | ReadWork) -> tuple[Maker, Renew]:
 
 def _copying(work: CopyWork) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
-    from penstock.storage.staging_writer import StagingWriter, prepare_process
+    from penstock.storage.registry import open_storage
 
-    prepare_process()
+    storage = open_storage()
+    storage.prepare_process()
     sources = Sources(work.dataset, work.credentials, work.timeout)
 
     def make(**common: Any) -> Stream:
         return Copier(
             sources=sources,
-            writer=StagingWriter(work.data, **work.writer),
+            writer=storage.writer(work.data, **work.writer),
             base=work.base,
             stagings=work.stagings,
             policy=work.policy,
