@@ -32,8 +32,10 @@ from penstock.errors import (
 )
 from penstock.sources import registry
 from penstock.sources.gcs import source as gcs
-from penstock.sources.gcs.credentials import SCOPE, GcsCredentials, resolve
+from penstock.sources.gcs.credentials import SCOPE, resolve
 from penstock.sources.gcs.source import GcsSource
+from penstock.sources.objects.access_token import AccessToken
+from penstock.sources.objects.json_text import document
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -53,7 +55,7 @@ def store(fake_gcs: FakeGcs) -> GcsStore:
 
 def hostile(server: HostileGcs, prefix: str = "", token: str = "", timeout: float = 20.0) -> GcsSource:
     config = SourceConfig(f"gs://{server.bucket}/{prefix}", storage_options={"endpoint_url": server.endpoint})
-    return GcsSource(config, GcsCredentials(token), timeout=timeout)
+    return GcsSource(config, AccessToken(token), timeout=timeout)
 
 
 # ---- reading
@@ -114,10 +116,21 @@ def test_a_404_is_looked_at_again() -> None:
         server.now.add("x")
         del server.objects["y"]
         reader = source.reader()
-        with pytest.raises(SourceChangedError, match="its generation was"):
+        with pytest.raises(SourceChangedError, match="its version was"):
             read(reader, found["x"])
         with pytest.raises(SourceChangedError, match="gone since it was listed"):
             read(reader, found["y"])
+        reader.close()
+
+
+def test_a_generation_that_is_stated_and_not_found_may_pass() -> None:
+    with HostileGcs({"x": DATA}) as server:
+        source = hostile(server)
+        entry = entry_of(listing(source)["x"])
+        server.lost.add("x")
+        reader = source.reader()
+        with pytest.raises(TransientError, match="does not find it"):
+            read(reader, entry)
         reader.close()
 
 
@@ -128,7 +141,7 @@ def test_a_change_between_two_ranges_is_seen(store: GcsStore) -> None:
     reader = source.reader()
     assert read(reader, entry, 0, 1000) == DATA[:1000]
     store.put("x", DATA)  # the same bytes, another generation
-    with pytest.raises(SourceChangedError, match="its generation was"):
+    with pytest.raises(SourceChangedError, match="its version was"):
         read(reader, entry, 1000, 1000)
     with pytest.raises(SourceChangedError):
         source.checksum(entry)
@@ -190,6 +203,41 @@ def test_listings_that_cannot_be_trusted(mode: str) -> None:
         listing(hostile(server, "p/"))
 
 
+@pytest.mark.parametrize("kind", ["", "storage#bucket", None])
+def test_json_that_is_no_listing_is_not_an_empty_one(kind: str | None) -> None:
+    with HostileGcs({}) as server:
+        assert listing(hostile(server)) == {}
+        server.kind = kind  # type: ignore[assignment]
+        with pytest.raises(FailedError, match="no listing"):
+            listing(hostile(server))
+
+
+@pytest.mark.parametrize("text", [b"[]", b"17", b"null", b"<html>", b""])
+def test_an_answer_that_is_no_json_object_is_refused(text: bytes) -> None:
+    with pytest.raises(FailedError, match="no JSON object"):
+        document(text, "gs://b/")
+    with pytest.raises(TransientError):
+        document(b'{"items": [', "gs://b/")
+
+
+def test_a_description_of_no_object_is_refused() -> None:
+    with HostileGcs({"x": DATA}) as server:
+        source = hostile(server)
+        entry = entry_of(listing(source)["x"])
+        server.described = {"kind": "storage#bucket"}
+        with pytest.raises(FailedError, match="describes no object"):
+            source.checksum(entry)
+
+
+def test_without_its_bucket_no_object_is_gone(store: GcsStore) -> None:
+    """A 404 to an object's name is no evidence while its prefix cannot be listed."""
+    source = store.source()
+    assert source.list_one("x") is None
+    store.bucket = "nosuchbucket"
+    with pytest.raises(FailedError, match="no such bucket"):
+        store.source().list_one("x")
+
+
 def test_check(fake_gcs: FakeGcs) -> None:
     store = GcsStore(fake_gcs, f"b{uuid.uuid4().hex}")
     store.source().check()
@@ -202,7 +250,7 @@ def test_who_pays_is_named_in_every_request() -> None:
     with HostileGcs({"x": DATA}) as server:
         for options in ({"requester_pays": "p&q"}, {"requester_pays": True, "project": "p&q"}):
             how = {"endpoint_url": server.endpoint, **options}
-            source = GcsSource(SourceConfig(f"gs://{server.bucket}/", storage_options=how), GcsCredentials())
+            source = GcsSource(SourceConfig(f"gs://{server.bucket}/", storage_options=how), AccessToken())
             reader = source.reader()
             assert read(reader, entry_of(listing(source)["x"])) == DATA
             reader.close()
@@ -290,8 +338,8 @@ def test_a_service_account_gets_a_token_by_a_signed_claim(
         options = {}
     answers += [(503, {}), (200, {"access_token": "ya29.secret", "expires_in": 3599})]
     found = registry.credentials(config(**options))
-    assert isinstance(found, GcsCredentials)
-    assert found.token == "ya29.secret"
+    assert isinstance(found, AccessToken)
+    assert found.text == "ya29.secret"
     assert abs((registry.expires(found) or 0) - time.time() - 3599) < 60
     assert "secret" not in repr(found)
     where, headers, body = asked[-1]
@@ -312,11 +360,11 @@ def test_the_metadata_server_is_asked_where_that_is_said(
     address, asked, answers = tokens
     monkeypatch.setenv("GCE_METADATA_HOST", address)
     monkeypatch.setenv("HTTP_PROXY", "http://127.0.0.1:9")
-    assert resolve(config()) == GcsCredentials()
-    assert resolve(config(anon=True, **options)) == GcsCredentials()
+    assert resolve(config()) == AccessToken()
+    assert resolve(config(anon=True, **options)) == AccessToken()
     assert not asked
     answers.append((200, {"access_token": "of the machine", "expires_in": 100}))
-    assert resolve(config(**options)).token == "of the machine"
+    assert resolve(config(**options)).text == "of the machine"
     path, headers, _ = asked[0]
     assert headers["Metadata-Flavor"] == "Google"
     assert urlsplit(path).path == "/computeMetadata/v1/instance/service-accounts/default/token"
@@ -351,7 +399,7 @@ def test_a_token_that_ran_out_is_renewed() -> None:
         with pytest.raises(ExpiredCredentialsError):
             read(reader, entry)
         server.modes.clear()
-        source.renew(GcsCredentials("new"))
+        source.renew(AccessToken("new"))
         assert read(reader, entry) == DATA
         sent = [asked.headers.get("authorization") for asked in server.asked]
         assert sent[0] == "Bearer old"

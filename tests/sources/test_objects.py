@@ -7,6 +7,7 @@ import threading
 from typing import ClassVar
 
 import pytest
+from tests.support.hostile import Hostile
 
 from penstock.core.model import Entry, Listed
 from penstock.errors import (
@@ -22,7 +23,7 @@ from penstock.errors import (
 from penstock.sources.backoff import retrying
 from penstock.sources.http.endpoint import Endpoint
 from penstock.sources.http.response_template import HeaderNames, learn
-from penstock.sources.objects.client import ObjectClient
+from penstock.sources.objects.client import ObjectClient, Request
 from penstock.sources.objects.judgement import head_misfit, misfit
 from penstock.sources.objects.pages import Objects, ascending, one_by_one
 from penstock.sources.objects.reader import ObjectReader
@@ -45,7 +46,9 @@ GZIP = {b"content-encoding": b"gzip"}
         (200, 1000, {b"content-encoding": b"identity"}, "t1", ENTRY, False, None),
         (200, 1000, GZIP, "t1", ENTRY, False, ObjectError),
         (200, 700, GZIP, "t1", ENTRY, True, ObjectError),
-        (200, -1, GZIP, "t2", ENTRY, True, ObjectError),
+        (200, -1, GZIP, "t1", ENTRY, True, ObjectError),
+        (200, -1, GZIP, "t2", ENTRY, False, ObjectError),
+        (200, 700, GZIP, "t2", ENTRY, True, SourceChangedError),
         (200, 1000, {}, None, ENTRY, True, ObjectError),
         (200, 1000, {}, None, BARE, True, None),
         (200, 1000, {}, "t2", ENTRY, True, SourceChangedError),
@@ -275,6 +278,37 @@ class Scripted(ObjectClient):
     def close(self) -> None:
         super().close()
         self.closed = True
+
+
+def test_an_answer_that_nobody_took_is_not_taken_for_the_next_object() -> None:
+    """The request for `a` is on its way when the credentials cannot be had; then `b` is requested."""
+    with Hostile({"a": b"A" * 1000, "b": b"B" * 1000}) as server:
+
+        class Client(Scripted):
+            refuses = False
+
+            def __init__(self) -> None:
+                super().__init__()
+                self.go_to(Endpoint("127.0.0.1", server.port, tls=False), f"/{server.bucket}/")
+
+            def head(self, method: str, path: str, query: str, lines: str) -> bytes:
+                return f"{method} {self.root}{path} HTTP/1.1\r\nHost: a\r\n\r\n".encode()
+
+            def get(self, entry: Entry) -> Request:
+                return entry.key, "", ""
+
+        reader = ObjectReader(Client, lambda: None)
+        room = memoryview(bytearray(2000))
+        a, b = (BARE._replace(key=key) for key in "ab")
+        reader.ahead(a)
+        Client.refuses = True
+        with pytest.raises(FailedError):
+            reader.whole(a, room)
+        Client.refuses = False
+        reader.ahead(b)
+        assert bytes(reader.whole(b, room)[0]) == b"B" * 1000
+        reader.close()
+        assert all(client.closed for client in Scripted.made)
 
 
 def test_what_cannot_be_prefetched_leaves_no_connection_behind() -> None:

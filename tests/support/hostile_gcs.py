@@ -22,6 +22,12 @@ class HostileGcs(Hostile):
     def __init__(self, *arguments: object, **more: object) -> None:
         super().__init__(*arguments, **more)  # type: ignore[arg-type]
         self.listing_type = "application/json"
+        self.kind = "storage#objects"
+        """What its pages say that they are."""
+        self.described: dict[str, str] = {}
+        """What it states in place of an object's description."""
+        self.lost: set[str] = set()
+        """Keys of objects that are described, and not found by their generation."""
         self.now: set[str] = set()
         """Keys of objects that have another generation than the first one."""
 
@@ -41,9 +47,10 @@ class HostileGcs(Hostile):
         for theirs, ours in names.items():
             query = query.replace(f"{theirs}=", f"{ours}=")
         key = rest.removeprefix("/").replace("%2F", "/")
-        if key and "alt" not in known:
+        if key and known.get("alt") != "media":
             return self._stat(sock, unquote(key))
-        if unquote(key) in self.now and known.get("generation", "") != self.generation(unquote(key)):
+        other = unquote(key) in self.now and known.get("generation", "") != self.generation(unquote(key))
+        if other or unquote(key) in self.lost:
             return send(sock, method, 404, b"Not Found", **{"Content-Type": "text/plain"})
         mode = self.modes.get(unquote(key), "")
         if key and mode == "expired":
@@ -53,7 +60,8 @@ class HostileGcs(Hostile):
     def _stat(self, sock: socket.socket, key: str) -> None:
         if key not in self.objects or self.modes.get(key) == "404":
             return send(sock, "GET", 404, b'{"error": {"code": 404, "message": "Not Found"}}')
-        return send(sock, "GET", 200, json.dumps(self._described(key, len(self.objects[key]))).encode())
+        told = self.described or self._described(key, len(self.objects[key]))
+        return send(sock, "GET", 200, json.dumps(told).encode())
 
     def _described(self, key: str, size: int) -> dict[str, str]:
         generation = self.generation(key) if key in self.objects else "1"
@@ -68,4 +76,6 @@ class HostileGcs(Hostile):
         query: Mapping[str, str],
     ) -> str:
         items = [self._described(key, sizes.get(key, 1)) for key in shown]
-        return json.dumps({"items": items} | ({"nextPageToken": following} if following else {}))
+        return json.dumps(
+            {"kind": self.kind, "items": items} | ({"nextPageToken": following} if following else {})
+        )

@@ -143,10 +143,10 @@ def open_source(
 
         return WebSource(config, timeout=timeout)
     if kind in GCS:
-        from penstock.sources.gcs.credentials import GcsCredentials
         from penstock.sources.gcs.source import GcsSource
+        from penstock.sources.objects.access_token import AccessToken
 
-        assert credentials is None or isinstance(credentials, GcsCredentials)
+        assert credentials is None or isinstance(credentials, AccessToken)
         return GcsSource(config, credentials, timeout=timeout)
     from penstock.sources.azure.account import AzureCredentials
     from penstock.sources.azure.source import AzureSource

@@ -9,7 +9,6 @@ from __future__ import annotations
 import base64
 import hmac
 import threading
-import time
 from email.utils import formatdate
 from typing import TYPE_CHECKING, Protocol
 from urllib.parse import unquote
@@ -18,6 +17,7 @@ from penstock.errors import FailedError
 from penstock.sources.azure.account import HINT, AzureCredentials
 from penstock.sources.azure.refusals import failure
 from penstock.sources.library_logs import keep_off_the_terminal
+from penstock.sources.objects.access_token import AccessToken
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -88,15 +88,15 @@ class Token:
         self._credentials = credentials
         self._lock = threading.Lock()
         self._source: object = None
-        self._text, self._ends = "", 0.0
+        self._token = AccessToken("", 0.0)
 
     def sign(self, method: str, path: str, query: str, lines: str) -> tuple[str, str]:  # noqa: ARG002
         """Raises FailedError where there are no credentials, TransientError for the network."""
         with self._lock:
-            if time.time() >= self._ends - EARLY:
+            if not self._token.lasts(EARLY):
                 self._fetch()
-            text = self._text
-        return query, f"x-ms-version: {VERSION}\r\n{lines}Authorization: Bearer {text}\r\n"
+            line = self._token.line
+        return query, f"x-ms-version: {VERSION}\r\n{lines}{line}"
 
     def _fetch(self) -> None:
         from azure.core.exceptions import AzureError
@@ -115,7 +115,7 @@ class Token:
             why = self._credentials.cleaned(str(error))
             where = self._credentials.endpoint
             raise FailedError("the account cannot be used", where=where, why=why, hint=HINT) from None
-        self._text, self._ends = token.token, float(token.expires_on)
+        self._token = AccessToken(token.token, float(token.expires_on))
 
 
 def proof(credentials: AzureCredentials) -> Signer:

@@ -28,8 +28,6 @@ if TYPE_CHECKING:
     from penstock.sources.azure.signing import Signer
     from penstock.sources.objects.pages import Objects
 
-PAGE_LIMIT = 64 << 20
-
 
 class AzureSource(ObjectSource[AzureClient]):
     """`credentials` come from `azure.account.resolve`; a worker gets them from its parent."""
@@ -70,10 +68,7 @@ class AzureSource(ObjectSource[AzureClient]):
         pairs = [("restype", "container"), ("comp", "list"), ("include", "metadata")]
         pairs.append(("maxresults", str(limit)))
         pairs += [(k, v) for k, v in (("prefix", self.place.prefix + begins), ("marker", token)) if v]
-        connection = client.request("GET", "", query_string(pairs))
-        if connection.status != 200:
-            raise client.failure()
-        text = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
+        text = client.fetched("", query_string(pairs)).decode("utf-8", "surrogateescape")
         return understand(text, self.place)
 
     def list(self) -> Iterator[Sequence[Listed]]:

@@ -3,22 +3,19 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from penstock.errors import (
-    ExpiredCredentialsError,
-    FailedError,
-    PenstockError,
-    SourceChangedError,
-    TransientError,
-)
+from penstock.errors import ExpiredCredentialsError, FailedError, PenstockError
 from penstock.sources.checksum_headers import COMBINE, google_claims
-from penstock.sources.gcs.credentials import HINT, GcsCredentials
+from penstock.sources.gcs.credentials import HINT
 from penstock.sources.http.endpoint import endpoint, split
-from penstock.sources.http.quoting import query_string, quoted_value
+from penstock.sources.http.quoting import quoted_value
 from penstock.sources.http.response_template import HeaderNames
+from penstock.sources.objects.access_token import AccessToken
 from penstock.sources.objects.client import ObjectClient
+from penstock.sources.objects.json_text import document
 from penstock.sources.objects.refusals import Meaning, refusal
+from penstock.sources.objects.source import bucket_and_prefix
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,14 +30,14 @@ _NO_BUCKET = Meaning(FailedError, "there is no such bucket")
 
 
 class GcsClient(ObjectClient):
-    """Signs by a bearer token. `url` is `gs://bucket/prefix/`."""
+    """Carries a bearer token. `url` is `gs://bucket/prefix/`."""
 
     NAMES = HeaderNames(values=(b"x-goog-generation", b"x-goog-hash"))
     VERSION = b"x-goog-generation"
 
-    def __init__(self, url: str, options: Mapping[str, Any], timeout: float, credentials: object) -> None:
+    def __init__(self, url: str, options: Mapping[str, object], timeout: float, credentials: object) -> None:
         super().__init__(url)
-        bucket, _, self._prefix = url.partition("://")[2].partition("/")
+        bucket, self._prefix = bucket_and_prefix(url)
         base = str(options.get("endpoint_url") or GOOGLE)
         root = f"{split(base).path.rstrip('/')}/storage/v1/b/{quoted_value(bucket)}/o"
         self.go_to(endpoint(base, options, timeout=timeout), root)
@@ -50,8 +47,8 @@ class GcsClient(ObjectClient):
         self.renew(credentials)
 
     def renew(self, credentials: object) -> None:
-        assert isinstance(credentials, GcsCredentials)
-        self._token = f"Authorization: Bearer {credentials.token}\r\n" if credentials.token else ""
+        assert isinstance(credentials, AccessToken)
+        self._token = credentials.line
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:
         server = self.connection.endpoint
@@ -73,21 +70,15 @@ class GcsClient(ObjectClient):
         found = google_claims(headers.get(b"x-goog-hash", b"").decode("latin-1"))
         return [claim for claim in found if whole or claim.algorithm in COMBINE]
 
-    def document(self, key: str, path: str, **query: str) -> dict[str, Any]:
-        """A JSON answer; `key` "" is the listing. Raises its refusal, TransientError for one that is cut off,
-        FailedError for what is no JSON."""
-        connection = self.request("GET", path, query_string([*query.items()]))
-        if connection.status != 200:
-            raise self.failure(key)
-        text = connection.read_all(64 << 20)
+    def describe(self, key: str) -> tuple[int, str, list[Claim]]:
+        """Size, generation and checksums of an object as it is now. Raises the refusal, FailedError for an
+        answer that describes no object."""
+        found = document(self.fetched(self.path(key), "alt=json", key), self.where(key))
         try:
-            found: dict[str, Any] = json.loads(text)
-        except ValueError:
-            if text.startswith(b"{"):
-                raise TransientError("the answer ends in the middle", where=self.where(key)) from None
-            hint = "check endpoint_url"
-            raise FailedError("the answer is not Google's", where=self.where(key), hint=hint) from None
-        return found
+            stated = f"crc32c={found.get('crc32c')},md5={found.get('md5Hash')}"
+            return int(found["size"]), str(found["generation"]), google_claims(stated)
+        except (ValueError, KeyError, TypeError):
+            raise FailedError("the answer describes no object", where=self.where(key)) from None
 
     def refusal(self, status: int, headers: Mapping[bytes, bytes], body: bytes, key: str) -> PenstockError:
         try:
@@ -95,20 +86,6 @@ class GcsClient(ObjectClient):
             code, message = str(told["errors"][0]["reason"]), str(told["message"])
         except (ValueError, KeyError, TypeError, IndexError):
             code, message = "", ""
-        meaning = (_LATE if self._token else _NOBODY) if status == 401 else None
-        if status == 404 and not key:
-            meaning = _NO_BUCKET
-        codes = {code: meaning} if meaning else {}
+        meanings = {401: _LATE if self._token else _NOBODY} | ({} if key else {404: _NO_BUCKET})
+        codes = {code: meanings[status]} if status in meanings else {}
         return refusal(status, headers, self.where(key), code=code, message=message, codes=codes)
-
-    def changed(self, entry: Entry) -> SourceChangedError | None:
-        """After a 404 to the GET of a generation: whether the object has another one by now; None where it is
-        gone."""
-        try:
-            now = self.document(entry.key, self.path(entry.key), fields="generation").get("generation")
-        except SourceChangedError:
-            return None
-        why = f"its generation was {entry.token}, and is {now} now"
-        return SourceChangedError(
-            "the object changed since it was listed", where=self.where(entry.key), why=why
-        )

@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 ERROR_LIMIT = 1 << 16
 """Bytes of an error's body, at most."""
+PAGE_LIMIT = 64 << 20
+"""Bytes of a page of a listing, at most."""
 
 
 Request = tuple[str, str, str]
@@ -90,7 +92,9 @@ class ObjectClient:
         self.root = root
 
     def send(self, method: str, request: Request) -> None:
-        """Ask ahead of time; the next `request` must be for the same, or `close` come before it."""
+        """Ask ahead of time; the next `request` must be for the same, or `close` or `send` come before it."""
+        if self._sent:  # its answer is still to come, and must not be taken for the next one's
+            self.close()
         self._sent = self.head(method, *request)
         self.connection.send(self._sent)
 
@@ -112,6 +116,14 @@ class ObjectClient:
             path = there
         self.connection.abandon()
         raise self.CIRCLE("the server redirects in a circle", where=self.url)
+
+    def fetched(self, path: str, query: str, key: str = "") -> bytes:
+        """The body of an answer that is no object's: a page of a listing (`key` ""), a description. Raises
+        the refusal."""
+        connection = self.request("GET", path, query)
+        if connection.status != 200:
+            raise self.failure(key)
+        return connection.read_all(PAGE_LIMIT)
 
     def body_of_error(self) -> bytes:
         """The body of an answer that is an error; may be read again. b"" where it does not come."""

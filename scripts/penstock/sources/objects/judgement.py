@@ -35,9 +35,10 @@ def misfit(
 
     | the answer | error |
     |---|---|
-    | encoded, and the store keeps nothing so, or its length is another one | ObjectError |
+    | encoded, and the store keeps nothing so | ObjectError |
     | a token is listed, the answer states no version | ObjectError: a login page, a proxy |
     | a token is listed, the answer states another version | SourceChangedError |
+    | encoded, and its length is another one, or not stated | ObjectError: encoded on the way |
     | of a range: the object's size (`/total`) is not the listed one | SourceChangedError |
     | of all, no token is listed: another length | SourceChangedError |
     | of a range: another range | ObjectError |
@@ -47,11 +48,14 @@ def misfit(
     offset, wanted = span
     other_length = length not in (-1, wanted)
     encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-    if encoding not in ("", "identity") and (length != wanted or not encoded):
-        why = f"Content-Encoding {encoding}, {length} bytes where {wanted} were asked for"
-        return ObjectError("the answer is encoded on the way", where=where, why=why)
+    why = f"Content-Encoding {encoding}, {length} bytes where {wanted} were asked for"
+    on_the_way = ObjectError("the answer is encoded on the way", where=where, why=why)
+    if encoding not in ("", "identity") and not encoded:
+        return on_the_way
     if (error := other_version(headers, version, entry, where)) is not None:
         return error
+    if encoding not in ("", "identity") and length != wanted:
+        return on_the_way
     if status == 206:
         stated = headers.get(b"content-range", b"").decode("latin-1")
         expected = f"bytes {offset}-{offset + wanted - 1}/{entry.size}"

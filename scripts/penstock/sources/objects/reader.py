@@ -60,8 +60,8 @@ class ObjectReader(Generic[C]):
         """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
         prefetched = self._prefetched(entry)
         client, request = prefetched or (self._client, None)
-        client.renew(self._credentials())
         try:
+            client.renew(self._credentials())
             connection = client.request("GET", *(request or client.get(entry)), buffer)
             claims = self._checked(client, entry, 0, entry.size)
             data = connection.take()

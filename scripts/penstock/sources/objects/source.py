@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
 from penstock.core.model import Entry
 from penstock.errors import (
+    ConfigError,
     FailedError,
     ObjectError,
     PenstockError,
@@ -23,6 +24,18 @@ if TYPE_CHECKING:
     from penstock.core.model import Claim, Listed
 
 C = TypeVar("C", bound=ObjectClient)
+
+
+def bucket_and_prefix(url: str) -> tuple[str, str]:
+    """What a URL like `s3://bucket/prefix/` names; the prefix is "" or ends in a slash. Raises
+    ConfigError."""
+    scheme, _, rest = url.partition("://")
+    bucket, _, prefix = rest.partition("/")
+    if not bucket or "@" in bucket:
+        raise ConfigError(
+            "the URL names no bucket", where=f"{scheme}://...", hint=f"write {scheme}://bucket/prefix/"
+        )
+    return bucket, f"{prefix.removesuffix('/')}/" if prefix else ""
 
 
 class ObjectSource(Generic[C]):
@@ -56,6 +69,13 @@ class ObjectSource(Generic[C]):
         """One page, from the token of the page before it ("": the first), of the objects below the prefix
         whose keys begin so. One request; raises its error."""
         raise NotImplementedError
+
+    def find(self, client: C, key: str) -> None:
+        """An object by its name alone, whatever its version; nothing if it is there. Raises its refusal."""
+        connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
+        if connection.status != 200:
+            raise client.failure(key)
+        connection.finish()
 
     # ---- what all have
 
@@ -113,24 +133,21 @@ class ObjectSource(Generic[C]):
             requests.close()
 
     def list_one(self, key: str) -> Listed | None:
-        """By a listing of what begins with this key: HEAD states times in whole seconds."""
+        """By a listing of what begins with this key: HEAD states times in whole seconds. Then by its name."""
         client = self.client()
         try:
             for found in self.page(client, "", self.NEAR, key).rows:
                 if found.key == key:
                     return found
-            connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
-            if connection.status == 200:
-                connection.finish()
-                raise TransientError(
-                    "the store has the object, and does not list it yet", where=client.where(key)
-                )
-            error, status = client.failure(key), connection.status
+            try:
+                self.find(client, key)
+            except SourceChangedError:
+                if client.connection.status in (404, 410):
+                    return None
+                raise
         finally:
             client.close()
-        if status in (404, 410) and isinstance(error, SourceChangedError):
-            return None
-        raise error
+        raise TransientError("the store has the object, and does not list it yet", where=client.where(key))
 
     def reader(self) -> ObjectReader[C]:
         return ObjectReader(self.client, self.credentials)

@@ -179,7 +179,6 @@ class S3Client(ObjectClient):
             self._signer = self._sign_with(self._credentials)
             self.go_to(*address(self.bucket, region))
             return path
-            return path
         if status in (400, 403):
             return None
         location = connection.headers.get(b"location", b"").decode("latin-1")

@@ -5,9 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.errors import ConfigError
 from penstock.sources.objects.pages import Objects
-from penstock.sources.objects.source import ObjectSource
+from penstock.sources.objects.source import ObjectSource, bucket_and_prefix
 from penstock.sources.s3.client import AWS, Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials, resolve
 from penstock.sources.s3.listing import Pages, fetched, listed
@@ -22,11 +21,7 @@ if TYPE_CHECKING:
 
 def bucket_of(config: SourceConfig, credentials: S3Credentials, timeout: float = 60.0) -> Bucket:
     """The bucket that a URL and its options name. Raises ConfigError."""
-    name, _, prefix = config.url.partition("://")[2].partition("/")
-    if not name or "@" in name:
-        raise ConfigError("the URL names no bucket", where=config.url, hint="write s3://bucket/prefix/")
-    if prefix and not prefix.endswith("/"):
-        prefix += "/"
+    name, prefix = bucket_and_prefix(config.url)
     options = config.storage_options
     host = (urlsplit(credentials.endpoint).hostname or "") if credentials.endpoint else ""
     style = options.get("addressing_style")

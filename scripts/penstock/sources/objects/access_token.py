@@ -1,0 +1,78 @@
+"""OAuth 2.0 access tokens: what a request carries of one, and how one is requested of a token server."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+from urllib.parse import urlencode
+
+from penstock.errors import FailedError
+from penstock.sources.backoff import TRIES, retrying
+from penstock.sources.http.connection import Connection
+from penstock.sources.objects.refusals import refusal
+
+if TYPE_CHECKING:
+    from penstock.sources.http.endpoint import Endpoint
+
+ANSWER_LIMIT = 1 << 16
+
+
+@dataclass(frozen=True)
+class AccessToken:
+    """Picklable; never shown."""
+
+    text: str = field(default="", repr=False)
+    """"" where requests are made without any."""
+    expires: float | None = None
+    """Seconds since the epoch; None: never."""
+
+    @property
+    def line(self) -> str:
+        """The header line of a request."""
+        return f"Authorization: Bearer {self.text}\r\n" if self.text else ""
+
+    def lasts(self, seconds: float) -> bool:
+        """Whether the token is good for that long."""
+        return self.expires is None or time.time() < self.expires - seconds
+
+
+def jwt_grant(server: str, issuer: str, scope: str, key: str, key_id: str) -> str:
+    """The body of a request for a token by a signed claim of who asks (RFC 7523, 2.1), good for an hour from
+    now. Raises ValueError for what is no RSA key."""
+    import jwt
+
+    now = int(time.time())
+    claims = {"iss": issuer, "scope": scope, "aud": server, "iat": now, "exp": now + 3600}
+    try:
+        assertion = jwt.encode(claims, key, "RS256", headers={"kid": key_id})
+    except (TypeError, jwt.PyJWTError):
+        raise ValueError("no RSA key") from None
+    return urlencode({"grant_type": "urn:ietf:params:oauth:grant-type:jwt-bearer", "assertion": assertion})
+
+
+def requested(server: Endpoint, line: str, lines: str = "", body: str = "", *, hint: str) -> AccessToken:
+    """The token in a token server's answer (RFC 6749, 5.1). `line` is the request's method and target,
+    `lines` are whole header lines, `body` is a form. Tried again while the error may pass; then raises it, or
+    FailedError with `hint` where there is no token."""
+    if body:
+        lines += f"Content-Type: application/x-www-form-urlencoded\r\nContent-Length: {len(body)}\r\n"
+    head = f"{line} HTTP/1.1\r\nHost: {server.authority}\r\n{server.proxy_lines}{lines}\r\n{body}"
+
+    def ask() -> AccessToken:
+        connection = Connection(server)
+        try:
+            status = connection.request(head.encode("latin-1"))
+            found = json.loads(connection.read_all(ANSWER_LIMIT)) if status == 200 else {}
+            return AccessToken(str(found["access_token"]), time.time() + float(found["expires_in"]))
+        except (ValueError, KeyError, TypeError):
+            error = refusal(status, connection.headers, server.url, codes={})
+            if error.retry:
+                raise error from None
+            why = f"status {status}"
+            raise FailedError("there is no token to be had", where=server.url, why=why, hint=hint) from None
+        finally:
+            connection.close()
+
+    return retrying(ask, TRIES, time.sleep)

@@ -1,0 +1,22 @@
+"""JSON answers of stores."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from penstock.errors import FailedError, TransientError
+
+
+def document(text: bytes, where: str) -> dict[str, Any]:
+    """An answer that is a JSON object. Raises TransientError for one that is cut off, FailedError for what is
+    none."""
+    try:
+        found = json.loads(text)
+    except ValueError:
+        if text.startswith(b"{"):
+            raise TransientError("the answer ends in the middle", where=where) from None
+        found = None
+    if not isinstance(found, dict):
+        raise FailedError("the answer is no JSON object", where=where, hint="check endpoint_url")
+    return found
