@@ -125,6 +125,19 @@ class VersityStore:
     def put(self, key: str, data: bytes, **more: Any) -> None:
         self.client.put_object(Bucket=self.bucket, Key=f"pre fix/{key}", Body=data, **more)
 
+    def put_parts(self, key: str, parts: list[bytes], algorithm: str) -> None:
+        """By an upload in these parts."""
+        place = {"Bucket": self.bucket, "Key": f"pre fix/{key}"}
+        upload = self.client.create_multipart_upload(**place, ChecksumAlgorithm=algorithm)["UploadId"]
+        done = []
+        for number, data in enumerate(parts, 1):
+            answer = self.client.upload_part(
+                **place, UploadId=upload, PartNumber=number, Body=data, ChecksumAlgorithm=algorithm
+            )
+            name = f"Checksum{algorithm}"
+            done.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
+        self.client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": done})
+
     def remove(self, key: str) -> None:
         self.client.delete_object(Bucket=self.bucket, Key=f"pre fix/{key}")
 

@@ -95,7 +95,7 @@ class TestVersity(SourceContract):
     @pytest.mark.parametrize("algorithm", ["CRC32C", "SHA256"])
     def test_composites_come_with_the_size_of_their_parts(self, store: VersityStore, algorithm: str) -> None:
         data = content("x", 11 * MIB + 5)
-        _multipart(store, "x", [data[: 5 * MIB], data[5 * MIB : 10 * MIB], data[10 * MIB :]], algorithm)
+        store.put_parts("x", [data[: 5 * MIB], data[5 * MIB : 10 * MIB], data[10 * MIB :]], algorithm)
         source = store.source()
         reader = source.reader()
         entry = entry_of(listing(source)["x"])
@@ -122,23 +122,10 @@ class TestVersity(SourceContract):
 
     def test_parts_of_mixed_sizes_are_not_taken_for_alike(self, store: VersityStore) -> None:
         data = content("x", 19 * MIB)
-        _multipart(store, "x", [data[: 7 * MIB], data[7 * MIB : 12 * MIB], data[12 * MIB :]], "CRC32C")
+        store.put_parts("x", [data[: 7 * MIB], data[7 * MIB : 12 * MIB], data[12 * MIB :]], "CRC32C")
         source = store.source()
         entry = entry_of(listing(source)["x"])
         assert {claim.part_bytes for claim in source.checksum(entry)} == {0}
-
-
-def _multipart(store: VersityStore, key: str, parts: list[bytes], algorithm: str) -> None:
-    place = {"Bucket": store.bucket, "Key": f"pre fix/{key}"}
-    upload = store.client.create_multipart_upload(**place, ChecksumAlgorithm=algorithm)["UploadId"]
-    done = []
-    for number, data in enumerate(parts, 1):
-        answer = store.client.upload_part(
-            **place, UploadId=upload, PartNumber=number, Body=data, ChecksumAlgorithm=algorithm
-        )
-        name = f"Checksum{algorithm}"
-        done.append({"PartNumber": number, "ETag": answer["ETag"], name: answer[name]})
-    store.client.complete_multipart_upload(**place, UploadId=upload, MultipartUpload={"Parts": done})
 
 
 class TestWeb(SourceContract):

@@ -212,6 +212,8 @@ class Hostile:
         for line in lines[1:]:
             name, _, value = line.partition(":")
             headers[name.lower()] = value.strip()
+        if azures := headers.get("x-ms-range"):
+            headers["range"] = azures
         path, _, query = target.partition("?")
         bucket, _, key = unquote(path).removeprefix("/").partition("/")
         port = int(sock.getpeername()[1])

@@ -66,7 +66,12 @@ class AzureCredentials:
         """`text` without any secret of this account, and without signatures."""
         for _, secret in _secrets(self.connection, self.principal):
             text = text.replace(secret, "...")
-        return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
+        return without_signatures(text)
+
+
+def without_signatures(text: str) -> str:
+    """`text` without the signatures of shared access, as they stand in a URL's query."""
+    return re.sub(r"(?i)\b(sig|signature)=[^&\s]+", r"\1=...", text)
 
 
 def place(url: str) -> Place:

@@ -14,8 +14,11 @@ from penstock.errors import (
 )
 from penstock.sources.backoff import asked_for
 from penstock.sources.checksum_headers import google_claims
+from penstock.sources.gcs.source import FIELDS, KIND
+from penstock.sources.generic import object_library
 from penstock.sources.generic.info import claims_of, nanoseconds
 from penstock.sources.generic.object_library import Answer
+from penstock.sources.objects.json_text import document
 from penstock.sources.objects.pages import Objects
 
 if TYPE_CHECKING:
@@ -34,21 +37,25 @@ class GcsfsObjects:
     in_order = True
     least = 1
 
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Mapping[str, object]:
         return {"access": "read_only", "session_kwargs": {"auto_decompress": False}}
 
     def page(self, fs: Any, bucket: str, prefix: str, token: str, limit: int) -> Objects:
-        found = fs.call(
+        where = f"gs://{bucket}/{prefix}"
+        _, text = fs.call(
             "GET",
             "b/{}/o",
             bucket,
-            json_out=True,
             headers=PLAIN,
+            timeout=object_library.LONGEST,
             prefix=prefix or None,
             pageToken=token or None,
             maxResults=limit,
-            fields="nextPageToken,items(name,size,generation,updated)",
+            fields=FIELDS,
         )
+        found = document(text, where)
+        if found.get("kind") != KIND:
+            raise FailedError("the answer is no listing", where=where, why=f"kind {found.get('kind')!r}")
         objects = [
             Listed(one["name"], int(one["size"]), str(one["generation"]), nanoseconds(one["updated"]))
             for one in found.get("items", ())
@@ -56,9 +63,10 @@ class GcsfsObjects:
         return Objects(objects, found.get("nextPageToken", ""))
 
     def fetch(self, fs: Any, bucket: str, name: str, entry: Entry, offset: int, length: int) -> Answer:
-        pinned = {"generation": entry.token or None}
+        pinned = {"generation": entry.token or None, "timeout": object_library.LONGEST}
         if not length:
-            seen = fs.call("GET", "b/{}/o/{}", bucket, name, json_out=True, headers=PLAIN, **pinned)
+            _, text = fs.call("GET", "b/{}/o/{}", bucket, name, headers=PLAIN, **pinned)
+            seen = document(text, f"gs://{bucket}/{name}")
             return Answer(b"", 200, int(seen["size"]), {}, str(seen["generation"]), claims_of(seen))
         asked = dict(STORED)
         if length != entry.size:
@@ -66,7 +74,7 @@ class GcsfsObjects:
         told, data = fs.call("GET", "b/{}/o/{}", bucket, name, alt="media", headers=asked, **pinned)
         headers = {name.lower().encode(): value.encode() for name, value in told.items()}
         status = 206 if b"content-range" in headers else 200
-        claims = google_claims(told.get("X-Goog-Hash", ""))
+        claims = google_claims(",".join(told.getall("X-Goog-Hash", ())))
         return Answer(data, status, len(data), headers, told.get("X-Goog-Generation"), claims)
 
     def failure(self, error: BaseException, where: str) -> PenstockError | None:

@@ -16,6 +16,9 @@ from penstock.sources.checksum_headers import decode
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    Info = Mapping[str, Any]
+    """What a protocol states of one name, by `info` or `ls`: which fields there are is the protocol's."""
+
 # Where protocols say what version they speak of; the first that is there counts.
 VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
 TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
@@ -55,11 +58,11 @@ def nanoseconds(value: object) -> int:
     return 0
 
 
-def modified(info: Mapping[str, Any]) -> int:
+def modified(info: Info) -> int:
     return next((nanoseconds(info[name]) for name in TIMES if info.get(name)), 0)
 
 
-def token_of(info: Mapping[str, Any]) -> str:
+def token_of(info: Info) -> str:
     """The version by etag or generation; else size and time together; else ""."""
     for name in VERSIONS:
         if info.get(name):
@@ -68,7 +71,7 @@ def token_of(info: Mapping[str, Any]) -> str:
     return f"{info.get('size')}-{changed}" if changed else ""
 
 
-def claims_of(info: Mapping[str, Any]) -> list[Claim]:
+def claims_of(info: Info) -> list[Claim]:
     """Checksums that a protocol's own description carries: Google's and Azure's."""
     claims: list[Claim] = []
     if value := decode(str(info.get("crc32c") or ""), 4):

@@ -100,6 +100,14 @@ class LibrarySource:
                 hint=error.hint or HINT,
             ) from None
 
+    def _page(self, prefix: str, token: str, limit: int) -> Objects:
+        """Raises FailedError for a listing that is refused: that says nothing of any object."""
+        try:
+            return self.run(self._library.page, self.url, prefix, token, limit)
+        except (ObjectError, SourceChangedError) as error:
+            why = f"{error.what}: {error.why}"
+            raise FailedError("the source cannot be listed", where=self.url, why=why, hint=HINT) from None
+
     def list(self) -> Iterator[Sequence[Listed]]:
         """In byte order; where the library does not list so, the whole listing is sorted on disk."""
         self._markers = 0
@@ -110,18 +118,11 @@ class LibrarySource:
         stop = threading.Event()
 
         def fetch(token: str) -> Objects:
-            def ask() -> Objects:
-                return self.run(self._library.page, self.url, self._prefix, token, PAGE)
+            return retrying(lambda: self._page(self._prefix, token, PAGE), TRIES, stop.wait)
 
-            return retrying(ask, TRIES, stop.wait)
-
-        try:
-            for page in one_by_one(fetch, self.url, stop.set):
-                self._markers += page.markers
-                yield [self._below(item) for item in page.rows if item.key != self._prefix]
-        except (ObjectError, SourceChangedError) as error:
-            why = f"{error.what}: {error.why}"
-            raise FailedError("the source cannot be listed", where=self.url, why=why, hint=HINT) from None
+        for page in one_by_one(fetch, self.url, stop.set):
+            self._markers += page.markers
+            yield [self._below(item) for item in page.rows if item.key != self._prefix]
 
     def _below(self, item: Listed) -> Listed:
         if not item.key.startswith(self._prefix):
@@ -132,8 +133,7 @@ class LibrarySource:
 
     def list_one(self, key: str) -> Listed | None:
         name, where = self._prefix + key, self.url + key
-        page = self.run(self._library.page, where, name, "", self._library.least)
-        for item in page.rows:
+        for item in self._page(name, "", self._library.least).rows:
             if item.key == name:
                 return item._replace(key=key)
         try:
@@ -174,6 +174,7 @@ class LibraryBody:
     def __init__(self, source: LibrarySource, entry: Entry, offset: int, length: int) -> None:
         self._source, self._entry = source, entry
         self._at, self._end = offset, offset + length
+        self._version: str | None = ""
         claims = self._next().claims
         if length == entry.size and length > REQUEST:
             claims = source.checksum(entry)  # a range of S3 states less than the object does
@@ -184,6 +185,14 @@ class LibraryBody:
     def _next(self) -> Answer:
         length = min(REQUEST, self._end - self._at)
         answer = self._source.fetch(self._entry, self._at, length)
+        if length < self._entry.size and not self._entry.token:
+            # None of these requests is on a condition: their answers are compared with each other.
+            if answer.version is None or self._version not in ("", answer.version):
+                why = f"{self._version or 'no version'}, then {answer.version or 'no version'}"
+                raise SourceChangedError(
+                    "bytes of two versions cannot be told apart", where=self._entry.key, why=why
+                )
+            self._version = answer.version
         self._ready = memoryview(answer.data)
         self._at += length
         return answer

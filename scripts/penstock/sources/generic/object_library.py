@@ -46,7 +46,7 @@ class ObjectLibrary(Protocol):
     least: int
     """Objects of a page of which one surely is the object whose whole name was the prefix."""
 
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Mapping[str, object]:
         """Options of the file system object that hold where the configuration gives none."""
 
     def page(self, fs: Any, bucket: str, prefix: str, token: str, limit: int) -> Objects:

@@ -66,7 +66,7 @@ class Opener:
         self,
         config: SourceConfig,
         credentials: FsspecCredentials | None,
-        defaults: Mapping[str, Any] | None = None,
+        defaults: Mapping[str, object] | None = None,
     ) -> None:
         self.url, self._options = config.url, config.storage_options
         self._defaults = defaults or {}

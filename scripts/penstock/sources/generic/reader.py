@@ -14,9 +14,10 @@ from penstock.sources.generic.info import claims_of, failure, protocol_errors, t
 from penstock.sources.port import REQUEST
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from penstock.core.model import Claim, Entry
+    from penstock.sources.generic.info import Info
 
 
 class FsspecBody:
@@ -102,11 +103,11 @@ class FsspecReader:
     def path(self, key: str) -> str:
         return self._source.path(self.fs, key)
 
-    def look(self, entry: Entry) -> Mapping[str, Any]:
+    def look(self, entry: Entry) -> Info:
         """The protocol's description of the object, which must be of the listed version."""
         try:
             self.fs.invalidate_cache()
-            info: Mapping[str, Any] = self.fs.info(self.path(entry.key))
+            info: Info = self.fs.info(self.path(entry.key))
         except protocol_errors() as error:
             raise failure(error, entry.key) from None
         token = token_of(info)

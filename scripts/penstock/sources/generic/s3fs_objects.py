@@ -26,36 +26,43 @@ class S3fsObjects:
     in_order = True
     least = 1
 
-    def defaults(self) -> Mapping[str, Any]:
+    def defaults(self) -> Mapping[str, object]:
         # s3fs tries again by itself; botocore below it would multiply that.
         return {"config_kwargs": {"retries": {"max_attempts": 0}}}
 
     def page(self, fs: Any, bucket: str, prefix: str, token: str, limit: int) -> Objects:
-        more = {"ContinuationToken": token} if token else {}
-        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, MaxKeys=min(limit, 1000), **more)
+        more: dict[str, object] = {"ContinuationToken": token} if token else {}
+        more |= {"MaxKeys": min(limit, 1000), "timeout": object_library.LONGEST}
+        found = fs.call_s3("list_objects_v2", Bucket=bucket, Prefix=prefix, **more)
         objects = [
-            Listed(one["Key"], one["Size"], one["ETag"].strip('"'), nanoseconds(one["LastModified"]))
+            Listed(one["Key"], one["Size"], one.get("ETag", "").strip('"'), nanoseconds(one["LastModified"]))
             for one in found.get("Contents", ())
         ]
-        return Objects(objects, found.get("NextContinuationToken", "") if found["IsTruncated"] else "")
+        following = found.get("NextContinuationToken", "") if found.get("IsTruncated") else ""
+        if "IsTruncated" not in found or (found["IsTruncated"] and not following):
+            # Else the answer of another server would be an empty listing, or half of one a whole.
+            why = "it does not say whether and how it goes on"
+            raise FailedError("the answer is no listing", where=f"s3://{bucket}/{prefix}", why=why)
+        return Objects(objects, following)
 
     def fetch(self, fs: Any, bucket: str, name: str, entry: Entry, offset: int, length: int) -> Answer:
         from fsspec.asyn import sync
 
         how = {"Bucket": bucket, "Key": name, "ChecksumMode": "ENABLED"}
-        if entry.token:
+        if entry.token and not entry.token.startswith("W/"):
             how["IfMatch"] = f'"{entry.token}"'
         whole = length in (0, entry.size)
         if not whole:
             how["Range"] = f"bytes={offset}-{offset + length - 1}"
-        answer = fs.call_s3("get_object" if length else "head_object", **how)
+        limit = object_library.LONGEST
+        answer = fs.call_s3("get_object" if length else "head_object", **how, timeout=limit)
         told = answer["ResponseMetadata"]
         headers = {name.encode(): value.encode() for name, value in told["HTTPHeaders"].items()}
         stated, data = decimal(headers.get(b"content-length", b"").decode()), b""
         if length:
             try:
                 # botocore compares the bytes of a whole answer with the first checksum that it states.
-                data = bytes(sync(fs.loop, answer["Body"].read, timeout=object_library.LONGEST))
+                data = bytes(sync(fs.loop, answer["Body"].read, timeout=limit))
             finally:
                 answer["Body"].close()
             stated = len(data)

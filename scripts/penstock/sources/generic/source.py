@@ -20,9 +20,10 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry
+    from penstock.sources.generic.info import Info
     from penstock.sources.generic.opener import FsspecCredentials
 
-    Names = list[tuple[bytes, str, Mapping[str, Any]]]
+    Names = list[tuple[bytes, str, Info]]
 
 BATCH = 2048
 
@@ -118,7 +119,7 @@ class FsspecSource:
 
     def _names(self, fs: Any, folder: str, offenders: RefusedFiles) -> Names:
         path = f"{self._root}/{folder}" if folder else self._root
-        found: dict[bytes, tuple[str, Mapping[str, Any]]] = {}
+        found: dict[bytes, tuple[str, Info]] = {}
         for info in fs.ls(path, detail=True):
             name = info["name"].rstrip("/").rpartition("/")[2]
             if info["name"].strip("/") == path.strip("/") or not name:
@@ -160,9 +161,7 @@ class FsspecSource:
                 return
         raise TransientError("the store lists the object, and does not find it", where=key)
 
-    def _itself(
-        self, fs: Any, path: str, folder: str, info: Mapping[str, Any], offenders: RefusedFiles
-    ) -> None:
+    def _itself(self, fs: Any, path: str, folder: str, info: Info, offenders: RefusedFiles) -> None:
         """What lists below a folder under the folder's own name: its marker, an object `folder/` of no bytes,
         which is counted; or one with bytes, or objects `folder//...`, which are no files of any tree and are
         refused, as S3's are. Stores with plain keys alone have those."""
