@@ -18,6 +18,7 @@ from tests.sources.conftest import (
     dataset,
 )
 
+from penstock.config.settings import SourceConfig
 from penstock.sources.registry import open_source
 
 if TYPE_CHECKING:
@@ -50,6 +51,18 @@ def azure(azurite: Any, tmp_path: Path) -> Iterator[tuple[AzuriteStore, Source, 
 def gcs(fake_gcs: Any) -> tuple[GcsStore, Source, Source]:
     store = GcsfsStore(fake_gcs, f"b{uuid.uuid4().hex}")
     return store, open_source(GcsStore.config(store), dataset("gs"), timeout=30), store.source()
+
+
+@pytest.mark.parametrize("scheme", ["s3", "gs", "az"])
+@pytest.mark.parametrize("prefix", ["", "/", "a", "a/", "a//", "//", "/a"])
+def test_both_ways_read_the_same_prefix(scheme: str, prefix: str) -> None:
+    options = {"anon": True, "endpoint_url": "http://127.0.0.1:1"}
+    url = f"{scheme}://bucket/{prefix}"
+    found = [
+        open_source(SourceConfig(url, storage_options=how), dataset(url)).url
+        for how in (options, options | {"reader": "fsspec"})
+    ]
+    assert found[0] == found[1]
 
 
 def random_keys(count: int, seed: int) -> dict[str, int]:

@@ -386,9 +386,11 @@ def test_what_is_no_account_is_told(tokens: Any, tmp_path: Path) -> None:
         resolve(config(credentials_file=str(path)))
     assert "geheim" not in str(caught.value)
     path = account(tmp_path, address)
-    answers.append((400, {"error": "invalid_grant"}))
-    with pytest.raises(FailedError, match="no token"):
-        resolve(config(credentials_file=str(path)))
+    for status, told in ((400, {"error": "invalid_grant", "error_description": "iat is late"}), (200, [])):
+        answers.append((status, told))
+        with pytest.raises(FailedError, match="gives none") as refused:
+            resolve(config(credentials_file=str(path)))
+        assert ("status 400 invalid_grant iat is late" in str(refused.value)) == bool(told)
 
 
 def test_a_token_that_ran_out_is_renewed() -> None:

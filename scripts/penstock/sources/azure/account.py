@@ -1,9 +1,9 @@
 """Which account, container and secret an Azure source uses. Resolved once, in the parent process.
 
-In this order: `anon`, `credentials_file` (KEY=VALUE lines: connection_string, account_key,
-sas_token, or client_id, client_secret and tenant_id), the same names in the environment as
-AZURE_STORAGE_*, then whatever Azure's own tools would take (managed identity, workload identity,
-`az login`). Secrets are never shown.
+The first of these that is there counts: `anon`; `credentials_file` (KEY=VALUE lines: connection_string,
+account_key, sas_token, or client_id, client_secret and tenant_id); the same names in the environment as
+AZURE_STORAGE_*; last what azure-identity finds (managed identity, workload identity, `az login`). Secrets are
+never shown.
 """
 
 from __future__ import annotations

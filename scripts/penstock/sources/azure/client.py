@@ -1,4 +1,5 @@
-"""Azure's dialect: requests to one container over HTTP, and what its answers mean."""
+"""Azure's dialect of `objects.client`: how a request is written and signed, and what headers and refusals
+mean."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""Which error a refusal of Azure means, as an answer or as an exception of Azure's SDK."""
+"""Which error of penstock a refusal of Azure becomes. The refusal is an HTTP answer, or an exception of
+Azure's SDK (tokens, and the reader that uses adlfs)."""
 
 from __future__ import annotations
 

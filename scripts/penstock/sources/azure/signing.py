@@ -1,7 +1,8 @@
-"""How a request proves who sends it: an account's key, a signature in the query, or an access token.
+"""Proofs of who sends a request to Azure: the account's key (Shared Key), a signature in the query (SAS), or
+an access token from azure-identity.
 
-Shared Key as Microsoft describes it ("Authorize with Shared Key", blob service, version 2009-09-19 and
-later); compared with the SDK's own signer in the tests. Tokens come from azure-identity.
+Shared Key follows Microsoft's "Authorize with Shared Key" (blob service, version 2009-09-19 and later); tests
+compare it with the SDK's own signer.
 """
 
 from __future__ import annotations

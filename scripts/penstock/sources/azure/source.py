@@ -1,8 +1,8 @@
 """Azure Blob Storage as a source: one container and prefix, over HTTP.
 
-`storage_options`: `account_name` (or `endpoint_url`), `credentials_file` or `anon`, `ca_bundle`,
-`proxy`, and `hierarchical: true` for accounts whose listings come folder by folder (asked of the
-account itself where that is allowed).
+A flat account lists in the byte order of the names, and its pages are passed on as they come. An account with
+a hierarchical namespace lists folder by folder: its whole listing is sorted on disk. `hierarchical` of
+`storage_options` says which one it is; without it the account itself is queried, where that is allowed.
 """
 
 from __future__ import annotations

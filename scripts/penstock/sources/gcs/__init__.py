@@ -1,1 +1,1 @@
-"""Google Cloud Storage: the dialect of its JSON API. No object is read but by its generation."""
+"""Google Cloud Storage by its JSON API. Every object is read by its generation (version number)."""

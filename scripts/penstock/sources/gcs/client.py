@@ -1,4 +1,4 @@
-"""The dialect's requests, by the JSON API: a GET of one generation; what answers and refusals mean."""
+"""Google's dialect of `objects.client`: requests of the JSON API, its headers and its refusals."""
 
 from __future__ import annotations
 

@@ -17,8 +17,6 @@ from penstock.sources.objects.source import ObjectSource, bucket_and_prefix
 from penstock.sources.s3.listing import Times
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
-
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry
     from penstock.sources.objects.access_token import AccessToken
@@ -84,7 +82,7 @@ class GcsSource(ObjectSource[GcsClient]):
             raise FailedError("the answer is no listing", where=self.url, why=repr(error)) from None
         return Objects([row for row in rows if row.key], str(found.get("nextPageToken", "")))
 
-    def _listed(self, item: Mapping[str, str]) -> Listed:
+    def _listed(self, item: dict[str, str]) -> Listed:
         name: str = item["name"]
         if not name.startswith(self._prefix):
             raise FailedError("the listing has a key outside of the prefix", where=self.url, why=repr(name))

@@ -1,1 +1,2 @@
-"""What fsspec opens: object stores by its libraries (`library_source`), other protocols (`source`)."""
+"""Sources that fsspec opens: S3, Azure and Google's storage by `reader: fsspec` (`library_source`), and every
+protocol that penstock does not speak itself (`source`)."""

@@ -1,4 +1,5 @@
-"""Azure Blob Storage through adlfs: the client that it makes, with the conditions of Azure."""
+"""Azure Blob Storage through adlfs. Requests go through the Azure SDK's client that adlfs makes
+(`service_client`), with If-Match for the listed etag."""
 
 from __future__ import annotations
 

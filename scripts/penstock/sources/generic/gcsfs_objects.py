@@ -1,4 +1,5 @@
-"""Google Cloud Storage through gcsfs: its signed calls of the JSON API, pinned by generation."""
+"""Google Cloud Storage through gcsfs. Requests of the JSON API go through gcsfs's signed `call`, for the
+listed generation of an object."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""What a protocol of fsspec states of an object: its version, its time, its checksums, its errors."""
+"""What fsspec's protocols state of an object (version, time, checksums) in penstock's terms, and what their
+errors mean. Each protocol names these fields in its own way."""
 
 from __future__ import annotations
 

@@ -1,8 +1,9 @@
-"""A bucket and prefix of S3, Azure or Google, through the library that fsspec has for it.
+"""A bucket and prefix of S3, Azure or Google as a source, through the library that fsspec has for that store.
 
-What it lists, reads and states is what penstock's own reader of that store does: the same keys, tokens, times
-and checksums. Every request is on the condition that the object is the listed version, and what answers is
-compared with the listing.
+It gives the same keys, version tokens, times and checksums as penstock's own reader of the store. Objects are
+requested on the condition that they are the listed version, and each answer is compared with the listing. The
+requests for one object without a version token cannot be on a condition: the versions that their answers
+state are compared with each other.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ class LibrarySource:
         scheme, _, rest = config.url.partition("://")
         place, _, prefix = rest.partition("/")
         self._bucket = place.partition("@")[0]
-        self._prefix = f"{prefix.rstrip('/')}/" if prefix.strip("/") else ""
+        self._prefix = f"{prefix.removesuffix('/')}/" if prefix else ""
         self.url = f"{scheme}://{place}/{self._prefix}"
         self._library = library
         self._opener = Opener(config, credentials, library.defaults())

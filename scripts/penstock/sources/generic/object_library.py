@@ -1,9 +1,9 @@
-"""What the library that fsspec has for a store of objects must do for `library_source`.
+"""What `library_source` needs of the library that fsspec has for a store: list a page, fetch a range, name an
+error.
 
-An implementation uses what the library offers to the public beside its folders and files: its signed calls
-(`s3fs.S3FileSystem.call_s3`, `gcsfs.GCSFileSystem.call`) or its client (`adlfs`: `service_client`). Folders
-(`ls`) are not used, since they hide keys with an empty segment (`a//b`), nor are files (`open`, `get_file`),
-since not every one of them is read on the condition that it is the listed version.
+An implementation sends requests through the library's own signed calls, and does not use the library's
+folders and files. Its folders (`ls`) hide keys with an empty segment (`a//b`), and its files (`open`,
+`get_file`) are not always read on the condition that they are the listed version.
 """
 
 from __future__ import annotations

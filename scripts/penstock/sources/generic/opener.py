@@ -1,4 +1,5 @@
-"""Opens what a URL names by fsspec: options, secrets, and what it means when that fails."""
+"""Makes fsspec's file system object for a URL, from `storage_options` and `credentials_file`. Errors name
+what the configuration lacks: an option, a package, the permission to list."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""Reads objects through a protocol of fsspec.
+"""Reads objects through a protocol of fsspec that knows no conditional requests.
 
-An object is pinned by what its protocol states of a version (etag, generation, time of change): queried
-before and after the bytes, and compared with the listing.
+The protocol's description of an object (etag, generation, or size and time of change) is requested before and
+after its bytes. Both descriptions must be of the listed version, or the object counts as changed.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""S3 through s3fs: its signed calls, with the conditions and checksums of S3."""
+"""S3 through s3fs. Requests go through s3fs's signed `call_s3`, with If-Match for the listed etag and with
+the checksums that S3 states."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Any other protocol that fsspec opens: FTP, SFTP, Hugging Face, memory, ...
+"""A source of any other protocol that fsspec opens: FTP, SFTP, Hugging Face, memory, ...
 
-Listed folder by folder, in order; read by `generic.reader`.
+The listing descends folder by folder, in the byte order of the keys. `generic.reader` reads the objects.
 """
 
 from __future__ import annotations

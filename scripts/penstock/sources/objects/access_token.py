@@ -61,18 +61,24 @@ def requested(server: Endpoint, line: str, lines: str = "", body: str = "", *, h
     head = f"{line} HTTP/1.1\r\nHost: {server.authority}\r\n{server.proxy_lines}{lines}\r\n{body}"
 
     def ask() -> AccessToken:
-        connection = Connection(server)
+        connection, found = Connection(server), {}
         try:
             status = connection.request(head.encode("latin-1"))
-            found = json.loads(connection.read_all(ANSWER_LIMIT)) if status == 200 else {}
+            found = json.loads(connection.read_all(ANSWER_LIMIT))
             return AccessToken(str(found["access_token"]), time.time() + float(found["expires_in"]))
         except (ValueError, KeyError, TypeError):
-            error = refusal(status, connection.headers, server.url, codes={})
+            error = refusal(status, connection.headers, server.url, message=_stated(found), codes={})
             if error.retry:
                 raise error from None
-            why = f"status {status}"
-            raise FailedError("there is no token to be had", where=server.url, why=why, hint=hint) from None
+            what = "the server of access tokens gives none"
+            raise FailedError(what, where=server.url, why=error.why, hint=hint) from None
         finally:
             connection.close()
 
     return retrying(ask, TRIES, time.sleep)
+
+
+def _stated(answer: object) -> str:
+    """Why a token is refused (RFC 6749, 5.2): a clock that is wrong, a key that was withdrawn."""
+    told = answer if isinstance(answer, dict) else {}
+    return " ".join(str(told[name]) for name in ("error", "error_description") if name in told)

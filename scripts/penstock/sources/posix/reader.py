@@ -1,8 +1,8 @@
 """Reads ranges of files of a POSIX source, by descriptors below one root.
 
-Descriptors of the folders used last are kept, so a file costs open, fstat, read, fstat, close.
-Whatever is opened is a regular file with the listed size, times and inode, or is refused; the
-same is asked again when the range was read to its end.
+The descriptors of the folders that were used last stay open, so a file costs open, fstat, read, fstat, close.
+A file that is not regular, or has another size, time or inode than the listing says, is refused when it is
+opened, and again when its range was read to the end.
 """
 
 from __future__ import annotations

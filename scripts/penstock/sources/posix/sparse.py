@@ -1,8 +1,9 @@
-"""Files that take less room than their size: where their holes are, by SEEK_DATA and SEEK_HOLE.
+"""Sparse files: finds the holes of a file by SEEK_DATA and SEEK_HOLE, so that zeros are not read from the
+source.
 
-Guarantees. Data is never taken for a hole: what a file system states is relied upon only where it is known to
-count pages that wait for write-back as data (`kinds.Kind.holes_told`). Elsewhere, and where the kind of file
-system is not known, it only says where to look: those bytes are read, and are a hole when they are zeros.
+Guarantee: data is never taken for a hole. Some file systems report data that waits for write-back as a hole.
+Only those that are known not to (`kinds.Kind.holes_told`) are believed. On all others a reported hole is
+read, and counts as one where its bytes are zeros.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""S3's dialect: signed requests to one bucket, redirects within the store, what its codes mean."""
+"""S3's dialect of `objects.client`: how requests to one bucket are signed, which redirects are followed, and
+what S3's error codes mean."""
 
 from __future__ import annotations
 

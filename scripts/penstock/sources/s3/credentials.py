@@ -1,8 +1,8 @@
 """Which keys, region and endpoint an S3 source uses. Resolved once, in the parent process.
 
-In this order: `anon`, `credentials_file`, then what AWS's own tools would take (`profile`, the
-environment, shared files, SSO, a container's role), by botocore. An instance's metadata service
-is asked only with `instance_metadata: true`.
+The first of these that is there counts: `anon`; `credentials_file`; last what AWS's own tools would take
+(`profile`, the environment, shared files, SSO, a container's role), found by botocore. An instance's metadata
+service is queried only with `instance_metadata: true`.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Guesses a key in the middle between two others, from the characters of the keys that were seen.
+"""Guesses a key in the middle between two others. `listing_ranges` splits what is still to be listed there.
 
-Keys are bytes; their order is that of bytes.
+A key is read as a number whose digits are the ASCII characters that keys were seen to hold; the middle of two
+keys is the middle of their numbers. Keys are bytes, in the order of bytes.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
-"""A bucket's listing, streamed: the next pages are on their way while one is parsed.
+"""A bucket's listing, streamed: further pages are fetched while one is parsed.
 
-Guarantees ascending order of the keys' bytes, no key twice and none outside the prefix, or
-raises: a listing that breaks its promise cannot be planned from.
+Guarantees keys in ascending order of their bytes, no key twice, and none outside the prefix. A listing that
+breaks one of these rules raises FailedError, since a plan made of it would lack files or have them twice.
 """
 
 from __future__ import annotations

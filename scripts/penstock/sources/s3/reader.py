@@ -1,4 +1,8 @@
-"""S3's reader: the shared one, and the sizes of the parts that an object was uploaded in."""
+"""The shared reader of objects, and what is S3's own: the sizes of the parts in which an object was uploaded.
+
+S3 states for such an object a checksum of its parts' checksums (composite). Only with these sizes can it be
+computed anew.
+"""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
-"""AWS Signature Version 4, for requests without a body that matters.
+"""AWS Signature Version 4 for requests without a body.
 
-As AWS describes it ("Create a signed AWS API request"); checked against AWS's published test vectors and
-botocore (`tests/oracles`).
+It follows AWS's "Create a signed AWS API request"; tests compare it with AWS's published test vectors and
+with botocore (`tests/oracles`).
 """
 
 from __future__ import annotations

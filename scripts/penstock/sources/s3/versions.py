@@ -1,7 +1,9 @@
-"""The newest versions in a versioned bucket, by ListObjectVersions: each object with the id by which exactly
-these bytes can be read, whatever is written to its key later (`datasets.*.changed: pinned`).
+"""Lists the newest version of each object of a versioned bucket, by ListObjectVersions, with the version's
+id. By that id the same bytes can be read whatever is written to the key later (`datasets.*.changed:
+pinned`).
 
-A bucket that is not versioned is refused: an id that it states (`null`) stays with a key, not with bytes.
+A bucket that is not versioned is refused: its objects have the id `null`, which a later object of that key
+has too.
 """
 
 from __future__ import annotations

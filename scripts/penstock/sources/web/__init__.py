@@ -1,1 +1,1 @@
-"""Web servers: single files, and folder pages."""
+"""Web servers as sources: a single file, or the folder pages that a server makes itself."""

@@ -1,8 +1,10 @@
-"""The web's dialect: what lies behind a URL, over kept connections, and what servers answer.
+"""The web's dialect of `objects.client`: requests for whole URLs, over a few kept connections, and which
+redirects are followed.
 
-A redirect is followed within its server, and to the hosts that `redirects` of storage_options names; from
-https never to http. Nothing secret is sent, but what a server may make this machine fetch is published:
-by default it cannot point at another machine, such as a cloud's metadata service.
+A redirect is followed within the same server, and to the hosts that `redirects` of `storage_options` names;
+never from https to http. No request carries a secret. But all that is fetched is published: if any redirect
+were followed, a server could have this machine fetch from its private network, such as a cloud's metadata
+service.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""The folder pages of a web server: what they link to, and the size and version of each file.
+"""Lists a web server's folder pages: the files that they link to, with the size and version of each.
 
-A page states neither for sure, so each file is asked for by a HEAD: many at a time, in order.
+Pages round sizes and times, or leave them out. So size and version of each file come from a HEAD request;
+many are on their way at a time, and their answers are passed on in the order of the keys.
 """
 
 from __future__ import annotations

@@ -1,6 +1,7 @@
-"""Web servers as a source: one file by its URL, or the pages of a server's own folder listing.
+"""A web server as a source: one file by its URL, or a folder by the pages that the server makes of it.
 
-An object is pinned by its strong etag (If-Match), else by its date and size.
+An object is pinned by its strong etag (If-Match). Where the server states none, its date and size in the
+answer are compared with the listing.
 """
 
 from __future__ import annotations
