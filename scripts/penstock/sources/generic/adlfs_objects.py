@@ -6,6 +6,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Listed
+from penstock.errors import TransientError
 from penstock.sources.azure.account import without_signatures
 from penstock.sources.azure.refusals import failure
 from penstock.sources.decimals import decimal
@@ -97,8 +98,11 @@ class AdlfsObjects:
         return Answer(data, answer.status_code, stated, headers, version, claims_of(found))
 
     def failure(self, error: BaseException, where: str) -> PenstockError | None:
-        from azure.core.exceptions import AzureError
+        from azure.core.exceptions import AzureError, DecodeError
 
+        if isinstance(error, DecodeError):
+            why = str(error).partition("\n")[0]
+            return TransientError("the listing ends in the middle of a page", where=where, why=why)
         if isinstance(error, (AzureError, OSError, ValueError)):
             return failure(error, without_signatures, where)
         return None
