@@ -16,7 +16,14 @@ from tests.support.hostile_gcs import HostileGcs
 
 from penstock.config.settings import SourceConfig
 from penstock.core.model import Claim, Entry, Listed
-from penstock.errors import FailedError, ObjectError, PenstockError, SourceChangedError, TransientError
+from penstock.errors import (
+    FailedError,
+    ObjectError,
+    OverloadedError,
+    PenstockError,
+    SourceChangedError,
+    TransientError,
+)
 from penstock.sources.generic import object_library
 from penstock.sources.generic.adlfs_objects import AdlfsObjects
 from penstock.sources.generic.library_source import LibrarySource
@@ -86,8 +93,8 @@ def test_answers_through_adlfs(
 
 
 def test_answers_through_gcsfs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """All modes at once: gcsfs tries each request again, for half a minute, before it gives up."""
-    monkeypatch.setattr(object_library, "LONGEST", 40.0)
+    """All modes at once: gcsfs would try a request again for half a minute before it gives up."""
+    monkeypatch.setattr(object_library, "LONGEST", 8.0)
     modes = [*FAULTS, "long", "expired"]
     with HostileGcs(
         {f"p/{mode}": DATA for mode in (*modes, "y")}, {f"p/{mode}": mode for mode in modes}
@@ -113,6 +120,27 @@ def test_answers_through_gcsfs(monkeypatch: pytest.MonkeyPatch) -> None:
                 else:
                     assert isinstance(error, FAULTS.get(mode, PenstockError)), (mode, span, error)
         assert read(source.reader(), found["y"]) == DATA
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [
+        (503, OverloadedError),
+        (429, OverloadedError),
+        (500, TransientError),
+        (401, FailedError),
+        (416, SourceChangedError),
+        (400, ObjectError),
+    ],
+)
+def test_what_gcsfs_gives_up_by(status: int, kind: type[PenstockError]) -> None:
+    pytest.importorskip("gcsfs")
+    from gcsfs.retry import HttpError
+
+    from penstock.sources.generic.gcsfs_objects import GcsfsObjects
+
+    told = GcsfsObjects().failure(HttpError({"code": status, "message": "no"}), "gs://b/x")
+    assert type(told) is kind
 
 
 # ---- listing

@@ -65,6 +65,8 @@ def requested(server: Endpoint, line: str, lines: str = "", body: str = "", *, h
         try:
             status = connection.request(head.encode("latin-1"))
             found = json.loads(connection.read_all(ANSWER_LIMIT))
+            if status != 200:
+                raise ValueError(status)
             return AccessToken(str(found["access_token"]), time.time() + float(found["expires_in"]))
         except (ValueError, KeyError, TypeError):
             error = refusal(status, connection.headers, server.url, message=_stated(found), codes={})
