@@ -48,14 +48,12 @@ def misfit(
     offset, wanted = span
     other_length = length not in (-1, wanted)
     encoding = headers.get(b"content-encoding", b"identity").decode("latin-1")
-    why = f"Content-Encoding {encoding}, {length} bytes where {wanted} were asked for"
-    on_the_way = ObjectError("the answer is encoded on the way", where=where, why=why)
-    if encoding not in ("", "identity") and not encoded:
-        return on_the_way
-    if (error := other_version(headers, version, entry, where)) is not None:
+    foreign = encoding not in ("", "identity")
+    if (not foreign or encoded) and (error := other_version(headers, version, entry, where)) is not None:
         return error
-    if encoding not in ("", "identity") and length != wanted:
-        return on_the_way
+    if foreign and (length != wanted or not encoded):
+        why = f"Content-Encoding {encoding}, {length} bytes where {wanted} were asked for"
+        return ObjectError("the answer is encoded on the way", where=where, why=why)
     if status == 206:
         stated = headers.get(b"content-range", b"").decode("latin-1")
         expected = f"bytes {offset}-{offset + wanted - 1}/{entry.size}"
