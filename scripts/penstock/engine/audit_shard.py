@@ -1,8 +1,7 @@
 """Reads one shard of a published release back and names the rows that are not as published.
 
-What was seen is kept in a small durable
-file every few seconds, so a killed audit goes on where it stopped; a damaged row is a finding and not a
-failure: the shard is done when every row was looked at.
+What was seen is kept in a small durable file every few seconds, so a killed audit goes on where it stopped. A
+damaged row is a finding and not a failure: the shard is done when every row was looked at.
 """
 
 from __future__ import annotations
@@ -12,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.core.model import AuditedRow
 from penstock.engine.reread_shard import COLD_STREAMS
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
@@ -52,8 +52,8 @@ class AuditedRows:
     shard: str
     rows: bytearray
     """1 for each row that was looked at."""
-    bad: list[tuple[int, str, bool]] = field(default_factory=list)
-    """(row, why, it could not be read)."""
+    bad: list[AuditedRow] = field(default_factory=list)
+    """Those that are not as they were published, or could not be read."""
     methods: Counter[str] = field(default_factory=Counter)
     files: int = 0
     bytes: int = 0
@@ -69,7 +69,7 @@ class AuditedRows:
             {
                 "shard": self.shard,
                 "ranges": _ranges(self.rows),
-                "bad": self.bad,
+                "bad": [[one.row, one.why, one.unread] for one in self.bad],
                 "methods": self.methods,
                 "files": self.files,
                 "bytes": self.bytes,
@@ -86,7 +86,9 @@ class AuditedRows:
                 return seen
             for start, end in raw["ranges"]:
                 seen.rows[start:end] = b"\x01" * (end - start)
-            seen.bad = [(int(row), str(why), bool(unread)) for row, why, unread in raw["bad"]]
+            seen.bad = [
+                AuditedRow(int(row), why=str(why), unread=bool(unread)) for row, why, unread in raw["bad"]
+            ]
             seen.methods = Counter(raw["methods"])
             seen.files, seen.bytes = int(raw["files"]), int(raw["bytes"])
         except (FileNotFoundError, ValueError, KeyError, TypeError):
@@ -132,7 +134,7 @@ def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) ->
         for one in answer.results:
             seen.rows[one.row] = 1
             if one.why:
-                seen.bad.append((one.row, one.why, one.unread))
+                seen.bad.append(one)
             else:
                 seen.methods[one.method] += 1
         seen.files += answer.rows

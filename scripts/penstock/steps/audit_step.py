@@ -268,16 +268,15 @@ def _seen(folder: RunLayout, shard: ShardInfo) -> AuditedRows:
 def _named(folder: RunLayout, index: int, seen: AuditedRows) -> Iterator[Finding]:
     if not seen.bad:
         return
-    bad = {row: (why, unread) for row, why, unread in seen.bad}
+    bad = {one.row: one for one in seen.bad}
     row = 0
     for batch in read_expected(folder.shard(index)):
         for entry in batch:
-            told = bad.get(row)
+            found = bad.get(row)
             row += 1
-            if told is not None:
-                why, unread = told
+            if found is not None:
                 parts = (entry.part,) if entry.part >= 0 else ()
-                yield Finding("unread" if unread else "changed", entry.path, why, parts)
+                yield Finding("unread" if found.unread else "changed", entry.path, found.why, parts)
 
 
 def _close(
