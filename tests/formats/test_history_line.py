@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, HistoryLine, Publication, Repair, Rollback
+from penstock.core.documents.history_line import (
+    Author,
+    HistoryLine,
+    Publication,
+    Repair,
+    RepairCounts,
+    Rollback,
+)
 from penstock.core.layout import DatasetLayout
 from penstock.errors import NewerFormatError
 from penstock.runtime import job_environment
@@ -40,8 +47,7 @@ REPAIRED = Repair(
     audit="a1",
     repaired=("a", "b \udcff"),
     unrepairable=(("c", "the source changed"),),
-    repaired_count=2,
-    unrepairable_count=1,
+    counts=RepairCounts(2, 1),
     fetched_bytes=20,
 )
 OLDER = {
@@ -101,7 +107,7 @@ def test_lines_of_other_versions_are_read(layout: DatasetLayout) -> None:
 
 
 def test_a_damaged_line_is_passed_over(layout: DatasetLayout) -> None:
-    write(layout, OLDER, [1], {"event": 7}, {**OLDER, "files": "28"})
+    write(layout, OLDER, [1], {"event": 7}, {"event": "rollback", "from": 1}, {**OLDER, "files": "28"})
     with layout.history.open("ab") as file:
         file.write(b'\xff\n{"event": "pub')
     (line,) = history.lines(layout)

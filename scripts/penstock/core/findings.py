@@ -14,12 +14,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
-from penstock.core.documents.json_object import JsonObject
-
-if TYPE_CHECKING:
-    from penstock.core.documents.step_results import FindingJson
+from penstock.core.documents import typed_json
+from penstock.core.documents.step_results import FindingJson
 
 EMPTY_FOLDER = "folder"
 
@@ -67,8 +65,8 @@ def to_json(finding: Finding) -> FindingJson:
 
 def from_json(line: bytes) -> Finding:
     """Of a line of `findings.jsonl`. Raises ValueError for what is no finding."""
-    raw = JsonObject.parse(line)
-    kind = raw.text("kind")
+    raw = typed_json.read(FindingJson, typed_json.loads(line))
+    kind = raw.get("kind", "")
     if kind not in MARKS or "path" not in raw:
         raise ValueError(f"{kind or 'no kind'} is no kind of finding of a path")
-    return Finding(kind, raw.text("path"), raw.text("why"), raw.numbers("parts"))
+    return Finding(kind, raw["path"], raw.get("why", ""), tuple(raw.get("parts", ())))

@@ -18,7 +18,7 @@ from penstock.audit import audit_plan, audit_store
 from penstock.audit.repair_file import is_right, refetch
 from penstock.audit.repair_source import Fetcher
 from penstock.core import events
-from penstock.core.documents.history_line import Repair
+from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
@@ -290,8 +290,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: i
         audit=audit.id,
         repaired=repaired[:NAMED],
         unrepairable=failed[:NAMED],
-        repaired_count=len(repaired),
-        unrepairable_count=len(failed),
+        counts=RepairCounts(len(repaired), len(failed)),
         fetched_bytes=fetched,
     )
     history.append(layout, line)

@@ -3,16 +3,12 @@
 Lines say which format they are of since format 1 was numbered; a line without a number is of format 1, too.
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
-from typing import TYPE_CHECKING
+from typing import Annotated
 
-from penstock.core.documents.json_object import JsonObject
-from penstock.core.format_versions import refuse_newer
-
-if TYPE_CHECKING:
-    from collections.abc import Sequence
+from penstock.core.documents import typed_json
 
 FORMAT = 1
 
@@ -33,7 +29,7 @@ class Author:
 class HistoryLine:
     """What each line says. Of this class itself are the lines whose event this version does not know."""
 
-    event: str
+    event: str = ""
     at: str = ""
     """UTC, ISO 8601."""
     dataset: str = ""
@@ -65,8 +61,14 @@ class Rollback(HistoryLine):
     """`current` was pointed back at `release`."""
 
     event: str = "rollback"
-    left: str = ""
-    """The release that `current` named before; `from` in JSON."""
+    left: Annotated[str, "from"] = ""
+    """The release that `current` named before."""
+
+
+@dataclass(frozen=True)
+class RepairCounts:
+    repaired: int = 0
+    unrepairable: int = 0
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,7 @@ class Repair(HistoryLine):
     """Paths; of a long list the first ones."""
     unrepairable: Sequence[tuple[str, str]] = ()
     """Path and why; of a long list the first ones."""
-    repaired_count: int = 0
-    unrepairable_count: int = 0
+    counts: RepairCounts = RepairCounts()
     fetched_bytes: int = 0
 
 
@@ -109,7 +110,7 @@ def to_json(line: Publication | Repair) -> Json:
         "audit": line.audit,
         "repaired": list(line.repaired),
         "unrepairable": [list(one) for one in line.unrepairable],
-        "counts": {"repaired": line.repaired_count, "unrepairable": line.unrepairable_count},
+        "counts": asdict(line.counts),
         "fetched_bytes": line.fetched_bytes,
     }
 
@@ -117,35 +118,8 @@ def to_json(line: Publication | Repair) -> Json:
 def from_json(content: bytes, where: object) -> HistoryLine:
     """Of one line's bytes, `where` is the file. Raises NewerFormatError, and ValueError for what is no line
     of a history."""
-    raw = JsonObject.parse(content)
-    refuse_newer("a line of the dataset's history", raw.number("format"), FORMAT, where)
-    event, at = raw.text("event"), raw.text("at")
-    dataset, release, run = raw.text("dataset"), raw.text("release"), raw.text("run")
-    claim = raw.number_or_none("claim")
-    author = Author(raw.text("by"), raw.number_or_none("uid"), raw.text("host"))
-    if event == Publication.event:
-        return Publication(
-            at=at, dataset=dataset, release=release, run=run, claim=claim, author=author,
-            seal=raw.text("seal"),
-            root=raw.text("root"),
-            files=raw.number("files"),
-            bytes=raw.number("bytes"),
-            previous=raw.text_or_none("previous"),
-        )  # fmt: skip
-    if event == Rollback.event:
-        return Rollback(
-            at=at, dataset=dataset, release=release, run=run, claim=claim, author=author,
-            left=raw.text("from"),
-        )  # fmt: skip
-    if event == Repair.event:
-        counts = raw.inner("counts")
-        return Repair(
-            at=at, dataset=dataset, release=release, run=run, claim=claim, author=author,
-            audit=raw.text("audit"),
-            repaired=raw.texts("repaired"),
-            unrepairable=raw.pairs("unrepairable"),
-            repaired_count=counts.number("repaired"),
-            unrepairable_count=counts.number("unrepairable"),
-            fetched_bytes=raw.number("fetched_bytes"),
-        )  # fmt: skip
-    return HistoryLine(event, at, dataset, release, run, claim, author)
+    raw = typed_json.known(content, "a line of the dataset's history", FORMAT, where)
+    return typed_json.read(_KINDS.get(str(raw.get("event")), HistoryLine), {**raw, "author": raw})
+
+
+_KINDS: dict[str, type[HistoryLine]] = {kind.event: kind for kind in (Publication, Rollback, Repair)}

@@ -4,19 +4,15 @@ The seal's bytes have their digest in the dataset's history, so what is written 
 A seal is written once, before its release is revealed, and only read from then on.
 """
 
-from __future__ import annotations
-
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Annotated
 
 from penstock.core.columns import FIELDS_SINCE, sealed_fields
-from penstock.core.documents.json_object import JsonObject
-from penstock.core.format_versions import refuse_newer
+from penstock.core.documents import typed_json
 from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.core.seal_tree import SEALED_FIELDS
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
 
 FORMAT = max(2, FIELDS_SINCE)
 """The newest format. 2: the release holds another listing than its run froze (`Seal.amended`); other seals
@@ -29,7 +25,7 @@ Json = dict[str, object]
 class SealedSource:
     """One source, as the configuration had it. Never a secret."""
 
-    url: str
+    url: str = ""
     into: str = ""
     """The folder below `data/` that it fills; "" for all of it."""
 
@@ -123,12 +119,12 @@ class SealedEvidence:
 class SealedAmendment:
     """How the release's listing differs from the one that its run froze."""
 
-    listing: str
+    listing: str = ""
     """`sha256:<hex>` of the listing that the release holds."""
     changed: int = 0
     """Files that are of another version than the listed one."""
     gone: int = 0
-    began: str = ""
+    began: Annotated[str, "from"] = ""
     """The files were read between this time and `until`, UTC, ISO 8601; "" where that is not known."""
     until: str = ""
 
@@ -210,77 +206,13 @@ _PLAIN = (
 def from_json(content: bytes, where: object) -> Seal:
     """Of the bytes of `release.json`, `where` is its path. Raises NewerFormatError, and ValueError for what
     is no seal."""
-    raw = JsonObject.parse(content)
-    refuse_newer("a release's seal", raw.number("format"), FORMAT, where, by=raw.text("penstock"))
-    permissions, records, amended = raw.inner("permissions"), raw.inner("records"), raw.inner("amended")
-    return Seal(
-        dataset=raw.text("dataset"),
-        release=raw.text("release"),
-        run=raw.text("run"),
-        sealed=raw.text("sealed"),
-        penstock=raw.text("penstock"),
-        files=raw.number("files"),
-        bytes=raw.number("bytes"),
-        giants=raw.number("giants"),
-        part_bytes=raw.number_or_none("part_bytes"),
-        sources=tuple(SealedSource(one.text("url"), one.text("into")) for one in raw.listed("sources")),
-        listing=raw.text("listing"),
-        include=raw.texts("include"),
-        exclude=raw.texts("exclude"),
-        scanned=raw.number("scanned"),
-        ignored=raw.counts("ignored"),
-        hard_links=raw.counts("hard_links"),
-        base=raw.text_or_none("base"),
-        unchanged=raw.number("unchanged"),
-        permissions=SealedPermissions(
-            permissions.number_or_none("file_mode"),
-            permissions.number_or_none("dir_mode"),
-            permissions.number_or_none("gid"),
-            permissions.number_or_none("uid"),
-        ),
-        records=SealedRecords(
-            records.text("root"),
-            records.number("count"),
-            records.texts("fields") or sealed_fields(max(1, raw.number("format"))),
-        ),
-        manifests={name: _manifest(one) for name, one in raw.named("manifests").items()},
-        evidence=_evidence(raw.inner("evidence")),
-        amended=SealedAmendment(
-            amended.text("listing"),
-            amended.number("changed"),
-            amended.number("gone"),
-            amended.text("from"),
-            amended.text("until"),
-        )
-        if "amended" in raw
-        else None,
-    )
-
-
-def _manifest(raw: JsonObject) -> SealedManifest:
-    return SealedManifest(
-        raw.text("sha256"),
-        raw.number_or_none("records"),
-        raw.number_or_none("bytes"),
-        raw.number_or_none("folders"),
-        raw.number_or_none("lines"),
-        raw.number_or_none("escaped"),
-        raw.number_or_none("left_out"),
-    )
-
-
-def _evidence(raw: JsonObject) -> SealedEvidence:
-    return SealedEvidence(
-        _read_amounts(raw, "source"),
-        _read_amounts(raw, "storage"),
-        _read_amounts(raw, "methods") if "methods" in raw else None,
-        raw.text("required_storage"),
-        raw.text("required_source"),
-    )
-
-
-def _read_amounts(raw: JsonObject, name: str) -> dict[str, Amount]:
-    return {kind: Amount(one.number("files"), one.number("bytes")) for kind, one in raw.named(name).items()}
+    raw = typed_json.known(content, "a release's seal", FORMAT, where)
+    seal, records, number = typed_json.read(Seal, raw), raw.get("records"), raw.get("format")
+    if isinstance(records, dict) and records.get("fields"):
+        return seal
+    # It does not say what its leaves hold: what those of its format do.
+    fields = sealed_fields(max(1, number) if isinstance(number, int) else 1)
+    return replace(seal, records=replace(seal.records, fields=fields))
 
 
 def _amounts(amounts: Mapping[str, Amount]) -> Json:

@@ -9,7 +9,8 @@
 | is one that the document does not know   | without it                                  |
 
 The first row is how older documents are read: a field that came later has a default that says what the older
-documents meant. Annotations are read at run time, so a module that declares documents has no
+documents meant. `Annotated[str, "from"]` is a field that JSON calls `from`; keys of a `Mapping[int, ...]` are
+numbers written as text. Annotations are read at run time, so a module that declares documents has no
 `from __future__ import annotations`.
 """
 
@@ -20,7 +21,18 @@ import types
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from functools import cache, partial
-from typing import TYPE_CHECKING, Any, NotRequired, TypeVar, Union, get_args, get_origin, is_typeddict
+from typing import (
+    TYPE_CHECKING,
+    Annotated,
+    Any,
+    NamedTuple,
+    NotRequired,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 from penstock.core.format_versions import refuse_newer
 
@@ -35,14 +47,28 @@ def parse(kind: type[T], content: bytes, what: str, newest: int, where: object) 
     """A document of a file's bytes. `what` names the kind of document for people, `newest` is the highest
     format that is read, `where` the file's path. Raises NewerFormatError, and ValueError for what is no such
     document."""
+    return read(kind, known(content, what, newest, where))
+
+
+def known(content: bytes, what: str, newest: int, where: object) -> dict[str, object]:
+    """The fields of a document, as `parse` would read them: for one whose JSON is not its dataclass's."""
+    raw = loads(content)
+    number, by = raw.get("format"), raw.get("penstock")
+    if not isinstance(number, int | None):
+        raise ValueError("`format` is no whole number")
+    refuse_newer(what, number, newest, where, by=str(by or ""))
+    return raw
+
+
+def loads(content: bytes) -> dict[str, object]:
+    """The JSON object in a file's or a line's bytes. Raises ValueError."""
     try:
         raw = json.loads(content)
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise ValueError(f"it is no JSON ({error})") from error
     if not isinstance(raw, dict):
         raise ValueError("it is no JSON object")
-    refuse_newer(what, raw.get("format"), newest, where)
-    return read(kind, raw)
+    return raw
 
 
 def read(kind: type[T], raw: object) -> T:
@@ -51,16 +77,16 @@ def read(kind: type[T], raw: object) -> T:
         raise ValueError("it is no JSON object")
     typed = is_typeddict(kind)
     found: dict[str, object] = {}
-    for key, reader, needed, may_be_none in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
+    for name, key, reader, needed, may_be_none in _fields(kind):  # type: ignore[arg-type]  # mypy: no class is hashable
         value = raw.get(key)
         if value is None:
             if needed and not may_be_none:
                 raise ValueError(f"`{key}` is missing")
             if needed or (typed and may_be_none and key in raw):
-                found[key] = None
+                found[name] = None
             continue
         try:
-            found[key] = reader(value)
+            found[name] = reader(value)
         except ValueError as error:
             raise ValueError(f"`{key}`: {error}") from error
     return kind(**found)
@@ -71,16 +97,32 @@ def to_json(document: DataclassInstance, newest: int) -> dict[str, object]:
     return {**asdict(document), "format": newest}
 
 
+class _Field(NamedTuple):
+    name: str
+    key: str
+    """In JSON."""
+    reader: Reader
+    needed: bool
+    """Whether it has no default."""
+    may_be_none: bool
+
+
 @cache
-def _fields(kind: Any) -> Sequence[tuple[str, Reader, bool, bool]]:
-    """Of each field its name, what reads it, whether it has no default, and whether it may be None."""
+def _fields(kind: Any) -> Sequence[_Field]:
     if is_typeddict(kind):
         hints = {name: (hint, False) for name, hint in kind.__annotations__.items()}
     else:
         hints = {
             f.name: (f.type, f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)
         }
-    return [(name, _reader(h), needed, type(None) in get_args(h)) for name, (h, needed) in hints.items()]
+    return [
+        _Field(name, _key(name, hint), _reader(hint), needed, type(None) in get_args(hint))
+        for name, (hint, needed) in hints.items()
+    ]
+
+
+def _key(name: str, kind: Any) -> str:
+    return kind.__metadata__[0] if get_origin(kind) is Annotated else name
 
 
 def _reader(kind: Any) -> Reader:
@@ -89,14 +131,14 @@ def _reader(kind: Any) -> Reader:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is object:
         return lambda value: value
-    if origin in (Union, types.UnionType, NotRequired):
+    if origin in (Union, types.UnionType, NotRequired, Annotated):
         return _reader(inner[0])
     if origin is tuple:
         return _tuple([(int, float) if one is float else one for one in inner])
     if origin is Sequence:
         return _list(_reader(inner[0]))
     if origin is Mapping:
-        return _mapping(_reader(inner[1]))
+        return _mapping(inner[0], _reader(inner[1]))
     if isinstance(kind, type) and is_dataclass(kind):
         return partial(read, kind)
     return _plain((int, float) if kind is float else kind, _NOT[kind])
@@ -131,11 +173,17 @@ def _tuple(kinds: Sequence[Any]) -> Reader:
     return reader
 
 
-def _mapping(one: Reader) -> Reader:
+def _mapping(name: Callable[[str], Any], one: Reader) -> Reader:
     def reader(value: Any) -> Any:
         if not isinstance(value, dict):
             raise ValueError("it is no JSON object")
-        return {name: one(told) for name, told in value.items()}
+        found = {}
+        for key, told in value.items():
+            try:
+                found[name(key)] = one(told)
+            except ValueError as error:
+                raise ValueError(f"`{key}`: {error}") from error
+        return found
 
     return reader
 

@@ -3,16 +3,12 @@
 Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
 """
 
-from __future__ import annotations
-
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, TypedDict, cast
+from typing import TypedDict, cast
 
-from penstock.core.documents.json_object import JsonObject
-from penstock.core.format_versions import refuse_newer
-
-if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+from penstock.core.documents import typed_json
 
 FORMAT = 1
 
@@ -23,10 +19,27 @@ Json = dict[str, object]
 class StandingFindings:
     """The findings of one audit, or what one repair left of them, that stand."""
 
-    audit: str
-    at: str
-    counts: Mapping[str, int]
+    audit: str = ""
+    at: str = ""
+    counts: Mapping[str, int] = field(default_factory=dict)
     """By kind of finding."""
+
+
+class LastAuditJson(TypedDict):
+    """`LastAudit` in results."""
+
+    audit: str
+    began: str
+    choice: str
+    status: str
+    counts: Mapping[str, int]
+    files: int
+    of_files: int
+    bytes: int
+    seconds: float
+    promise: str
+    ended: str
+    by: str
 
 
 @dataclass(frozen=True)
@@ -53,23 +66,6 @@ class LastAudit:
 
     def to_json(self) -> LastAuditJson:
         return cast("LastAuditJson", {**asdict(self), "counts": dict(self.counts)})
-
-
-class LastAuditJson(TypedDict):
-    """`LastAudit` in results."""
-
-    audit: str
-    began: str
-    choice: str
-    status: str
-    counts: Mapping[str, int]
-    files: int
-    of_files: int
-    bytes: int
-    seconds: float
-    promise: str
-    ended: str
-    by: str
 
 
 @dataclass(frozen=True)
@@ -138,48 +134,4 @@ def to_json(verdict: Verdict) -> Json:
 def from_json(content: bytes, where: object) -> Verdict:
     """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no such
     document."""
-    raw = JsonObject.parse(content)
-    refuse_newer("what the last audit said", raw.number("format"), FORMAT, where)
-    read = raw.inner("read")
-    slices = {
-        int(of): {int(one): seen.text(one) for one in seen.names()}
-        for of, seen in read.named("slices").items()
-    }
-    return Verdict(
-        dataset=raw.text("dataset"),
-        release=raw.text("release"),
-        seal=raw.text("seal"),
-        stands=tuple(
-            StandingFindings(one.text("audit"), one.text("at"), one.counts("counts"))
-            for one in raw.listed("stands")
-        ),
-        read=ReadBack(read.text_or_none("whole"), slices),
-        last=_last(raw.inner("last")) if "last" in raw else None,
-        repair=_repair(raw.inner("repair")) if "repair" in raw else None,
-        overruled=_overruled(raw.inner("overruled")) if "overruled" in raw else None,
-    )
-
-
-def _last(raw: JsonObject) -> LastAudit:
-    return LastAudit(
-        audit=raw.text("audit"),
-        began=raw.text("began"),
-        choice=raw.text("choice"),
-        status=raw.text("status"),
-        counts=raw.counts("counts"),
-        files=raw.number("files"),
-        of_files=raw.number("of_files"),
-        bytes=raw.number("bytes"),
-        seconds=raw.real("seconds"),
-        promise=raw.text("promise"),
-        ended=raw.text("ended"),
-        by=raw.text("by"),
-    )
-
-
-def _repair(raw: JsonObject) -> LastRepair:
-    return LastRepair(raw.text("at"), raw.text("audit"), raw.number("repaired"), raw.number("left"))
-
-
-def _overruled(raw: JsonObject) -> Overruling:
-    return Overruling(raw.text("at"), raw.text("by"), raw.text("why"), raw.counts("counts"))
+    return typed_json.parse(Verdict, content, "what the last audit said", FORMAT, where)
