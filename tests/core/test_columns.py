@@ -8,6 +8,7 @@ import pytest
 
 from penstock.core import columns
 from penstock.core.columns import COLUMNS
+from penstock.core.digests import Proof
 from penstock.core.model import Copied, Entry, Expected, Listed, Pin, Record
 from penstock.core.seal_tree import SEALED_FIELDS
 
@@ -31,7 +32,7 @@ def test_a_row_has_every_column_of_its_file(file: str, names: tuple[str, ...]) -
 
 @pytest.mark.parametrize("row", [Listed, Entry, Copied, Expected, Record, Pin])
 def test_a_field_has_the_type_and_default_of_its_column(row: Any) -> None:
-    told = get_type_hints(row, localns={"Pin": Pin})
+    told = get_type_hints(row, localns={"Pin": Pin, "Proof": Proof})
     for name in set(row._fields) & columns.BY_NAME.keys():
         column = columns.BY_NAME[name]
         assert told[name] in TYPES[column.kind.stored], name

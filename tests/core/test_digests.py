@@ -4,7 +4,18 @@ from __future__ import annotations
 
 import pytest
 
-from penstock.core.digests import Digest, Proof, as_giant, as_in_parts, listed, part_of, value_of, values
+from penstock.core.digests import (
+    Digest,
+    Proof,
+    as_giant,
+    as_in_parts,
+    listed,
+    part_of,
+    proof_of,
+    proof_text,
+    value_of,
+    values,
+)
 from penstock.core.grades import is_proven, source_rank, storage_rank
 from penstock.core.model import Claim
 
@@ -45,10 +56,10 @@ def test_a_proof_that_is_owed_names_its_grade() -> None:
     claim = str(Claim("md5", "full", "00"))
     proof = Proof("etag-md5", claim)
     assert Proof.parse(str(proof)) == proof
-    assert Proof.owed(str(proof)) == proof
+    assert proof_of(proof_text("", proof)) == ("", proof)
     # A claim that held already, and nothing at all.
-    assert Proof.owed(claim) is None
-    assert Proof.owed("") is None
+    assert proof_of(claim) == (claim, None)
+    assert proof_of("") == ("", None)
 
 
 def test_grades_have_an_order() -> None:

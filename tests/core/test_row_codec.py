@@ -9,9 +9,11 @@ from typing import Any
 import pytest
 
 from penstock.core import row_codec
+from penstock.core.digests import Proof
 from penstock.core.model import AuditedRow, Copied, Entry, Expected, Part, PartLine, Pin, RereadRow
 
 ENTRY = Entry("d/a\udcff", "k", 9, "t", 7, 1, "v", "md5:full:00", 2, 4, 5, "xxh3_128:00 size")
+OWED = Proof("full", "md5:full:00")
 LINE = PartLine(3, ".p.00", 4, 1, "c" * 32, "crc32c:part:0a", "md5:full:00", "t")
 
 
@@ -54,7 +56,8 @@ def test_what_verify_expects_is_of_the_entry() -> None:
     "copied",
     [
         Copied(7, "xxh3_128:" + "0" * 32, "full", "crc64nvme:full:0a", "h1", "a1"),
-        Copied(7, "parts/8:" + "0" * 32, "size", "full md5:full:00", "h1", "a1", Pin(1, "t", 2)),
+        Copied(7, "parts/8:" + "0" * 32, "size", "", "h1", "a1", Pin(1, "t", 2), owed=OWED),
+        Copied(7, "parts/8:" + "0" * 32, "size", "", "h2", "a1", linked=True, staging="run", owed=OWED),
         Copied(7, "xxh3_128:" + "0" * 32, "size", "", "h2", "a1", linked=True),
         Copied(7, "xxh3_128:" + "0" * 32, "size", "", "", "a1", linked=True, staging="run"),
     ],

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from penstock.core.digests import Proof
 from penstock.core.model import Copied, Pin
 from penstock.engine.records.copied_rows import CopiedRows
 
@@ -22,6 +23,7 @@ ROWS = st.builds(
     copy_attempt=st.sampled_from(["1", "2"]),
     pin=st.none() | st.just(Pin(1, "t", 2, "", "")),
     linked=st.booleans(),
+    owed=st.none() | st.just(Proof("full", "md5:full:00")),
 )
 
 

@@ -11,7 +11,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from penstock.core.digests import is_plain
+from penstock.core.digests import is_plain, proof_text
 from penstock.core.model import Reuse
 
 if TYPE_CHECKING:
@@ -123,7 +123,8 @@ def alike(
 
 def taken(copied: Copied, run: str) -> Reuse:
     """What a row of another run's staging brings along."""
-    return Reuse(copied.digest, copied.source_grade, copied.source_proof, None, copied.written_host, run)
+    proof = proof_text(copied.source_proof, copied.owed)
+    return Reuse(copied.digest, copied.source_grade, proof, None, copied.written_host, run)
 
 
 def reuse(record: Record) -> str:

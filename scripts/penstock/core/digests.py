@@ -121,8 +121,12 @@ class Proof(NamedTuple):
         grade, _, claim = text.partition(" ")
         return cls(grade, claim)
 
-    @classmethod
-    def owed(cls, text: str) -> Proof | None:
-        """Of the `proof` in a journal: what verify still has to prove of a row that was copied in parts;
-        None for the claim of a row that was proven on its way, or of one that nothing proves."""
-        return cls.parse(text) if " " in text else None
+
+def proof_text(claim: str, owed: Proof | None) -> str:
+    """How journals and plans spell the proof of a copied row (`Copied.source_proof`, `Copied.owed`)."""
+    return claim if owed is None else str(owed)
+
+
+def proof_of(text: str) -> tuple[str, Proof | None]:
+    """The inverse of `proof_text`."""
+    return ("", Proof.parse(text)) if " " in text else (text, None)

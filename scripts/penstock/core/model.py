@@ -6,7 +6,10 @@ escapes. On disk (Parquet) it is a binary column, made by `os.fsencode`.
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
+
+if TYPE_CHECKING:
+    from penstock.core.digests import Proof
 
 EARLIEST, LATEST = -(1 << 63), (1 << 63) - 1
 """Nanoseconds since the epoch that a row on disk can hold: of the years 1677 to 2262."""
@@ -204,8 +207,7 @@ class Copied(NamedTuple):
     """One of `core.grades.SOURCE_GRADES`."""
     source_proof: str
     """`str(Claim)` of the claim that was checked and held; a part's own CRC as
-    `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; of a file that was copied in
-    parts `str(Proof)`: what only verify can judge, and the grade that it gives then; or ""."""
+    `<algorithm>:part:<hex>` so that the parts' CRCs can be combined later; or ""."""
     written_host: str = ""
     copy_attempt: str = ""
     """The attempt that recorded it."""
@@ -216,6 +218,8 @@ class Copied(NamedTuple):
     as that is known. Nothing of its bytes was seen yet in this run."""
     staging: str = ""
     """The run whose staging a linked row was taken over from; "": the plan's base release."""
+    owed: Proof | None = None
+    """Of a file that was copied in parts: what only verify can judge, and the grade that it gives then."""
 
 
 class PartLine(NamedTuple):

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 from zlib import crc32
 
 from penstock.core.columns import BY_NAME, JOURNAL
-from penstock.core.digests import hex_of, of_hex
+from penstock.core.digests import hex_of, of_hex, proof_of, proof_text
 from penstock.core.model import AuditedRow, Copied, Entry, Expected, Part, PartLine, Pin, RereadRow
 
 if TYPE_CHECKING:
@@ -121,13 +121,13 @@ def copied_line(one: Copied) -> str:
     """The line of a row that was copied, linked or taken over. The attempt and its host stand in the
     journal's first line, and the version, where it is not the planned one, in a line of its own
     (`amend_line`)."""
-    digest = hex_of(one.digest)
+    digest, proof = hex_of(one.digest), proof_text(one.source_proof, one.owed)
     if not (one.linked or LATER):
         # Words without anything to escape: every small object pays for this line.
-        text = f'[{one.row},"{digest}","{one.source_grade}","{one.source_proof}"]'
+        text = f'[{one.row},"{digest}","{one.source_grade}","{proof}"]'
         return f"{crc32(text.encode()):08x} {text}\n"
     later = {name: getattr(one, name) for name in LATER if getattr(one, name) != BY_NAME[name].default}
-    value: list[Any] = [one.row, digest, one.source_grade, one.source_proof]
+    value: list[Any] = [one.row, digest, one.source_grade, proof]
     if one.linked:
         value += [one.written_host, one.staging] if one.staging else [one.written_host]
     return line([*value, later] if later else value)
@@ -137,8 +137,9 @@ def copied_of(value: list[Any], host: str, attempt: str, pin: Pin | None) -> Cop
     """The inverse of `copied_line`, of its parsed JSON; the rest is what other lines said."""
     later = value.pop() if isinstance(value[-1], dict) else {}
     row, digest, grade, proof, *writer = value
+    claim, owed = proof_of(proof)
     by, staging = (*writer, "")[:2] if writer else (host, "")
-    return Copied(row, of_hex(digest), grade, proof, by, attempt, pin, bool(writer), staging, **later)
+    return Copied(row, of_hex(digest), grade, claim, by, attempt, pin, bool(writer), staging, owed, **later)
 
 
 def line_of(one: Copied | PartLine) -> str:

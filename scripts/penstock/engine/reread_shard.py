@@ -221,7 +221,7 @@ def _wanted(
                 rows.append(expecting(entry, ""))
             elif is_in_parts(known.digest):
                 # Whatever the policy is: only reading it makes its own digest known.
-                owed = known.source_proof if Proof.owed(known.source_proof) else ""
+                owed = str(known.owed) if known.owed else ""
                 rows.append(
                     expecting(entry, as_giant(known.digest), entry.checksum, in_parts=True, owed=owed)
                 )
@@ -259,7 +259,7 @@ def _settled(known: Copied, more: RereadRow | None) -> _Settled:
     if is_in_parts(digest):
         own, *others = digests_of(further)
         digest, further = str(own), " ".join(map(str, others))
-        proof = Proof.owed(known.source_proof) or proof
+        proof = known.owed or proof
     if more.proven:
         proof = _stronger(Proof.parse(more.proven), proof)
     return _Settled(digest, proof.grade, proof.claim, more.parts, further)

@@ -14,7 +14,6 @@ from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.core.delta import alike, grouped, merge, taken
-from penstock.core.digests import Proof
 from penstock.core.grades import is_proven
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
@@ -104,7 +103,7 @@ class TakeOver:
             self.used.add(staging.key)
 
     def _lacks_proof(self, entry: Entry, copied: Copied) -> bool:
-        if is_proven(copied.source_grade) or Proof.owed(copied.source_proof):
+        if is_proven(copied.source_grade) or copied.owed:
             return False
         return self._proven and entry.size > 0
 

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.core.digests import of_hex
+from penstock.core.digests import of_hex, proof_of
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, Part, Reuse
 from penstock.core.row_codec import line_of
@@ -118,8 +118,9 @@ class Copier(Stream):
                 return None
             self.taken += 1
         self.counters[self.slot] += entry.length if entry.part >= 0 else entry.size
+        claim, owed = proof_of(there.proof)
         return Copied(
-            row, there.digest, there.grade, there.proof, there.host, linked=True, staging=there.staging
+            row, there.digest, there.grade, claim, there.host, linked=True, staging=there.staging, owed=owed
         )
 
     def reader(self, index: int) -> Reader:

@@ -106,28 +106,27 @@ class PartCopier:
 
     def _finish(self, row: int, part: Part) -> Copied | None:
         lines, entry = part.lines, part.range
-        grade, proof = self._judged(entry, lines)
+        grade, claim, owed = self._judged(entry, lines)
         if not self._copier.writer.finish_shared(entry.path, part.temporary, entry.size, entry.modified_ns):
             return None
         tree = tree_digest(part.part_bytes, b"".join(bytes.fromhex(one.digest) for one in lines))
-        return Copied(row, as_in_parts(tree), grade, proof)
+        return Copied(row, as_in_parts(tree), grade, claim, owed=owed)
 
-    def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
+    def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
         where the object was uploaded in parts of the size that was assumed. Where a proof is required and the
         parts give none, IntegrityError: read in order, by one stream, it can be proven."""
         copier = self._copier
         composite = best(_stated(entry, lines), "composite")
         try:
-            grade, proof = judged(entry, lines)
-            owed = Proof.owed(proof)
+            grade, claim, owed = judged(entry, lines)
             if composite is None or owed is None or owed.claim != str(composite):
-                if copier.require and grade == SIZE_ONLY and not proof:
+                if copier.require and grade == SIZE_ONLY and not claim and owed is None:
                     raise IntegrityError("its parts prove nothing together", where=entry.key)
-                return grade, proof
+                return grade, claim, owed
             sizes = part_sizes(copier.sources.get(entry.source), entry, composite)
             if as_assumed(sizes, composite):
-                return grade, proof
+                return grade, claim, owed
         except IntegrityError as error:
             copier.uploaded(entry, composite, error)
             if copier.require:
@@ -135,28 +134,32 @@ class PartCopier:
         if copier.require:
             raise IntegrityError("it was uploaded in parts of other sizes", where=entry.key)
         full = best(_stated(entry, lines), "full")
-        return SIZE_ONLY, str(Proof(grade_of(full, entry.token), str(full))) if full else ""
+        return SIZE_ONLY, "", _owed(full, entry) if full else None
 
 
 def _stated(entry: Entry, lines: Sequence[PartLine]) -> list[Claim]:
     return [*map(Claim.parse, lines[0].stated.split()), *listed(entry)]
 
 
-def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str]:
-    """(source grade, proof) of a row by its parts; a proof that verify owes is `<grade that it will give>
-    <claim>`. Raises IntegrityError when the parts contradict the source."""
+def _owed(claim: Claim, entry: Entry) -> Proof:
+    return Proof(grade_of(claim, entry.token), str(claim))
+
+
+def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
+    """(source grade, claim that holds, proof that verify owes) of a row by its parts. Raises IntegrityError
+    when the parts contradict the source."""
     claims = _stated(entry, lines)
     size = lines[0].part_bytes
     ends = [min(size, entry.size - number * size) for number in range(len(lines))]
     joined = combine((one.proof, length) for one, length in zip(lines, ends, strict=True))
     composed = compose((one.proof, one.number * size, n) for one, n in zip(lines, ends, strict=True))
-    grade, proof = judge_giant(entry.key, [one for one in (joined, composed) if one], claims, entry.token)
+    grade, claim = judge_giant(entry.key, [one for one in (joined, composed) if one], claims, entry.token)
     if grade != "full":
         full = best(claims, "full")
         owed = full or (best(claims, "composite") if grade == SIZE_ONLY else None)
         if owed:
-            return SIZE_ONLY, str(Proof(grade_of(owed, entry.token), str(owed)))
-    return grade, proof
+            return SIZE_ONLY, "", _owed(owed, entry)
+    return grade, claim, None
 
 
 def _checkable(claims: Iterable[Claim]) -> list[Claim]:
