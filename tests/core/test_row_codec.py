@@ -92,3 +92,21 @@ def test_columns_are_rows_again() -> None:
     assert row_codec.by_field(Entry, [])["path"] == ()
     (one,) = row_codec.filled(Expected, {"path": ["a"], "size": [3]}, 1)
     assert one == Expected("a", 3)
+
+
+def test_lines_are_spelled_as_in_every_version() -> None:
+    """As d98f93c wrote them."""
+    plain = "xxh3_128:" + "0" * 32
+    rows = [
+        Copied(7, plain, "full", "crc64nvme:full:0a", "h1", "a1"),
+        Copied(8, "parts/8:" + "0" * 32, "size", "", owed=OWED),
+        Copied(9, plain, "size", "", "h2", linked=True),
+        Copied(9, plain, "size", "", "", linked=True, staging="run"),
+    ]
+    assert [json.loads(row_codec.line_of(row)[9:]) for row in (*rows, LINE)] == [
+        [7, "0" * 32, "full", "crc64nvme:full:0a"],
+        [8, "parts/8:" + "0" * 32, "size", "full md5:full:00"],
+        [9, "0" * 32, "size", "", "h2"],
+        [9, "0" * 32, "size", "", "", "run"],
+        ["part", 3, ".p.00", 4, 1, "c" * 32, "crc32c:part:0a", "md5:full:00", "t"],
+    ]

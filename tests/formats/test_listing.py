@@ -86,6 +86,19 @@ def test_the_digest_is_what_the_documentation_says(tmp_path: Path) -> None:
     assert write(tmp_path / "l", rows, 1)[0] == f"sha256:{sha.hexdigest()}"
 
 
+def test_the_digest_is_the_same_in_every_version(tmp_path: Path) -> None:
+    """Computed by d98f93c: another digest would make another run of the same source."""
+    with ListingWriter(tmp_path / "listing.parquet") as writer:
+        odd = Listed("a/\udcff", 0, "", -(1 << 70), "v", "md5:full:00")
+        writer.add([Listed("a/1", 3, "etag", 5), odd], source=1)
+        writer.add([Listed("b", 1 << 40, "t", 1 << 70)], paths=["c/b"])
+        assert writer.close() == (
+            "sha256:706b61a7ab05b965e1d74e6b434188e40502594a1f658bbd0b6ffa0782204c09",
+            3,
+            (1 << 40) + 3,
+        )
+
+
 def test_an_error_leaves_nothing_behind(tmp_path: Path) -> None:
     def stopped() -> None:
         with ListingWriter(tmp_path / "l") as writer:

@@ -12,7 +12,18 @@ import pytest
 from tests.support.staging_runs import context_for
 from tests.support.whole_way import FILES, content, go
 
-from penstock.config.settings import Config, DatasetConfig, SourceConfig, TargetConfig
+from penstock.config.settings import (
+    ClusterConfig,
+    Config,
+    DatasetConfig,
+    EngineConfig,
+    FollowLimit,
+    PermissionsConfig,
+    PlanConfig,
+    SourceConfig,
+    TargetConfig,
+    VerifyConfig,
+)
 from penstock.errors import NewerFormatError
 from penstock.state import gate, run_store
 from penstock.steps import audit_step, list_step, status_report
@@ -110,3 +121,33 @@ def test_the_id_of_a_run_is_the_same_in_every_version(tmp_path: Path) -> None:
     assert list_step.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "69ae87a6aad30627"
     dataset = replace(dataset, exclude=("*.tmp",), checksums=("SHA256SUMS",), release="v1")
     assert list_step.identity(config, dataset, ["s3://bucket/data/"], "sha256:00") == "bff96e9b703e10a0"
+
+
+def test_the_id_of_a_run_with_every_key_set_is_the_same_in_every_version() -> None:
+    """Computed by d98f93c."""
+    urls = ["s3://bucket/data/", "file:///more"]
+    dataset = DatasetConfig(
+        "data",
+        (SourceConfig("s3://bucket/data/", "a", {"anon": True}), SourceConfig("/more", "b")),
+        include=("*.tar",),
+        exclude=("*.tmp", "!k"),
+        release="v1",
+        links="follow",
+        specials="skip",
+        empty_folders="keep",
+        checksums=("SHA256SUMS",),
+        changed="follow",
+        follow_limit=FollowLimit(0.5, 0.5),
+        permissions=PermissionsConfig("ml", 0o640, 0o2770, "now"),
+    )
+    config = Config(
+        TargetConfig(Path("/target"), Path("/state"), 7),
+        {"data": dataset},
+        ClusterConfig("slurm"),
+        PlanConfig(1 << 30, 5, 2 << 30, 1 << 20, reuse=False),
+        EngineConfig(1, 2, "fsync", 3, 4, 5.0),
+        VerifyConfig("fast", "cold", "sample", 0.5, ("xxh3_128", "sha256"), whole_file_digest=True),
+    )
+    assert list_step.identity(config, dataset, urls, "sha256:00") == "c80076ab0837b87b"
+    again = list_step.identity(config, dataset, urls, "sha256:00", after="0" * 16, folders="sha256:11")
+    assert again == "76e461608da905c4"
