@@ -7,7 +7,8 @@ from typing import NoReturn
 
 
 def program() -> NoReturn:
-    """The command. A signal that comes before it listens to signals ends it without a traceback."""
+    """Run the `penstock` command. Until the command sets its own handlers, SIGINT ends the process without a
+    traceback."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     from penstock.cli.main import program as run
 

@@ -13,7 +13,7 @@ class PenstockError(Exception):
     """An error with a message for people: what failed, where, why, and what to do.
 
     `str(error)` is the whole message for a terminal, without a traceback. `retry` says whether
-    the same operation may succeed when it is simply tried again.
+    the same operation may succeed when it is repeated unchanged.
     """
 
     exit_code = 1
@@ -26,7 +26,7 @@ class PenstockError(Exception):
     def __str__(self) -> str:
         line = self.what
         if self.where:
-            # A name out of a source may hold a line feed; the message's first line is told alone.
+            # A name out of a source may hold a line feed, and summaries show the message's first line alone.
             where = self.where.replace("\n", "\\n")
             line += f" [{where}]"
         if self.why:
@@ -71,7 +71,8 @@ class FindingsError(PenstockError):
 
 
 class SourceChangedError(PenstockError):
-    """An object is no longer the one that was listed. It is never spliced: plan anew."""
+    """An object is no longer the one that was listed. Bytes of two versions are never put together: the
+    source has to be listed anew."""
 
     exit_code = 5
 
@@ -83,7 +84,7 @@ class NoSpaceError(PenstockError):
 
 
 class LockedError(PenstockError):
-    """Another run holds the dataset."""
+    """Another run holds the dataset or the working directory, or has overtaken this one."""
 
     exit_code = 7
 
@@ -98,15 +99,15 @@ class TransientError(PenstockError):
     ) -> None:
         super().__init__(what, where=where, why=why, hint=hint)
         self.after = after
-        """Seconds that the other side asked to wait (Retry-After), if it did."""
+        """Seconds that the store asked the caller to wait (Retry-After); None where it did not."""
 
 
 class OverloadedError(TransientError):
-    """The other side asks for less: 503 SlowDown, 429, a Retry-After."""
+    """The store asks for fewer requests: 503 SlowDown, 429, a Retry-After."""
 
 
 class ExpiredCredentialsError(TransientError):
-    """Temporary credentials ran out: renew them (`sources.registry.credentials`), then try again."""
+    """Temporary credentials ran out: renew them (`sources.registry.credentials`), then retry."""
 
 
 class ObjectError(PenstockError):

@@ -129,7 +129,7 @@ def test_a_file_without_a_checksum_is_refused_as_it_is_opened(tmp_path: Path, gi
             with pytest.raises(FindingsError) as caught:
                 STEPS[2](asking, "data")
             text = str(caught.value)
-            assert "'bare': no checksum of the source proves it" in text
+            assert "'bare': no checksum of the source proves the object" in text
             assert "'proven'" not in text
             found = {p.name for p in made.layout("data").releases.rglob("data/*")}
             assert "proven" in found

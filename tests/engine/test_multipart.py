@@ -271,7 +271,7 @@ def test_what_nothing_can_prove_is_refused_where_proof_is_required(tmp_path: Pat
     with Hostile({"big": DATA}) as server:
         run = run_of(server, tmp_path)
         outcome = run.copy(verify=VerifyConfig(source_checksum="require"), **SMALLER)
-    assert "no checksum of the source proves it" in outcome.failures[0].why
+    assert "no checksum of the source proves the object" in outcome.failures[0].why
     assert read_tree(run.data) == {}
 
 

@@ -214,7 +214,10 @@ class TestCancel:
         one.context.stop.event.clear()
         one.cluster.on_query = lambda: None
         one.go([1, 2])
-        assert any(t.startswith("array 1 lives and is met again: 2 of 2 elements") for t in one.texts("note"))
+        assert any(
+            t.startswith("array 1 of an earlier controller lives and is watched: 2 of 2 elements")
+            for t in one.texts("note")
+        )
 
 
 class TestVerify:

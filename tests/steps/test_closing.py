@@ -119,7 +119,7 @@ def test_long_lists_are_counted(data: Path) -> None:
         (lambda rows, entries: entries.pop(), "differ"),
         (
             lambda rows, entries: entries.__setitem__(0, entries[0]._replace(token="other")),
-            "that of the listing",
+            "its entry in the listing",
         ),
         (lambda rows, entries: (rows.reverse(), entries.reverse()), "not in order"),
     ],
@@ -182,7 +182,7 @@ def test_each_part_is_one_of_the_listed_object(data: Path, part: int, change: di
     rows = giant_rows(data, PROOFS)
     shard, row = rows[part]
     rows[part] = shard, row._replace(record=row.record._replace(**change))
-    with pytest.raises(FailedError, match=r"not that of the listing|parts are not"):
+    with pytest.raises(FailedError, match=r"differs from its entry in the listing|parts are not"):
         closed(data, [*before, *rows, *after], [entry_of(seen(data, p)) for p in PATHS])
 
 

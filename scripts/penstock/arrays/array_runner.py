@@ -1,10 +1,14 @@
 """Runs a step's elements as job arrays until every one of them has its receipt.
 
-Guarantees: an element with a good receipt is not run again; an array that still lives is found again and
-awaited, also by another controller; one index is never in two live arrays, but one that ended goes again
-while others of its array still run; no more than `cluster.max_elements` run at once, over all of the step's
-arrays; an element counts as done by its receipt, once the cluster says that it ended; what a person cancelled
-is not submitted again unasked.
+Guarantees:
+
+- An element with a good receipt is not run again.
+- An array that still lives is found and awaited by the next controller.
+- One index is never alive in two arrays. An element that failed is submitted again in a further array, while
+  other elements of the first one still run.
+- Over all of the step's arrays no more than `cluster.max_elements` elements run at once.
+- An element counts as done by its receipt, once the cluster says that it ended.
+- What a person cancelled is submitted again only by a new command.
 """
 
 from __future__ import annotations
@@ -34,7 +38,8 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
 
 CANCEL_GRACE = 120.0
-"""Seconds that a cancelled step waits for its elements to end; the next run waits for the rest."""
+"""Seconds that a cancelled step waits for its elements to end; the next run waits for those that still
+live."""
 ARRAYS = 4
 """The most live arrays of one step: each costs a query."""
 
@@ -53,8 +58,8 @@ def run_array(
 
     Raises FailedError that names the elements, reasons and files (exit status 5 when every failure is a
     changed source, 6 when one is a full target), also when a person cancelled the dataset or elements of it;
-    and InterruptedRunError on a signal: local elements have ended tidily by then, SLURM's run on, and the
-    next call finds them.
+    LockedError where elements may live that only another cluster or backend can end; and InterruptedRunError
+    on a signal: local elements have ended tidily by then, SLURM's run on, and the next call finds them.
     """
     words = command or element_command(context, run, step)
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
@@ -105,8 +110,8 @@ def _meet(watch: Watch) -> None:
     for live in _living(watch):
         watch.live.append(live)
         alive = sum(not s.state.ended for s in live.statuses.values())
-        told = f"{alive} of {human.counted(len(live.statuses), 'element')} to come or at work"
-        watch.note(f"array {live.array} lives and is met again: {told}")
+        told = f"{alive} of {human.counted(len(live.statuses), 'element')} wait or run"
+        watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
     if watch.live:
         tell(watch)
         _close(watch)
@@ -187,9 +192,9 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
 
 
 def _room(watch: Watch, *, retry: bool) -> int:
-    """How many elements of a further array may run at once within the cap of all of them. Where
-    the first array would fill each slot itself, one of them is kept free of it for elements that go
-    again; it gets that one back when they have ended."""
+    """How many elements of a further array may run at once, so that all arrays together stay within the
+    step's slots. Where the first array fills every slot and elements wait to be run again (`retry`), the
+    first array is throttled by one slot, which `_give_back` returns when those elements have ended."""
     cluster = watch.context.cluster
     free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
     if free >= 1 or not retry:
@@ -202,7 +207,7 @@ def _room(watch: Watch, *, retry: bool) -> int:
 
 
 def _throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
-    # Before, so that a controller that dies in between knows that it was lowered.
+    # Noted before the call: where this controller dies in between, the next one knows the lower number.
     watch.book.throttled(live.submission.name, at_once)
     patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
     live.at_once = at_once
@@ -219,7 +224,8 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     durable.make_dirs(run.logs)
     spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
     watch.book.intend(name, step, context.cluster.kind, indices, patiently(watch, context.cluster.name))
-    # After the note: whoever overtakes this run looks for its arrays when the claim is made.
+    # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
+    # lock, so it either finds this array, or this check raises.
     context.assert_held()
     array = patiently(watch, partial(_submit_once, context.cluster, spec))
     watch.book.submitted(name, array)
@@ -230,7 +236,7 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
 
 
 def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
-    """Submit, unless an earlier submission whose answer was lost did so."""
+    """The array's id. Submits it, unless an earlier call did so whose answer was lost."""
     return cluster.find(spec.name) or cluster.submit(spec)
 
 
@@ -254,7 +260,7 @@ def _look(watch: Watch) -> None:
 
 def _close(watch: Watch) -> None:
     for live in list(watch.live):
-        # Until the receipts of what is DONE are to be seen here, or have been waited for.
+        # A receipt that an element wrote on its node may become visible here later: `under_way` waits for it.
         if live.over and not any(watch.under_way(live, i) for i in live.submission.indices):
             watch.book.ended(live.submission.name)
             watch.live.remove(live)
@@ -262,7 +268,8 @@ def _close(watch: Watch) -> None:
 
 
 def _give_back(watch: Watch) -> None:
-    """The slots that were kept free for elements that went again, once these have ended."""
+    """Return to the first array the slot that `_room` took from it, once no element that runs again is
+    left."""
     most = watch.context.cluster.slots(watch.step)
     if len(watch.live) == 1 and watch.live[0].at_once < most and watch.live[0].pending:
         if any(watch.tries[i] for i in watch.missing()):

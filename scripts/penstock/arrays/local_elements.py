@@ -1,4 +1,5 @@
-"""Whether elements of a local array may still write: they end with their controller, unless it is frozen."""
+"""Whether elements of a local array may still write. The kernel ends them when their controller dies; a
+controller that is frozen (a suspended process, a node that hangs) keeps them."""
 
 from __future__ import annotations
 
@@ -17,16 +18,15 @@ if TYPE_CHECKING:
 
 
 def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> str:
-    """Names the controller of a local array that may still have elements, "" when they are over. Local
-    elements end with their controller; one that is frozen keeps them.
+    """Names the controller of a local array whose elements may still write; "" when they have ended.
 
-    | the controller (holder.lives)      | progress of its elements                     | may write |
-    |------------------------------------|----------------------------------------------|-----------|
-    | not known (of an older version)    |                                              | no        |
-    | this very process, or dead         |                                              | no        |
-    | alive                              |                                              | yes       |
-    | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE`      | no        |
-    | cannot be seen                     | moved meanwhile                              | yes       |
+    | the controller (holder.lives)      | progress files of its elements              | may write |
+    |------------------------------------|---------------------------------------------|-----------|
+    | not known (of an older version)    |                                             | no        |
+    | this very process, or dead         |                                             | no        |
+    | alive                              |                                             | yes       |
+    | cannot be seen                     | none, or unchanged for `heartbeat.PATIENCE` | no        |
+    | cannot be seen                     | changed meanwhile                           | yes       |
     """
     by = submission.by
     if by is None or (holders.is_here(by) and by.pid == os.getpid()):
@@ -38,8 +38,8 @@ def may_write(context: Context, layout: DatasetLayout, run: RunLayout, submissio
 
 
 def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: Submission) -> bool:
-    """Whether an element's progress moves, watched by this process's own clock: the times of files are set
-    by the clocks of other nodes, so they only say that something changed."""
+    """Whether a progress file of the array changes within `heartbeat.PATIENCE`, by this process's own clock.
+    The files' times come from the clocks of other nodes: that they change counts, not what they say."""
     first = _progress(run, submission)
     if not first:
         return False

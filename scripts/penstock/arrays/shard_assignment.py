@@ -1,14 +1,15 @@
-"""Which shard an element of verify reads: if it can, one that another host wrote.
+"""Which shard an element of verify reads: one that another host wrote, where there is one.
 
 A cold read on another node than the writer's proves more (`cold-other-node`). Which node an element gets is
 known only when it runs: so the elements of one array choose their shards among themselves.
 
     claims/verify/<array>/NNNNN          shard NNNNN is taken: made by O_EXCL
-    claims/verify/<array>/element-NNNNN  which one element NNNNN took: met again after a requeue
+    claims/verify/<array>/element-NNNNN  the shard that element NNNNN took, and takes again after a requeue
 
-Guarantee: as many elements as shards, and each takes one: every shard of the array is read by one
-element. Receipts, records and outcomes are the shard's, whichever element made them. Where an array is
-not known (the local backend, an element run by hand) an element reads the shard of its own number.
+There are as many elements as shards, and each shard is taken by one element. Where an element dies between
+its two files, its shard stays without a receipt and is submitted again. Receipts, records and outcomes carry
+the shard's number, whichever element wrote them. Where the array is not known (the local backend, an element
+run by hand), an element reads the shard of its own number.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ STEP = "verify"
 
 
 def shard_for(run: RunLayout, step: str, index: int, host: str, environment: JobEnvironment) -> int:
-    """The shard that this element does. Raises FailedError when claims cannot be written."""
+    """The shard that this element reads. Raises FailedError when the files above cannot be written."""
     array, name = environment.array, environment.array_name
     if step != STEP or not array or not name:
         return index
@@ -47,7 +48,7 @@ def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Job
 
 
 def shared_out(step: str, indices: Sequence[int]) -> bool:
-    """Whether the elements of such an array on nodes share its shards out among themselves."""
+    """Whether elements of such an array choose their shards among themselves, where they run on nodes."""
     return step == STEP and len(indices) > 1
 
 
@@ -59,7 +60,7 @@ def taken(run: RunLayout, array: str) -> dict[int, int]:
         for name in os.listdir(folder):
             kind, _, element = name.partition("-")
             if kind == "element" and element.isdecimal():
-                # Empty for the moment in which it is written: known at the next look.
+                # Empty for the moment in which it is written: the next call reads it.
                 with contextlib.suppress(OSError, ValueError):
                     found[int((folder / name).read_bytes())] = int(element)
     return found
@@ -82,7 +83,8 @@ def _claim(folder: Path, index: int, indices: Sequence[int], own: Callable[[int]
             continue
         durable.write_file(note, b"%d" % shard)
         return shard
-    # Another one died between its claim and its note: what nobody did is submitted again.
+    # Another element died between its two files: all shards are taken. This one reads the shard of its own
+    # number once more; the shard that nobody read is submitted again.
     return index
 
 

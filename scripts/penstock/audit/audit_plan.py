@@ -1,4 +1,5 @@
-"""From a release's manifest to the shards of an audit, and the proof that the manifest is sound."""
+"""From a release's manifest to the shards of an audit; and whether manifest and seal are the published
+ones."""
 
 from __future__ import annotations
 
@@ -70,8 +71,8 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     |--------------------------------|--------------------------------------------------|
     | the seal's bytes               | its digest in history.jsonl, off the release     |
     | each manifest's bytes          | their digests in the seal                        |
-    | the records, one by one        | the root of the seal's tree, where no history    |
-    |                                | vouches for the seal                             |
+    | the records, one by one        | the root of the seal's tree; only where the      |
+    |                                | history does not have the seal's digest          |
     """
     why = []
     known = history.published_seal(layout, release)
@@ -118,12 +119,13 @@ def _stored_digest(path: Path) -> str:
 
 _COLUMNS = ("path", "size", "digest", "parts")
 FEW = 8
-"""Below one in so many the chosen values are taken one by one, above all are made Python's at once."""
+"""Where fewer than one in so many rows is chosen, only their values become Python objects; else whole columns
+do, by one call."""
 
 
 def rows(choice: Choice, files: Files) -> Iterator[list[Expected]]:
-    """What an audit reads of these records: of each file that was chosen its row, of a giant those of its
-    chosen parts."""
+    """The rows that an audit reads, a list a file: one row of each chosen file, and of a giant one row for
+    each chosen part."""
     parts = files["parts"]
     taken = drawn(choice, files.stored("path").to_pylist())
     if len(taken) * FEW < len(files):
@@ -166,7 +168,8 @@ def load(seal: Seal, choice: Choice) -> Load:
 
 
 def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> run_documents.PlanInfo:
-    """Write the audit's shards, then `plan.json`; what is there already is taken as it is."""
+    """Write the audit's shards, then `plan.json`. A `plan.json` that is there already, of an audit that is
+    continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
         made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
@@ -208,7 +211,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> r
 
 
 def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list[ShardInfo]:
-    """None, when nothing was chosen."""
+    """Write the shards; [] when nothing was chosen. Shards of an attempt without a plan are removed first."""
     parent = folder.shard(0).parent
     if parent.exists():
         open_storage().remove_tree(parent)
@@ -249,8 +252,8 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
 
 
 def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, shards: int) -> None:
-    """What the elements need to know; the engine's settings are today's. The audit's limit is shared by
-    the elements that can run at once."""
+    """Write `run.json`, which the elements read. The engine's settings are those of the configuration as it
+    is now; `audit.limit` (bytes per second) is divided by the elements that can run at once."""
     engine = context.config.engine
     if audit.limit:
         at_once = max(1, min(shards, context.cluster.slots("audit")))

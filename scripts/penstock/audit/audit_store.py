@@ -1,5 +1,5 @@
-"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that its elements run
-like any others.
+"""Where audits lie: `.penstock/audits/<id>/`, each laid out like a run, so that its elements are run by the
+code that runs those of copy and verify.
 
     audit.json       what is read of which release, and why: written once
     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 
 
 KEPT = 400
+"""Audits of a dataset that stay."""
 STALE = 7 * 86400
 """Seconds without any work after which an open audit is given up."""
 _LASTING = frozenset({"audit.json", "result.json", "findings.jsonl"})
@@ -60,7 +61,7 @@ def shape(run: RunLayout) -> Path:
 
 
 def keep(path: Path, found: Iterable[Finding]) -> None:
-    """Write findings down as they come, durably: their number does not matter."""
+    """Write findings as they come, durably. Memory does not grow with their number."""
     with durable.Growing(path) as file:
         for finding in found:
             file.stream.write(json.dumps(to_json(finding), sort_keys=True).encode() + b"\n")
@@ -158,8 +159,8 @@ def _touched(run: RunLayout) -> float:
 
 
 def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
-    """The finished audits of a release, newest first, back to the last one that read everything: what
-    they found together is what is known of it."""
+    """The finished audits of a release, newest first, back to the last one that read everything. Their
+    findings together are what is known of the release."""
     found = []
     for audit, ended in audits(layout):
         if ended and audit.release == release:

@@ -1,7 +1,7 @@
 """The shape of a release against its manifest: missing, extra, replaced, wrong mode or owner.
 
 One pass over the manifest and one over the tree, side by side; memory grows with the findings
-alone. Nothing is opened: the elements read the bytes.
+alone. No file's bytes are read here: the elements read them.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Policy:
-    """What every file and folder of the release must have."""
+    """The modes, owner and group that the files and folders of the release were published with."""
 
     def __init__(self, published: SealedPermissions) -> None:
         self._published = published
@@ -70,7 +70,7 @@ class _Shape:
         self._folder, self._policy = layout.release(release), policy
         self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._told: set[str] = set()
-        """Folders that a finding names already: they stand in a file's place, or cannot be read."""
+        """Folders that have a finding already: they stand in a file's place, or cannot be read."""
         self._dark: list[Finding] = []
         self._empty = Kept(())
 
@@ -92,7 +92,7 @@ class _Shape:
     def compare(self, stop: Callable[[], None]) -> Iterator[Finding]:
         tree = Cursor(self._folder / DATA, unreadable=self._unreadable)
         if self._lists_folders:
-            # Where the list itself is damaged that is told of it, and its folders count as extra.
+            # A damaged list has a finding of its own (`audit_plan.unsound`); its folders then count as extra.
             with contextlib.suppress(FailedError):
                 self._empty = Kept(read_folders(self._folder / EMPTY_FOLDERS))
         for files in read_files(self._folder / MANIFEST, columns=("path", "size")):
@@ -151,7 +151,8 @@ class _Shape:
             yield Finding("missing", path, "it was not there when its folder was read")
 
     def _beside(self, found: Found, path: str) -> Iterator[Finding]:
-        """Something that no record names: good only as a folder on the way to the next record."""
+        """Findings of something that no record names. None for a folder with a file or a listed empty folder
+        below it, whose mode and owner are as published. `path` is the next record's."""
         if found.kind != "dir":
             yield Finding("extra", found.path, f"a {found.kind} that was not published")
         elif self._empty.meet(found.path) or found.holds(path):

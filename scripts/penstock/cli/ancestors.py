@@ -34,7 +34,8 @@ def alive(named: str) -> bool:
 
 @contextlib.contextmanager
 def watched(names: str, ended: Callable[[], None]) -> Iterator[None]:
-    """Call `ended` once, from a thread, as soon as one of these processes has ended."""
+    """Call `ended` once, as soon as one of these processes has ended: from a thread, or before the block
+    begins where one has ended already."""
     descriptors = []
     gone = False
     for named in names.split():

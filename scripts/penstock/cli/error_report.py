@@ -2,10 +2,10 @@
 
 | exception                     | exit status         | message                                  |
 |-------------------------------|---------------------|------------------------------------------|
-| while a signal's stop is on   | 128 + the signal's  | the error's own, where penstock meant it |
+| any, after SIGINT or SIGTERM  | 128 + the signal's  | a PenstockError's own; else none         |
 | PenstockError                 | the error's own     | the error's own                          |
 | OSError, ENOSPC or EDQUOT     | 6                   | no space or quota is left                |
-| OSError, EACCES, EPERM, EROFS | 3                   | this account may not do that             |
+| OSError, EACCES, EPERM, EROFS | 3                   | this account has no permission           |
 | OSError, EIO, ESTALE, ...     | 1                   | the file system did not answer           |
 | anything else                 | 1                   | a bug, and where its traceback is        |
 """
@@ -48,14 +48,14 @@ def failure(error: BaseException, session: Session) -> CommandFailure:
         error = NoSpaceError(
             "no space or quota is left",
             where=str(error.filename or ""),
-            hint="free some and run the same command: it goes on where it stopped",
+            hint="make room and run the same command: it goes on where it stopped",
         )
     elif isinstance(error, OSError) and error.errno in (errno.EACCES, errno.EPERM, errno.EROFS):
         error = PreflightError(
-            f"this account (uid {os.geteuid()}) may not do that",
+            f"this account (uid {os.geteuid()}) has no permission",
             where=str(error.filename or ""),
             why=error.strerror or "",
-            hint="run as the owner of what is named, or have the right given",
+            hint="run as the owner of that path, or ask its owner for the permission",
         )
     elif isinstance(error, OSError) and error.errno in PASSING:
         error = storage_error(error, "the file system did not answer", str(error.filename or ""))
@@ -75,6 +75,8 @@ def failure(error: BaseException, session: Session) -> CommandFailure:
 
 
 def _of_the_example(error: PenstockError) -> str:
+    """A further hint where the error names the example's server or target, which only `make run` makes; else
+    ""."""
     text = f"{error.what} {error.where} {error.why}"
     if error.exit_code in (1, 3) and any(place in text for place in EXAMPLE):
         return "\n  of the example in config.yaml: `make run` starts its server and stages it"
@@ -82,7 +84,8 @@ def _of_the_example(error: PenstockError) -> str:
 
 
 def _traceback(error: BaseException, session: Session) -> str:
-    """Writes it where the command logs, else to a file of its own; returns where that is."""
+    """Writes the traceback to the command's log, else to a file of its own; returns the path, for the
+    message."""
     import tempfile
     import traceback
 

@@ -1,4 +1,4 @@
-"""The surroundings of one command: log file, stop flag, display, and the link to a workflow above it.
+"""What one command runs in: its log file, stop flag and display, and the link to a workflow above it.
 
 A step that Snakemake started must not outlive it: an orphan would hold the dataset against the
 rerun. So the workflow hands down, by environment, the processes above (`PENSTOCK_ABOVE`) and a
@@ -44,11 +44,12 @@ class Session:
         self.stop = Stop()
         self._cleanup = contextlib.ExitStack()
         self.failed = ""
-        """The command that failed, where that is not this one: `list-failure` ends as another did."""
+        """The command that failed, where it is another one: `list-failure` ends with the status of a
+        `list-group` that ran before."""
         self.why = ""
         """One line: why it failed."""
         self.on_stop: Callable[[int], None] | None = None
-        """Called by the signal handler; `run` passes the signal on by it."""
+        """Called by the signal handler; `penstock run` passes the signal on to Snakemake in it."""
 
     def __enter__(self) -> Self:
         return self
@@ -125,8 +126,8 @@ class Session:
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:
-        """One view on standard error. Of several steps of one workflow, one at a time owns the
-        terminal; the others write lines."""
+        """One view on standard error. Where several steps of a workflow run at once, one of them draws on the
+        terminal and the others write lines."""
         from penstock.views.view_choice import open_view
 
         kind = self.parsed.progress

@@ -1,8 +1,8 @@
 """Elements as processes of this machine.
 
-Guarantee: at most `slots(step)` elements of an array run at once; each has its own process group
-and log file; all of them die with the process that submitted them (also when that is killed), so
-an array never outlives its controller and `find` never finds one.
+Guarantee: at most `ArraySpec.at_once` elements of an array run at once (`slots(step)` where that is 0); each
+has its own process group and log file; all of them die with the process that submitted them (also when that
+is killed), so an array never outlives its controller and `find` never finds one.
 """
 
 from __future__ import annotations

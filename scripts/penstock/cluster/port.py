@@ -86,22 +86,23 @@ class ArraySpec:
 
 
 VISIT_FAILED = 85
-"""The exit status of a visit that failed: apart from what a shell (126, 127) or a cluster itself gives."""
+"""The exit status of a visit that failed: none that a shell (126, 127) or a cluster itself gives."""
 
 
 @dataclass(frozen=True)
 class Visit:
-    """What preflight tries on a node, beside the interpreter and the target."""
+    """A command of penstock that preflight's probe job runs on a node: it opens the dataset's sources
+    there."""
 
     words: Sequence[str]
-    """Of penstock's command line; `--answer FILE` is added, and ends with `VISIT_FAILED` when FILE says
-    what failed."""
+    """The command's words. The cluster adds `--answer FILE`; a command that fails writes the reason to FILE
+    and exits with `VISIT_FAILED`."""
     given: str
-    """Its standard input: one line."""
+    """The command's standard input: one line."""
     answers: Path
-    """The folder for FILE, which both sides see; preflight removes it."""
+    """The folder for FILE, visible here and on the node; preflight removes FILE."""
     hint: str = ""
-    """What to do about what failed."""
+    """What a person can do when the visit fails."""
 
 
 class Cluster(Protocol):
@@ -116,11 +117,11 @@ class Cluster(Protocol):
 
     def name(self) -> str:
         """The cluster's own name: a job's number means nothing without it. "" where jobs have no number.
-        Raises TransientError while the controller cannot be asked."""
+        Raises TransientError while the cluster's controller does not answer."""
 
     def remembers(self) -> float:
-        """Seconds after a submission in which an element that is LOST may yet be found: the cluster forgets
-        none sooner. 0 where LOST is final."""
+        """Seconds after its submission for which the cluster surely remembers an element: one that is LOST
+        sooner may yet be found. 0 where LOST is final."""
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work, quoting the
@@ -141,10 +142,10 @@ class Cluster(Protocol):
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         """The states of all these elements, by ONE query. An element it knows nothing of is
-        LOST. Raises TransientError while the controller cannot be asked."""
+        LOST. Raises TransientError while the cluster's controller does not answer."""
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        """End the elements (all of them without `indices`). Returns when the cluster has accepted that;
+        """End the elements (without `indices` all of them). Returns when the cluster has accepted the order:
         elements may still run."""
 
     def throttle(self, array: str, at_once: int) -> None:

@@ -32,8 +32,8 @@ def open_cluster(
     config: ClusterConfig, target: Path | None = None, *, changed: Callable[[], None] | None = None
 ) -> Cluster:
     """The cluster of `config.backend`. No query is made yet. `target` is the folder whose presence preflight
-    checks on a node. `changed` is called, from any thread, when an element's state changed, where the cluster
-    hears of it by itself (here; SLURM has to be asked)."""
+    checks on a node. `changed` is called, from any thread, when an element's state changed: by the local
+    cluster alone, since SLURM reports no changes by itself."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 

@@ -1,5 +1,5 @@
-"""The configuration that a run froze when it was listed: its steps go by it, whatever the configuration of
-today says."""
+"""The configuration that a run froze when it was listed. Its steps obey that one, whatever the configuration
+file says by then."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
 
 
 class RunConfig:
-    """What `freeze` made, perhaps by another version: a setting that came later has its default, one that
-    this version does not know is passed over. An audit froze the engine's part alone, so each part is
-    converted when it is first read; it raises FailedError then where it is missing or damaged."""
+    """What `freeze` made, perhaps in another version: a setting that is newer than the run has its default,
+    and one that this version does not know is ignored. Each part is converted when it is first read, since an
+    audit freezes the engine's part alone. Reading a part that is missing or damaged raises FailedError."""
 
     def __init__(self, raw: Mapping[str, object], where: object) -> None:
         """`where` is the path of the document that holds it."""

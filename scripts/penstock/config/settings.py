@@ -3,8 +3,8 @@
 Sizes are bytes, rates bytes per second, durations seconds. Each key is declared here once: its type, how
 people write it (`Size`, `Duration`, ...: `config.loader` reads it by that), and, in the sections that concern
 a release's content, whether it is part of the run's identity (`Decides` or `Apart`). What the schema says
-beside that is what is allowed and what it means; a test holds the schema, this file and the example
-`config.yaml` in step, and docs/configuration.md is generated from both (`make docs`).
+beside that is what is allowed and what it means. A test fails where the schema, this file and the example
+`config.yaml` differ; docs/configuration.md is generated from the first two (`make docs`).
 """
 
 # Annotations are read at run time: no `from __future__ import annotations`. Each dataclass has a docstring:
@@ -21,10 +21,10 @@ T = TypeVar("T")
 Decides = Annotated[T, "decides"]
 """Part of a run's identity: with another value the same listing makes another run, and another release."""
 DecidesIfSet = Annotated[T, "decides if set"]
-"""The same of a key that earlier versions did not have: at its default it is left out, so that their runs are
-met again."""
+"""As `Decides`, for a key that earlier versions did not have: at its default it is left out of the identity,
+so that runs of those versions are found again."""
 Apart = Annotated[T, "apart"]
-"""Not part of it: a run is met again whatever the value."""
+"""Not part of a run's identity: the same run is found again whatever the value."""
 Size = Annotated[int, "size"]
 Rate = Annotated[int, "rate"]
 Duration = Annotated[float, "duration"]
@@ -93,7 +93,7 @@ class DatasetConfig:
 
     name: Decides[str]
     sources: Apart[tuple[SourceConfig, ...]]
-    """What decides of them, their names for themselves and their folders, `list` adds to the identity."""
+    """`list` adds to the identity what decides of them: each source's URL, and its folder."""
     include: Decides[tuple[str, ...]] = ("**",)
     exclude: Decides[tuple[str, ...]] = ()
     release: Decides[str] = "auto"
@@ -103,8 +103,8 @@ class DatasetConfig:
     specials: Decides[str] = "refuse"
     """FIFOs, sockets, devices in a POSIX source: `refuse` or `skip`."""
     empty_folders: Apart[str] = "leave"
-    """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them (those that
-    are kept `list` adds to the identity)."""
+    """Folders of a POSIX source that hold nothing: `leave` them out (counted), or `keep` them (`list` adds
+    the kept ones to the identity)."""
     checksums: Decides[tuple[str, ...]] = ()
     """Keys of checksum files beside the data (`SHA256SUMS`, `*.sha256`)."""
     changed: Apart[str] = "refuse"
@@ -129,7 +129,8 @@ class JobOptions:
     """Seconds."""
     memory: Size | None = None
     core_spec: Annotated[int | None, "none"] = 2
-    """None: `none` was configured; no --core-spec is given."""
+    """Cores of a node that SLURM keeps free of the job (--core-spec). None: `none` was configured, and the
+    option is not given."""
     cpus: int | None = None
     exclusive: bool | None = None
     """Whole nodes also without core-spec. None: where `cpus` says nothing else."""
@@ -138,7 +139,8 @@ class JobOptions:
 
     @property
     def whole_nodes(self) -> bool:
-        """
+        """Whether the job asks for --exclusive.
+
         core_spec | exclusive | cpus  | --exclusive
         a number  | any       | any   | left out: core-spec takes whole nodes itself
         none      | true      | any   | yes
@@ -197,7 +199,7 @@ class EngineConfig:
     durability: str = "auto"
     """`fsync` each file, `syncfs` a barrier, or `auto` by file system."""
     limit: Rate | None = None
-    """Bytes per second read from the source by one engine; None: no limit."""
+    """Bytes per second that one element reads from the source; None: no limit."""
     attempts: int = 5
     """Tries for each object before it counts as failed."""
     timeout: Duration = 60.0
@@ -210,7 +212,7 @@ class VerifyConfig:
 
     source_checksum: Apart[str] = "auto"
     """`auto` checks what there is, by the cheapest of what proves as much; `require` refuses files that no
-    checksum of the source proves; `stated` leaves out MD5s that are only an etag, `fast` MD5 and SHA."""
+    checksum of the source proves; `stated` checks no MD5 that is only an etag, `fast` no MD5 and no SHA."""
     minimum_grade: Apart[str] = "auto"
     """One of the storage grades, or `auto`: what the probe of the target shows possible."""
     reread: Apart[str] = "all"

@@ -22,5 +22,5 @@ def source_rank(grade: str) -> int:
 
 
 def storage_rank(grade: str) -> int:
-    """The same of a storage grade."""
+    """Higher is stronger. Raises ValueError for what is no storage grade."""
     return STORAGE_GRADES.index(grade)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 
 class Step(NamedTuple):
-    """One step. What is not said of it does not hold."""
+    """One step. Each `bool` says what holds for it, and is False where the table does not set it."""
 
     name: str
     summary: str
@@ -26,11 +26,11 @@ class Step(NamedTuple):
     in_elements: bool = False
     """Elements of a job array do its work, one a shard."""
     moves_bytes: bool = False
-    """Reads or writes the data itself: of other steps a rate in bytes would mean nothing."""
+    """Reads or writes the data itself, so that a rate in bytes means something."""
     may_go_to_node: bool = False
     """`cluster.on_nodes` takes it: as a job of its own instead of a process of the controller."""
     colour: str = "d"
-    """Of its bars in the report: a class of the style sheet."""
+    """The colour of its bars in the report, as a class of the style sheet."""
 
 
 TABLE = (

@@ -16,7 +16,7 @@ def printable(text: str) -> str:
 
 
 def printable_lines(text: str) -> str:
-    """The same of each line; line feeds stay."""
+    """`printable` of each line; line feeds stay."""
     return "\n".join(map(printable, text.split("\n")))
 
 

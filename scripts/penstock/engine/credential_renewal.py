@@ -9,12 +9,14 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
 
 RENEW_BEFORE = 300.0
+"""Seconds before their end from which temporary credentials are renewed."""
 RENEW_PAUSE = 15.0
+"""Seconds between two attempts to renew."""
 
 
 class Credentials:
-    """Resolved once in the parent of the workers for all of them; temporary ones again before they end, or
-    when the store says that they did."""
+    """Resolved once, in the workers' parent, for all workers. Temporary credentials are resolved again before
+    they end, or when a store refuses them as expired."""
 
     def __init__(self, dataset: DatasetConfig) -> None:
         self._dataset = dataset
@@ -27,7 +29,8 @@ class Credentials:
         return [credentials(source) for source in self._dataset.sources]
 
     def renew(self, expired: bool) -> bool:
-        """Resolve again when it is time. True when there are new ones."""
+        """Resolve again where that is due; `expired` when a store refused the present ones. True when the
+        credentials changed."""
         from penstock.sources.registry import expires
 
         ends = [end for end in map(expires, self.current) if end is not None]

@@ -1,8 +1,8 @@
 """Checksum files beside the data, read again for objects that changed since they were listed.
 
-The run keeps which checksum files its listing met (`RunLayout.stated`). Of those, only what may state
-something of a changed object is read: the files in its own folder and in those above it; where these are
-very many (a sidecar for each object), those that are named after it.
+The run keeps the list of the checksum files that its listing found (`RunLayout.stated`). For a changed object
+only those of them are read that may name it: the files in its own folder and in the folders above it. Where
+these are more than MANY (a sidecar for each object), only files are read whose name begins with the object's.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from penstock.engine.open_sources import Sources
 
 MANY = 1000
-"""Files that are read for a round of changed objects of one source, whatever their names."""
+"""Up to so many checksum files are read, whatever their names, for the changed objects of one source."""
 
 
 def restated(
@@ -34,9 +34,9 @@ def restated(
     attempts: int,
     wait: Callable[[float], None],
 ) -> dict[tuple[int, str], Claim]:
-    """What the checksum files state now of these objects, by source and key. `wait` is called with seconds
-    before a try that failed is made again. Raises ObjectError for a file that is none, and what remains
-    of the tries."""
+    """What the checksum files state now of these objects, by source and key. A failed read is retried, up to
+    `attempts` times; `wait` waits for so many seconds before each retry. Raises ObjectError for a file that
+    cannot be read, or that is no checksum file."""
     found: dict[tuple[int, str], Claim] = {}
     files = [entry for batch in read_listing(stated) for entry in batch]
     for source in {entry.source for entry in changed}:
@@ -66,7 +66,7 @@ def _above(key: str) -> Iterable[str]:
 def _text(
     sources: Sources, source: int, key: str, attempts: int, wait: Callable[[float], None]
 ) -> Iterator[str]:
-    """Of the file as it is now; nothing where it is gone."""
+    """The text of the checksum file as it is now; nothing where the file is gone."""
 
     def attempt() -> bytes | None:
         listed = sources.get(source).list_one(key)

@@ -37,7 +37,7 @@ RENEWAL = 120.0
 """Seconds that rows wait for credentials that ran out to be renewed, whatever `attempts` is: a process or a
 sign-on that gives new ones may take that long."""
 FIRST_LOOK, LONGEST_LOOK = 0.1, 1.0
-"""Seconds between two tries meanwhile, at first and later."""
+"""Seconds between two tries while credentials are renewed: at first, and at most."""
 
 
 class Stopped(Exception):  # noqa: N818
@@ -65,14 +65,14 @@ class Stream:
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
         self._refused_since = -1.0
-        """When credentials were first refused since the last row that came; -1: they were not."""
+        """When credentials were first refused after the last row that was read; -1: they were not."""
         self.retries = self.linked = self.taken = 0
-        # One page more than a block: a read that must find the end always has room.
+        # One page more than a block, so that a read can find that an object is longer than it was listed.
         self.view = memoryview(mmap.mmap(-1, BLOCK + mmap.PAGESIZE))
 
     def prepare(self, entries: Sequence[Any], ahead: int) -> None:
-        """Gets the rows that come next, in this order, and how many of them may be requested at once; raises
-        nothing."""
+        """Is called with the rows that `attempt` will get next, in this order, and with how many of them may
+        be requested at once. Raises nothing."""
 
     def do(self, row: int, entry: Any) -> Any:
         """One try of one row; its result, or any PenstockError. Adds bytes to the counter."""
@@ -88,11 +88,12 @@ class Stream:
         return seen
 
     def attempt(self, row: int, entry: Any) -> Any:
-        """`do` with retries. Raises what remains; Stopped."""
+        """`do` with retries. Raises the error of the last try, or Stopped."""
         return retrying(partial(self._try, row, entry), self.attempts, self._pause, failed=self._count)
 
     def _try(self, row: int, entry: Any) -> Any:
-        """`do`, repeated while new credentials are awaited. Reports when a store is overloaded."""
+        """`do`, repeated while it waits for renewed credentials. Reports to the parent when a store is
+        overloaded."""
         before = self.counters[self.slot]
         while True:
             try:
@@ -122,8 +123,8 @@ class Stream:
             raise Stopped
 
     def _renewing(self) -> bool:
-        """Wait a little for renewed credentials. False once that took RENEWAL seconds in all: from then on
-        what is refused is refused. Raises Stopped."""
+        """Wait a little for renewed credentials. False once that took RENEWAL seconds in all: the refusal is
+        then the row's error. Raises Stopped."""
         now = time.monotonic()
         if self._refused_since < 0:
             self._refused_since = now
@@ -141,14 +142,14 @@ class Stream:
 def _nonsense(entry: Any, error: ValueError) -> TransientError:
     """The error of an answer that makes no sense: it fails one object, not the shard."""
     return TransientError(
-        "what the source answered makes no sense",
+        "the source's answer makes no sense",
         where=printable(str(entry.key)),
         why=f"{type(error).__name__}: {printable(str(error))[:200]}",
     )
 
 
 def failure(entry_path: str, error: PenstockError) -> tuple[str, str, int, bool, bool]:
-    """A `Failure` as a plain tuple."""
+    """The fields of a `tasks.Failure`, as a plain tuple for the way to the parent."""
     why = str(error).partition("\n")[0]
     contradicts = isinstance(error, IntegrityError) and not isinstance(error, DamagedError)
     return printable(entry_path), why, error.exit_code, error.retry, contradicts

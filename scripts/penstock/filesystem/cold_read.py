@@ -9,9 +9,9 @@
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
-No method passes the RAM of a storage server: a client cannot. The kernel tells who neither owns a file
-nor may write it that every page is in memory: such a read counts as `cached`, never as more.
-Data must be durable before (the barrier or fsync): a page that is not written back cannot be dropped.
+No method passes the memory of a storage server: a client cannot. To an account that neither owns a file nor
+may write it the kernel reports every page as cached: such a read counts as `cached`, never as more. The bytes
+must be durable before (by barrier or fsync): a page that is not written back cannot be dropped.
 """
 
 from __future__ import annotations
@@ -66,18 +66,20 @@ class ColdReader:
 
     @property
     def passes(self) -> bool:
-        """Whether this file system lets a reader pass the caches: then `cached` may pass, too."""
+        """Whether direct reads work here: then a read that came out as `cached` may pass the caches when it
+        is repeated."""
         return self._direct
 
     def expect(self, ranges: Iterable[Range]) -> None:
-        """What `read` will be asked for next, in this order: small ones are then read together. Nothing
-        needs to be kept to; what was expected before is forgotten."""
+        """Announce the ranges that will be read next, in this order, so that small files can be read
+        together. The caller may read others, or none; each call replaces the announcement before."""
         if self._together is not None:
             self._together.expect(ranges)
 
     def here(self, path: str, offset: int, length: int) -> tuple[Seen, memoryview] | None:
-        """The next of what is expected, where it was read together with others: its bytes are good until
-        the next call. None: `read` handles the file, and raises the error if there is one."""
+        """How a range that `expect` announced was read, and its bytes, which are valid until the next call.
+        None where it was not read together with others: the caller then calls `read`, which raises the error
+        if there is one."""
         fetched = self._together and self._together.take((path, offset, length))
         if not fetched:
             return None
@@ -85,7 +87,7 @@ class ColdReader:
 
     def read(self, path: str, offset: int, length: int, consume: Callable[[memoryview], None]) -> Seen:
         """Hand over exactly the bytes `[offset, offset + length)` in order, in blocks of at most 1 MiB
-        that are good only during the call. Raises IntegrityError when the file is missing, is no regular
+        that are valid only during the call. Raises DamagedError when the file is missing, is no regular
         file or ends early, else by `errno_map.storage_error` (a failed read is transient)."""
         parent, _, name = path.rpartition("/")
         fd = -1
@@ -130,7 +132,7 @@ class ColdReader:
         self.close()
 
     def _folder(self, parent: str) -> int:
-        """Its descriptor, good until the next call."""
+        """The folder's descriptor, valid until the next call."""
         if parent != self._parent:
             self._parent_fd, self._parent = self._folders.get(parent), parent
         return self._parent_fd
@@ -167,7 +169,7 @@ class ColdReader:
             try:
                 self._read(fd, path, offset, length, consume)
             except _NotDirectError as refused:
-                # Another alignment than ours: go on where it stopped, without claiming more.
+                # The file system wants another alignment: read the rest through the cache, as `cached`.
                 self._direct = False
                 plain = os.open(f"/proc/self/fd/{fd}", os.O_RDONLY | os.O_CLOEXEC)
                 try:
@@ -180,7 +182,7 @@ class ColdReader:
         absent = _absent(fd, offset, length)
         self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
-            # Do not push a training job's pages out for bytes that nobody reads soon.
+            # The pages of a training job must not be evicted for bytes that nobody reads soon.
             drop(fd, offset, length)
         return "dropped" if absent else "cached"
 

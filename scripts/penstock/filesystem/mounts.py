@@ -10,10 +10,10 @@ from penstock.runtime.proc import PROC
 
 
 class Mount(NamedTuple):
-    """One line. Of no mount (`mount_of`) every field is empty."""
+    """One line of the file. Every field is empty where `mount_of` finds no mount."""
 
     number: str = ""
-    """Of its device: `8:1`."""
+    """The number of its device: `8:1`."""
     point: str = ""
     type: str = ""
     """As mount(8) knows it: `ext4`, `nfs4`, `fuse.sshfs`."""

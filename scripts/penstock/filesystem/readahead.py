@@ -1,9 +1,9 @@
-"""Processes that list folders ahead of a walk: more than one CPU's worth of calls, and no interpreter lock.
+"""Processes that list folders ahead of a walk (scouts). They only read.
 
-A thread that waits half a millisecond for a server costs its process 25 us in handing the interpreter on;
-where calls answer at once, looking at a file takes as long as all that is done with it afterwards. So from
-some thousand files on these processes (scouts) list the folders to come, while the walk handles the folders
-before. docs/decisions/0004 has the figures.
+From some thousand files on, scouts list the folders to come while the walk handles the folders before.
+Threads would not do: one that waits half a millisecond for a server costs its process 25 us for the
+interpreter lock, and where calls return at once, the stat of a file takes as long as all that the walk does
+with it. Processes share no interpreter lock and use further CPUs. docs/decisions/0004 has the figures.
 """
 
 from __future__ import annotations
@@ -21,19 +21,20 @@ if TYPE_CHECKING:
     import subprocess
 
 MOST = 8
-"""Scouts, where calls wait; else one for each CPU but this process's."""
+"""Scouts, where calls wait for a server; elsewhere one for each CPU but this process's, up to this number."""
 THREADS = 8
-"""Of each, where calls wait."""
+"""Threads of each scout, where calls wait for a server; elsewhere one."""
 ROOM = 16
 """The most folders that one scout has to list at a time."""
 
 
 def spare_cpus() -> int:
+    """CPUs that this process may use, besides its own one."""
     return len(os.sched_getaffinity(0)) - 1
 
 
 class Ticket:
-    """One folder that was asked for."""
+    """A folder that was requested from a scout, and the answer once it is there."""
 
     __slots__ = ("_scout", "answer", "settled")
 
@@ -49,12 +50,12 @@ class Ticket:
         return self.answer
 
     def cancel(self) -> bool:
-        """Nobody asks for the result any more: an answer that comes holds nothing open."""
+        """Always True: an answer that nobody takes any more holds no resource."""
         return True
 
 
 class Scout:
-    """One process. It answers in the order in which it was asked."""
+    """One process. Its answers come in the order of the requests."""
 
     def __init__(self, process: subprocess.Popen[bytes], channel: wire.Channel) -> None:
         self._process, self._channel = process, channel
@@ -71,13 +72,13 @@ class Scout:
         return ticket
 
     def answered(self) -> bool:
-        """Whether something came that was not heard."""
+        """Whether an answer waits to be read."""
         poll = select.poll()
         poll.register(self._channel.connection, select.POLLIN)
         return bool(poll.poll(0))
 
     def hear(self) -> None:
-        """Wait for answers once."""
+        """Wait for at least one answer, and read those that are there."""
         frames = self._channel.receive()
         if frames is None:
             self._lost()
@@ -93,13 +94,14 @@ class Scout:
 
     def close(self) -> None:
         self._channel.close()
-        # It only reads: nothing is lost with it.
+        # A scout only reads: nothing is lost when it is killed.
         self._process.kill()
         self._process.wait()
 
 
 class Scouts:
-    """Some scouts below one folder; `root` is its descriptor."""
+    """The scouts of one walk. `root` is the descriptor of its top folder; `waits`: calls wait for a
+    server."""
 
     def __init__(self, root: int, *, waits: bool) -> None:
         number = min(MOST, MOST if waits else spare_cpus())
@@ -111,17 +113,18 @@ class Scouts:
                     Scout(*start("penstock.filesystem.readahead_process", root, options=(threads,)))
                 )
             except OSError:
-                # No more processes for this account: what is there must do.
+                # This account may start no more processes: the scouts so far have to do.
                 break
 
     @property
     def able(self) -> bool:
-        """Whether any is there."""
+        """Whether any scout is alive."""
         return not all(one.gone for one in self._scouts)
 
     def takes(self, path: str) -> bool:
-        """Whether that folder may be asked for now. A question that fills the socket while its scout waits
-        to be heard would be the last one: few at a time, and none of a path longer than the kernel's."""
+        """Whether that folder may be requested now. Each scout has at most ROOM requests at a time, of paths
+        shorter than PATH_MAX: a request that did not fit the socket would block this process, while its scout
+        blocks on answers that nobody reads."""
         if len(os.fsencode(path)) >= PATH_MAX:
             return False
         for one in self._scouts:
@@ -130,7 +133,8 @@ class Scouts:
         return any(len(one.asked) < ROOM for one in self._scouts if not one.gone)
 
     def ask(self, path: str) -> Ticket:
-        """Of the scout with the least to do; only where `takes` said so."""
+        """Request the folder from the scout with the fewest requests. To be called only where `takes` is
+        True."""
         able = [one for one in self._scouts if not one.gone]
         return min(able, key=lambda one: len(one.asked)).ask(path)
 

@@ -26,8 +26,8 @@ def write(path: Path, folders: Sequence[str], *, mode: int = 0o600) -> None:
 
 
 def read(path: Path) -> tuple[str, ...]:
-    """() where the file is not there: such a release keeps none. Raises FailedError for what is no such
-    file."""
+    """The paths; () where the file is missing, since such a release keeps no empty folders. Raises
+    FailedError for a file that cannot be read or is of another format."""
     try:
         found = durable.read_json(path)
     except FileNotFoundError:
@@ -39,7 +39,9 @@ def read(path: Path) -> tuple[str, ...]:
     number = found.get("format") if isinstance(found, dict) else None
     if number != FORMAT:
         hint = "a newer penstock wrote it: use that one" if isinstance(number, int) else ""
-        raise FailedError("no list of empty folders", where=str(path), why=f"format {number!r}", hint=hint)
+        raise FailedError(
+            "the file is not a list of empty folders", where=str(path), why=f"format {number!r}", hint=hint
+        )
     return tuple(map(str, found["folders"]))
 
 
@@ -50,7 +52,7 @@ def digest(folders: Iterable[str]) -> str:
 
 
 class Kept:
-    """Folders that may stand empty in a tree, met in a walk of it."""
+    """The listed empty folders of a tree, ticked off while the tree is walked."""
 
     def __init__(self, folders: Iterable[str]) -> None:
         self._missing = set(folders)
@@ -62,10 +64,10 @@ class Kept:
                 above = above.rpartition("/")[0]
 
     def meet(self, folder: str) -> bool:
-        """Whether this folder is one of them, or leads to one."""
+        """Tick off this folder, if it is listed. Returns whether it is listed, or holds a listed one."""
         self._missing.discard(folder)
         return folder in self._known
 
     def missing(self) -> list[str]:
-        """Those that were not met, in byte order."""
+        """The listed folders that were not ticked off, in byte order."""
         return sorted(self._missing, key=os.fsencode)

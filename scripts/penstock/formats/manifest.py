@@ -32,7 +32,8 @@ class ManifestWriter(OnTable):
         self._table = TableWriter(path, FORM, mode=mode)
 
     def add(self, files: Files) -> None:
-        """Records in the file's order. Raises NoSpaceError, FailedError."""
+        """Append records, which the caller gives in the order of the paths. Raises NoSpaceError,
+        FailedError."""
         self._table.add(pa.record_batch([_stored(field, files) for field in FORM.schema], schema=FORM.schema))
 
     def finish(self) -> str:
@@ -44,13 +45,13 @@ def _stored(field: pa.Field, files: Files) -> pa.Array:
     stored = files.stored(field.name)
     if field.type == stored.type:
         return stored
-    # Text is seen as such, not cast: a cast loads pyarrow.compute.
+    # The bytes are viewed as text instead of cast: a cast would load pyarrow.compute.
     if pa.types.is_string(field.type):
         text = stored.view(field.type)
         try:
             text.validate(full=True)
         except pa.ArrowInvalid as error:
-            raise FailedError("a record is no text", where=field.name, why=str(error)) from None
+            raise FailedError("a record's field is not text", where=field.name, why=str(error)) from None
         return text
     return pa.array(files[field.name], field.type)
 
@@ -61,17 +62,17 @@ def read_manifest(path: Path, *, rows: int = BATCH) -> Iterator[list[Record]]:
 
 
 def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None = None) -> Iterator[Files]:
-    """The same, field by field; of the fields `columns` alone: what is not asked for is not read from the
-    file."""
+    """The records as columns (`Files`), in batches; with `columns` only these fields are read from the file.
+    Raises as `read_manifest`."""
     return map(Files, read_batches(path, FORM, batch=rows, names=columns))
 
 
 class ChecksumFile:
     """`<hex>  data/<path>` lines for `xxhsum -c` or `sha256sum -c`, run in the release's folder.
 
-    xxhsum 0.8.1 (Debian 12) takes names raw and never unescapes: so every name is written raw,
-    but one with a line feed, which that version cannot carry: it is escaped as 0.8.2 reads it,
-    and counted in `escaped`. sha256sum's escaping carries every name.
+    xxhsum 0.8.1 (Debian 12) reads names raw and never unescapes them, so they are written raw. The exception
+    is a name with a line feed, which that version cannot read at all: it is escaped as xxhsum 0.8.2 reads it,
+    and counted in `escaped`. sha256sum's escaping works for every name.
     """
 
     def __init__(self, path: Path, *, algorithm: str, mode: int = 0o600) -> None:

@@ -36,7 +36,8 @@ KIND = b"penstock"
 
 
 class Form:
-    """One of the files of rows (`core.columns`): its schema and encodings, and defaults of its columns."""
+    """One kind of file (listing, shards, records, manifest) by `core.columns`: its Parquet schema, its
+    encodings, and the defaults of its columns."""
 
     def __init__(self, file: str, names: Iterable[str]) -> None:
         """`names`: the fields of its row, in order."""
@@ -71,7 +72,7 @@ class _Hashing:
         self._sha = hashlib.sha256()
         self.closed = False
         self.dropped = False
-        """Abandoned: what the Parquet writer still wants to write at its end is not kept."""
+        """The file was abandoned: bytes that the Parquet writer writes when it is closed are discarded."""
 
     def write(self, data: Any) -> int:
         if not self.dropped:
@@ -148,7 +149,8 @@ class TableWriter:
         if not batch.num_rows:
             return
         self._waiting_rows += batch.num_rows
-        # Copied into one as a binary number counts: few wait, and few keep alive what they were cut from.
+        # Neighbours of like size are merged, as a binary counter carries: so few batches wait, each row is
+        # copied few times, and slices do not keep the large batches alive that they were cut from.
         while self._waiting and self._waiting[-1].num_rows <= batch.num_rows:
             (batch,) = pa.Table.from_batches([self._waiting.pop(), batch]).combine_chunks().to_batches()
         self._waiting.append(batch)
@@ -162,7 +164,8 @@ class TableWriter:
         self._waiting_rows -= rows
 
     def close(self) -> str:
-        """The file is there, whole and durable. Returns `sha256:<hex>` of its bytes."""
+        """Write the rest and give the file its name; it is whole and durable then. Returns `sha256:<hex>` of
+        its bytes."""
         try:
             if self._waiting_rows:
                 self._group(self._waiting_rows)
@@ -178,7 +181,7 @@ class TableWriter:
         return self._hashing.digest()
 
     def abandon(self) -> None:
-        """Leave nothing behind. Never raises for a file that is gone."""
+        """Remove the temporary file, unless the table was closed. Raises nothing where the file is gone."""
         if self._done:
             return
         self._done = self._hashing.dropped = True
@@ -201,12 +204,12 @@ class TableWriter:
 
 
 class OnTable:
-    """What writes one table. Used as a context manager, an error on the way leaves nothing behind."""
+    """Base of writers of one table. As a context manager: an error on the way leaves nothing behind."""
 
     _table: TableWriter
 
     def abandon(self) -> None:
-        """Leave nothing behind, unless it was finished."""
+        """Remove the temporary file, unless the table was finished."""
         self._table.abandon()
 
     def __enter__(self) -> Self:
@@ -224,9 +227,9 @@ def read_batches(
     hint: str = "",
     names: Sequence[str] | None = None,
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of a file of this form, in order, with its columns, all or only these; one that
-    an older version did not write has its default in every row. Raises FailedError when the file is
-    missing, damaged or holds something else, NewerFormatError."""
+    """The rows of a file of this form, in order, with all columns or with those of `names`. A column that an
+    older version did not write has its default in every row. Raises FailedError when the file is missing,
+    damaged or of another kind, and NewerFormatError."""
     try:
         with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
             _check_kind(_kind(table.schema_arrow), form.kind, path)
@@ -269,7 +272,7 @@ def _check_kind(held: str, kind: str, path: Path) -> None:
 
 
 def _filled(rows: pa.RecordBatch, names: Sequence[str], form: Form, path: Path) -> pa.RecordBatch:
-    """The columns in this order, those that are not there by their defaults."""
+    """The columns `names` in this order; a column that the file lacks is filled with its default."""
     filled = []
     for name in names:
         if name in rows.schema.names:

@@ -37,7 +37,7 @@ def claims(context: Context, source: Source, files: Sequence[Listed]) -> dict[st
             "a checksum file cannot be used",
             where=error.where,
             why=f"{error.what} {error.why}".strip(),
-            hint="correct it, or `checksums` of the dataset",
+            hint="correct that file, or `checksums` of the dataset",
         ) from error
 
 

@@ -52,13 +52,20 @@ class Placed(NamedTuple):
 
 @dataclass(frozen=True)
 class Gathered:
+    """What a listing of all sources found."""
+
     digest: str
+    """Of the listing."""
     files: int
     bytes: int
     scanned: int
+    """Objects of the sources, those that were left out included."""
     ignored: dict[str, int]
+    """Objects that were left out, by reason: `filtered`, `markers`, `links`, ..."""
     histogram: list[list[int]]
+    """Of the files' sizes: see `histogram`."""
     hard_links: dict[str, int]
+    """See `port.Sharing`."""
     empty_folders: list[str]
     """Paths of folders to be kept, in byte order."""
 
@@ -145,8 +152,8 @@ def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], p
 
 
 def histogram(sizes: Counter[int]) -> list[list[int]]:
-    """[[upper bound in bytes, files, bytes], ...] without gaps, from counts of `slot` and of
-    `-1 - slot` (bytes)."""
+    """[[upper bound in bytes, files, bytes], ...] without gaps. `sizes` holds the number of files of slot n
+    under n, and their bytes under -1 - n."""
     last = max((slot for slot in sizes if slot >= 0), default=-1)
     return [[1 << (FIRST_BOUND + 2 * i), sizes[i], sizes[-1 - i]] for i in range(last + 1)]
 
@@ -174,8 +181,8 @@ class _Gathering:
                 self._context.stop.check()
                 self._batch(place, batch)
         except PreflightError as error:
-            # A source that refuses some of its items tells so at its end; the keys of the other
-            # sources are looked at all the same, so that one run names everything.
+            # A source raises at its end for items that it refuses. The other sources are listed all the same,
+            # so that one run names everything.
             self._refusals.append(error)
         for what, count in place.source.ignored.items():
             if count:

@@ -19,7 +19,7 @@ EVERYTHING = ("**",)
 
 
 class Filter:
-    """Made once for a dataset; cheap for `**` without exclusions. Raises ConfigError."""
+    """The patterns of one dataset. Raises ConfigError for a pattern that gitignore does not know."""
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
         self._include = None if tuple(include) == EVERYTHING else _matcher("include", include)

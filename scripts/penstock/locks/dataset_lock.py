@@ -2,7 +2,7 @@
 changes a dataset.
 
 Creating it is atomic between nodes on every file system (link, or O_EXCL). flock is not used: BeeGFS may keep
-it on one node. The holder touches the file every `HEARTBEAT`. It is taken over only by these rules:
+it on one node. The holder touches the file every `HEARTBEAT`. A lock is taken over by these rules alone:
 
 | holder's process (holder.lives) | scheduler says   | heartbeat seen unchanged | then                 |
 |---------------------------------|------------------|--------------------------|----------------------|
@@ -15,12 +15,12 @@ it on one node. The holder touches the file every `HEARTBEAT`. It is taken over 
 |                                 | or another's job |                          |                      |
 | unknown                         | the same         | for `PATIENCE`           | taken over           |
 
-The scheduler's word never replaces the heartbeat: a job that SLURM holds for ended may still write (its
-slurmd died alone), and a number that another cluster gave is another job. Only a job of this cluster is
-asked for. Time is this process's monotonic clock: the file's times are compared with each other, never
-with a clock. What says whose lock it is, is the nonce in the file: inode numbers change between two
-looks on some file systems (FUSE without `use_ino`).
-A holder that was taken over nevertheless (a node that froze) finds out by `assert_held`.
+The scheduler's answer never replaces the heartbeat: a job that SLURM reports as ended may still write (its
+slurmd alone died), and the same job number on another cluster is another job, so only jobs of this cluster
+are queried. Time is this process's monotonic clock: the file's times are compared with each other, never with
+a clock. The nonce in the file tells whose lock it is: inode numbers change from one look to the next on some
+file systems (FUSE without `use_ino`). A holder that was taken over nevertheless (a node that froze) finds out
+by `assert_held`.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class DatasetLock:
                 os.close(fd)
 
     def assert_held(self) -> None:
-        """Raises LockedError unless the lock on the target is this one: to be called right before each
-        step that readers can see, and before what is another's by then is removed."""
+        """Raises LockedError unless the lock on the target is this one. To be called right before each change
+        that readers can see, and before each removal of files that would be another holder's by now."""
         for last in (False, False, True):
             try:
                 if self._fd >= 0 and self._ours():
@@ -148,7 +148,8 @@ class DatasetLock:
             except OSError as error:
                 raise storage_error(error, "cannot read the dataset's lock", str(self._path)) from None
             if not last:
-                # A taker that judged an older lock puts ours back within moments.
+                # A process that removed this lock, since it had judged an older one, puts it back within
+                # moments.
                 self._ended.wait(0.2)
         seen = self._look()
         other = holders.parse(seen.content) if seen else None
@@ -170,8 +171,8 @@ class DatasetLock:
         return seen is not None and seen.mtime_ns == 10**18
 
     def _create(self, me: Holder) -> bool:
-        """False: another one is there. The lock appears with all its content or not at all; without
-        hard links (some file systems) it is empty for a moment."""
+        """False where another lock is there. The lock appears with all its content or not at all; on a file
+        system without hard links it is empty for a moment."""
         temporary = self._path.with_name(f".lock.{me.nonce}")
         fd = os.open(temporary, _NEW, 0o600)
         try:
@@ -208,9 +209,9 @@ class DatasetLock:
         try:
             os.link(temporary, self._path, follow_symlinks=False)
         except FileExistsError:
-            pass  # which NFS also answers when its first answer was lost: look
+            pass  # NFS also answers so when its first answer was lost: compare the nonce below
         except FileNotFoundError:
-            return "taken"  # frozen for long: the holder swept it
+            return "taken"  # this process was frozen for so long that a holder swept its temporary file
         except OSError as error:
             if error.errno in NO_LINKS:
                 return "impossible"
@@ -268,7 +269,8 @@ class DatasetLock:
 
     @staticmethod
     def _before(holder: Holder, me: Holder) -> bool:
-        """SLURM starts a job again only when it holds the run before for ended."""
+        """Whether the holder is an earlier start of this process's own job: SLURM starts a job again only
+        when it takes the start before for ended."""
         numbers = holder.restart.isdecimal() and me.restart.isdecimal()
         same = (holder.job, holder.cluster) == (me.job, me.cluster)
         return same and numbers and int(holder.restart) < int(me.restart)
@@ -278,8 +280,8 @@ class DatasetLock:
             f"another run holds dataset {self._dataset}",
             where=str(self._path),
             why=holder.describe() if holder else "it does not say who",
-            hint="wait for it, or stop it; the lock of a dead holder is taken over without being asked for "
-            "(remove the file only if the cluster shows a job that is gone for certain)",
+            hint="wait for it, or stop it; penstock itself takes over the lock of a dead holder "
+            "(remove the file only where the cluster still shows a job that has certainly ended)",
         )
 
     def _look(self) -> _LockState | None:
@@ -305,9 +307,9 @@ class DatasetLock:
             os.rename(self._path, dead)
             right = is_the_one(dead.read_bytes())
         except FileNotFoundError:
-            return False  # another was faster, or this process slept so long that it was swept
+            return False  # another process was faster, or swept the renamed file while this one was frozen
         if not right:
-            # When yet another one holds it already, the owner of this one finds out by assert_held.
+            # Where a third process holds a lock by now, the owner of the removed one notices in assert_held.
             with contextlib.suppress(FileExistsError):
                 try:
                     os.link(dead, self._path, follow_symlinks=False)

@@ -1,6 +1,7 @@
 """How often the holder of a lock shows that it lives, and how long a silence means that it does not.
 
-One setting for tests shortens all of it: `PENSTOCK_TEST_HEARTBEAT`, seconds (CONTRIBUTING.md).
+An environment variable for tests scales all these times: `PENSTOCK_TEST_HEARTBEAT`, seconds
+(CONTRIBUTING.md).
 """
 
 from __future__ import annotations
@@ -31,4 +32,4 @@ HEARTBEAT = _heartbeat()
 PATIENCE = 12 * HEARTBEAT
 """Seconds that a heartbeat must be seen unchanged: 120."""
 SHORT = 3 * HEARTBEAT
-"""The same where the scheduler names the holder's job as ended: 30."""
+"""As PATIENCE, where the scheduler names the holder's job as ended: 30."""

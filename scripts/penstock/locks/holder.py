@@ -96,8 +96,8 @@ def parse(content: bytes) -> Holder | None:
 
 
 def from_json(raw: Any) -> Holder | None:
-    """A holder out of JSON that is read already; fields of later versions are left out, those that an
-    older one did not know have their defaults. None for anything else."""
+    """A holder from parsed JSON. Fields that this version does not know are ignored; fields that an older
+    version did not write have their defaults. None for anything else."""
     if not isinstance(raw, dict):
         return None
     try:

@@ -73,8 +73,8 @@ class Staging:
 
 
 def find(context: Context, run: Run) -> list[Staging]:
-    """The stagings whose rows the run may take over, the newest first; to be called by one who holds the
-    lock. A staging that must stay because its run may live is reported by a note."""
+    """The stagings whose rows the run may take over, the newest first. The caller holds the dataset's lock. A
+    staging that must stay because its run may live is reported by a note."""
     found = []
     for key, theirs in _others(run):
         name = _name(theirs)
@@ -85,7 +85,7 @@ def find(context: Context, run: Run) -> list[Staging]:
         with contextlib.suppress(PenstockError):
             sources = common(theirs, run)
             if sources and not damage(theirs.folder):
-                _ = theirs.plan  # that nobody can read is of no use
+                _ = theirs.plan  # raises for a plan that cannot be read: such a staging is of no use
                 certain = all(
                     one.by is not None or not abilities_of(one.kind).elements_end_with_controller
                     for one in ArrayBook(theirs.folder.arrays).open()
@@ -134,7 +134,7 @@ def make_way(context: Context, run: Run) -> None:
     context.assert_held()
     for key, theirs in others:
         _mark(theirs.folder, run.id, _aside(run.release, key))
-    # Whose plan is the newest was the last to stage under this name: there is none of our own.
+    # The run with the newest plan was the last to stage under this name: this run has no plan yet.
     if others and mine.exists():
         key, _ = max(others, key=lambda one: one[1].folder.plan.stat().st_mtime_ns)
         context.assert_held()
@@ -162,8 +162,8 @@ def take(staging: Staging, run: str) -> None:
 
 
 def retire(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Rename this run's folder, where another run may have used its staging, so that the run starts from the
-    beginning. Returns whether that was so."""
+    """Rename the folder of a run whose staging another run may have used (`taken.json`), so that the run
+    starts from the beginning. Returns whether it was renamed."""
     if not folder.taken.exists():
         return False
     number = 1
@@ -181,7 +181,7 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
     for name in abandoned(run.layout, run.release):
         staging = run.layout.releases / name
         if name not in known:
-            text = f"staging {staging} is of no run that is known: remove it by hand"
+            text = f"staging {staging} belongs to no known run: remove it by hand"
             context.emit(events.Warned(run.dataset, "publish", text=text))
             continue
         key, theirs = known[name]
@@ -199,7 +199,7 @@ def clean(context: Context, run: Run, before: int | None = None) -> None:
             context.assert_held()
             context.storage.remove_tree(theirs.folder.folder)
         except PenstockError as error:
-            # The release stands: nothing of this is its failure.
+            # The release is published: that an old staging stays does not make publish fail.
             context.emit(
                 events.Warned(run.dataset, "publish", text=f"the staging of run {key} stays: {error}")
             )
@@ -277,7 +277,7 @@ def _others(run: Run) -> Iterator[tuple[str, Run]]:
 
 
 def _name(run: Run) -> str:
-    """Of the run's staging, whether it is there or not."""
+    """The name of the run's staging, whether the staging is there or not."""
     path = run.folder.taken
     try:
         marked = taken_mark.from_json(path.read_bytes(), path).staging
@@ -296,7 +296,7 @@ def _mark(folder: RunLayout, run: str, staging: str) -> None:
 
 
 def _own(data: Path) -> int:
-    """Its inode, if it is a plain folder of this account and so is the staging that holds it; else 0."""
+    """The inode of a staging's `data`, where both are plain folders of this account; else 0."""
     inode = 0
     for path in (data.parent, data):
         try:
@@ -310,7 +310,7 @@ def _own(data: Path) -> int:
 
 
 def planned(run: Run) -> dict[str, Abandoned]:
-    """Runs of which this one takes files over to their stagings, as its plan found them."""
+    """The stagings that this run's plan takes files from, by run, as plan found them."""
     inodes = run.plan.staging_inodes
     return {
         theirs: Abandoned(run.layout.releases / name / DATA, inodes.get(theirs, 0))
@@ -319,7 +319,8 @@ def planned(run: Run) -> dict[str, Abandoned]:
 
 
 def _alive(context: Context, run: Run, *, patient: bool = True) -> str:
-    """Names the elements that may still write there; "" when all are known to have ended."""
+    """Names the arrays of this run that may still write; "" when all are known to have ended. Where that
+    cannot be found out, the reason."""
     try:
         # By the folder's name: the run may have been listed before its dataset was renamed.
         return liveness.arrays_of(context, run.layout.dataset, run.folder, patient=patient)

@@ -22,9 +22,9 @@ if TYPE_CHECKING:
 
 
 def drop_stale(context: Context, run: Run) -> str:
-    """Removes plan, journals and receipts by this table; the caller holds the lock. Returns why, "" when
-    there was nothing to remove. Raises FailedError while elements of it may write, and LockedError where the
-    caller was overtaken.
+    """Removes the run's plan, journals and receipts by this table; the caller holds the lock. Returns the
+    reason, "" when nothing was removed. Raises FailedError while elements of the run may write, and
+    LockedError where the caller was overtaken.
 
     | release | staging | plan and shards | dropped          |
     |---------|---------|-----------------|------------------|
@@ -42,7 +42,7 @@ def drop_stale(context: Context, run: Run) -> str:
         return ""
     if alive := liveness.arrays_of(context, run.dataset, run.folder):
         raise FailedError(
-            "a run cannot be gone on with, and elements of it may still write",
+            "a run cannot be continued, and elements of it may still write",
             where=str(run.folder.folder),
             why=f"{why}; {alive}",
             hint=f"wait for them, or `penstock cancel {run.dataset}`: then the same command plans again",

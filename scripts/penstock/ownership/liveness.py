@@ -69,8 +69,8 @@ def _controller(context: Context, claim: RunClaim) -> str:
 
 
 def scheduler(context: Context, job: str, cluster: str) -> bool | None:
-    """`Cluster.holder_ended` of a job of this very cluster; None of any other's: its number may be another
-    job's here."""
+    """`Cluster.holder_ended` for a job of this cluster; None for a job of another one, whose number may
+    belong to a different job here."""
     try:
         if not cluster or context.cluster.name() != cluster:
             return None

@@ -45,8 +45,8 @@ class Totals:
     """Bytes that the files to be copied take on the target."""
 
     def add(self, sizes: Sequence[int], lying: Sequence[int], taken: Sequence[int] = ()) -> None:
-        """Add files of these sizes, in bytes. Those of `lying` are not copied but linked from a release or,
-        if they are in `taken`, taken over from another run's staging."""
+        """Add files of these sizes, in bytes. `lying` are the sizes of those that lie on the target already;
+        of these, the ones in `taken` are taken over from another run's staging and the others are linked."""
         self.files += len(sizes)
         self.bytes += sum(sizes)
         self.unchanged += len(lying) - len(taken)
@@ -107,8 +107,8 @@ def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
 
 
 def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:
-    """What the elements of the newest published runs did, oldest first, from their receipts. A history that
-    cannot be read tells nothing."""
+    """What the elements of the newest published runs did, oldest first, from their receipts. Nothing where
+    the history cannot be read."""
     try:
         newest = list(islice(history.lines(layout), LOOKED_AT))
     except OSError:

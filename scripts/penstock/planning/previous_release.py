@@ -34,10 +34,12 @@ class UnreadableError(FailedError):
 
 @dataclass(frozen=True)
 class Base:
+    """The release to link from, and what is needed to compare a listing with it."""
+
     release: str | None
     """None: everything is copied."""
     why: str
-    """In words, when nothing is linked."""
+    """The reason in words, when nothing is linked; else ""."""
     manifest: Path | None = None
     sources: dict[int, int] | None = None
     """Maps the index of a source in the release to its index in this run's configuration."""
@@ -80,7 +82,7 @@ def find(storage: Storage, run: Run) -> Base:
     | its run's description or manifest is not there | no     |
     | other permissions, or other digests asked for  | no     |
     | no source in common                            | no     |
-    | it was replaced (`--new-release`)             | no     |
+    | `--new-release` replaces it                    | no     |
     | links between folders are refused              | no     |
     | else                                           | yes    |
     """
@@ -98,9 +100,9 @@ def find(storage: Storage, run: Run) -> Base:
         theirs = load(layout, layout.run(sealed))
         other_policy = _policy(theirs) != _policy(run)
     except FailedError:
-        return none(f"the description of release {current}'s run is not there")
+        return none(f"the run of release {current} has no description that can be read")
     if sealed in run_store.replaced(layout):
-        return none(f"release {current} is staged anew on wish, and nothing of it is trusted")
+        return none(f"`--new-release` replaces release {current}, and trusts nothing of it")
     if other_policy:
         return none(f"release {current} has other permissions or digests")
     now = {url: index for index, url in enumerate(run.info.sources)}
@@ -127,5 +129,5 @@ def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
 
 
 def _weak(record: Record) -> bool:
-    """Whether the recorded proof of a file is too weak to stand for its source."""
+    """Whether no checksum of the source proved this file. Empty files need no proof."""
     return record.size > 0 and not is_proven(record.source_grade)

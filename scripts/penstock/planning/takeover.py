@@ -1,7 +1,7 @@
 """Files that another run has staged already and that this run takes over, so that they are not copied again.
 Plan finds them; giants are moved before the copy begins.
 
-With a row its source proof is taken over. Verify reads every such file back in this run, whatever
+A row keeps its source proof from the other run. Verify reads every such file back in this run, whatever
 `verify.reread` says, and copies the file from the source when its digest differs. Whole files are linked or
 moved by the elements (`port.Writer.take_over`). Giants are moved by the copy step itself before any element
 begins, because elements on several nodes then write the missing parts into the same file.
@@ -50,7 +50,8 @@ class TakeOver:
         self.stagings, self._info, self._plan, self._proven = stagings, run.info, run.config.plan, proven
         self._keep_mtime = run.config.dataset.permissions.mtime == "keep"
         self.giants: dict[str, tuple[str, int, dict[int, Reuse]]] = {}
-        """Path of a giant to the run that holds parts of it, its size, and what each part brings along."""
+        """By the path of a giant: the run whose staging holds parts of it, its size, and the `Reuse` of each
+        part."""
         self.used: set[str] = set()
         """Runs of which rows are taken over."""
 
@@ -86,7 +87,8 @@ class TakeOver:
                 return ""
             self.used.add(staging.key)
             return str(taken(held.copied, staging.key))
-        # A late writer of a whole file can only give a name; one of a giant writes in place.
+        # A late process of the other run can only rename a whole file into place, but writes into a giant
+        # itself: giants are taken only where every such process is known to have ended.
         if giant and staging.certain and entry.path not in self.giants:
             self._giant(staging, entry, held)
         return ""

@@ -50,8 +50,8 @@ class Amended:
 
 
 def check_limits(run: Run, told: Sequence[ElementReceipt]) -> None:
-    """`told`: the copy's receipts of all elements. Raises SourceChangedError where more of the dataset
-    changed, or left its source, than may."""
+    """Raises SourceChangedError where more files changed or left the source than `follow_limit` allows.
+    `told`: the receipts of all elements of copy."""
     allowed = run.config.dataset.follow_limit.allowed(run.info.files)
     for what, found, most in zip(("changed", "gone"), totals(told), allowed, strict=True):
         if found > most:
@@ -77,8 +77,8 @@ def join_giants(run: Run, host: str) -> list[str]:
 
 
 def complete_joins(run: Run, host: str) -> list[str]:
-    """Go on with a `join_giants` that was killed between two shards: a giant of which some parts stand for
-    all of it, and others for themselves, would never be whole. Paths of such giants, [] when there are none.
+    """Finish a `join_giants` that was killed between two shards: it left giants of which some parts are
+    joined and others are not, which could never become whole. Returns the paths of such giants.
     """
     left: Counter[str] = Counter()
     for shard in run.plan.shards:
@@ -87,7 +87,7 @@ def complete_joins(run: Run, host: str) -> list[str]:
             continue
         for row, entry in _rows(run.folder, shard.index):
             if row in whole or row in void:
-                # What the parts that were joined hold together is all of it, or others are missing.
+                # Bytes of the giant whose parts are not joined: none, unless `join_giants` was killed.
                 left.setdefault(entry.path, entry.size)
                 left[entry.path] -= entry.length
     paths = {path for path, size in left.items() if size > 0}
@@ -107,14 +107,15 @@ def _join(run: Run, host: str, paths: Collection[str]) -> None:
                 (void if entry.path in seen else whole).append(row)
                 seen.add(entry.path)
         if whole or void:
-            # Before, so that no receipt ever stands for rows that count no more.
+            # Before the journal: no receipt may ever cover rows that do not count any more.
             receipts.drop(run.folder.receipt("copy", shard.index))
             journals = run.folder.journals(shard.index)
             journal.join(journals, shard.digest, whole, void, run=run.id, host=host)
 
 
 def remove_empty_folders(storage: Storage, run: Run, told: Sequence[ElementReceipt]) -> None:
-    """Those in which only objects lay that are gone. No element may be at work."""
+    """Remove folders of staging that are empty because all their objects left the source. No element may
+    run."""
     paths = [
         path
         for shard, receipt in zip(run.plan.shards, told, strict=True)
@@ -128,7 +129,7 @@ def remove_empty_folders(storage: Storage, run: Run, told: Sequence[ElementRecei
 
 def write(run: Run) -> Amended | None:
     """Write the amended listing of a run that was verified; None where nothing was amended. Raises
-    FailedError when what was amended is not what was listed."""
+    FailedError when an amended object is not in the frozen listing."""
     from penstock.formats.listing_file import ListingWriter, read_listing
 
     told = receipts.of_elements(run, "verify")

@@ -24,9 +24,9 @@ TRIES = 5
 
 
 class GiantClaims:
-    """Queries the sources as the run froze them, in their order and with their options, whatever the
-    configuration names by now; they are opened for the first giant. What a source does not tell any more (the
-    object was replaced since it was copied) proves nothing, and harms nothing."""
+    """Queries the sources that the run froze, with the options that it froze. They are opened for the first
+    giant. A source that cannot be queried, or whose object was replaced since it was copied, counts as one
+    that states no checksum; a warning says so, and publish goes on."""
 
     def __init__(self, context: Context, run: Run) -> None:
         self._context, self._dataset = context, run.dataset
@@ -40,7 +40,8 @@ class GiantClaims:
         return admitted(found or (), entry.token, self._policy)
 
     def as_assumed(self, entry: Entry, claim: Claim) -> bool:
-        """Whether the object was uploaded in parts of the size by which a composite was computed."""
+        """Whether the object was uploaded in parts of the size with which this composite claim was
+        computed."""
         return as_assumed(self._asked(entry, lambda source: part_sizes(source, entry, claim)) or (), claim)
 
     def _asked(self, entry: Entry, ask: Callable[[Source], T]) -> T | None:
@@ -57,7 +58,7 @@ class GiantClaims:
         try:
             return retrying(lambda: ask(source), TRIES, self._context.stop.wait, renew=renew)
         except TransientError as error:
-            text = f"{entry.path!r}: its source's checksum cannot be asked for: {error}"
+            text = f"{entry.path!r}: its source's checksum cannot be queried: {error}"
         except (SourceChangedError, ObjectError) as error:
             text = f"{entry.path!r}: nothing can prove its parts together any more: {error}"
         self._context.emit(events.Warned(self._dataset, "publish", text))

@@ -54,9 +54,10 @@ def close(
     """The records of all files, in order, each compared with its listed entry and with the tree.
 
     Raises FailedError when the records are not those of the listing. What deviates on the target is added to
-    `deviations`; the records go on, and are good only if nothing was added. `ask` gives the source's claims
-    on a giant; `as_assumed` returns whether it was uploaded in parts of a composite's size, and is called
-    only where such a claim does not hold. `folders`: those that stand empty in the tree.
+    `deviations`, and records are still given: they are valid only if nothing was added by the end. `ask`
+    gives the source's claims on a giant. `as_assumed` says whether the giant was uploaded in parts of the
+    size that a composite claim assumes, and is called only where such a claim does not hold. `folders`: those
+    that the tree holds though they are empty.
     """
     planned, standing = _Listed(listing), Standing(data, deviations, folders)
     before, files, size = "", 0, 0
@@ -89,7 +90,7 @@ def _in_order(before: str, paths: Sequence[str]) -> str:
 
 
 class _Listed:
-    """The listing, in order, as far as it was compared."""
+    """The listing as a stream, which `compare` and `entry` consume."""
 
     SAME = ("path", "key", "size", "token")
 
@@ -98,7 +99,7 @@ class _Listed:
         self._left: pa.RecordBatch | None = next(batches, None)
 
     def compare(self, files: Files) -> None:
-        """Raises FailedError unless these are the next ones."""
+        """Raises FailedError unless these files are the next entries of the listing."""
         start = 0
         while start < len(files):
             here = self._next(len(files) - start, files["path"][start])
@@ -108,7 +109,8 @@ class _Listed:
             start += count
 
     def entry(self, records: Sequence[Record]) -> Entry:
-        """The next one, which is that of all these parts. Raises FailedError."""
+        """The next entry, that of the giant whose parts these records are. Raises FailedError where it is
+        another."""
         (entry,) = entries(self._next(1, records[0].path))
         for record in records:
             if (entry.path, *_stated(entry)) != (record.path, *_stated(record)):
@@ -120,7 +122,8 @@ class _Listed:
         while self._left is not None and not self._left.num_rows:
             self._left = next(self._batches, None)
         if self._left is None:
-            raise FailedError("listing and records differ", where=repr(path), why="listed is nothing")
+            why = "the listing has no further entry"
+            raise FailedError("listing and records differ", where=repr(path), why=why)
         here = self._left.slice(0, most)
         self._left = self._left.slice(here.num_rows)
         return here
@@ -140,10 +143,10 @@ def _unlike(planned: Sequence[Entry], records: Sequence[Record]) -> FailedError:
     """The message about the first row that differs between the two."""
     for entry, record in zip(planned, records, strict=True):
         if entry.path != record.path:
-            why = f"listed is {entry.path!r}"
+            why = f"the listing has {entry.path!r}"
             return FailedError("listing and records differ", where=repr(record.path), why=why)
         if _stated(entry) != _stated(record):
-            return FailedError("a record is not that of the listing", where=repr(record.path))
+            return FailedError("a record differs from its entry in the listing", where=repr(record.path))
     return FailedError("listing and records differ", where=repr(records[0].path))
 
 
@@ -154,7 +157,7 @@ def _joined(
     judge: Callable[[Entry, Sequence[Claim]], tuple[str, str]],
     deviations: Deviations,
 ) -> Iterator[Joined]:
-    """Whole files as they come, and giants, each when all its parts came."""
+    """Whole files as they come; a giant when all its parts have come."""
     parts: list[tuple[int, SeenRow]] = []
     for shard, some in rows:
         if isinstance(some, Files):
@@ -189,8 +192,8 @@ def _giant(
     deviations: Deviations,
     shards: tuple[int, ...],
 ) -> Record:
-    """One record for a giant: its weakest storage grade, the last look at its times, its parts'
-    digests as a tree, its parts' sums joined and compared with the object's own."""
+    """One record for a giant, with the weakest storage grade of its parts and a digest over their digests.
+    The parts' sums are combined and compared with what the source states of the object."""
     rows = [row for _, row in parts]
     records = [row.record for row in rows]
     digests = b"".join(bytes.fromhex(Digest.parse(r.digest).value) for r in records)
@@ -205,7 +208,8 @@ def _giant(
         deviations.add("contradicted", str(error), shards)
         deviations.wrong[entry.path] = shards
     weakest = min(records, key=lambda r: storage_rank(r.storage_grade))
-    # Verify starts when copy has ended: all parts saw the same times, or the file was touched.
+    # Verify starts when copy has ended: where its parts were read at different times of the file, it was
+    # touched.
     times = {(r.mtime_ns, r.ctime_ns) for r in records}
     if len(times) > 1:
         deviations.add("touched", f"{entry.path!r}: its parts were verified at different states", shards)
@@ -239,8 +243,8 @@ def _judged(
 
 
 def _known(rows: Sequence[SeenRow], whole: str) -> list[Claim]:
-    """What is known of all of a giant's bytes, to be compared with what its source states: its parts'
-    sums from the copy, else the digests of one reading from front to end."""
+    """Checksums of all bytes of a giant, to be compared with what its source states: the sums of its parts
+    from the copy, combined; else the digests of one reading from front to end."""
     proofs = [(row.record.source_proof, row.offset, row.length) for row in rows]
     together = combine((proof, length) for proof, _, length in proofs) or compose(proofs)
     if together is not None:

@@ -1,4 +1,4 @@
-"""What the kernel says of processes, by /proc. `proc` is its root: tests hand in a folder of their own."""
+"""What the kernel says of processes, by /proc. `proc` is the folder to read: tests give one of their own."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ class ProcessStat(NamedTuple):
 
     pid: int
     name: str
-    """Of the program, its first 15 bytes; it may hold blanks and brackets."""
+    """The program's name, its first 15 bytes; it may hold blanks and brackets."""
     state: str
     """One letter: `R`, `S`, `D`, `Z`, ..."""
     parent: int
     ticks: int
-    """Of CPU that it used, in user and kernel mode (SC_CLK_TCK of them are a second)."""
+    """CPU time that it used, in user and kernel mode: clock ticks, SC_CLK_TCK of which are a second."""
     start: str
     """When it started, in ticks since boot: a process number that is used again has another."""
 
     @property
     def ended(self) -> bool:
-        """A zombie has ended: only its parent has not asked yet how."""
+        """Whether the process has ended; a zombie has, and only waits for its parent to collect the exit
+        status."""
         return self.state in "ZX"
 
 
 def process_stat(pid: int | str, proc: str | os.PathLike[str] = PROC) -> ProcessStat | None:
-    """Of one process (`self`: of this one). None where there is none, where this account may not look
-    (`hidepid`), and where the line is not whole."""
+    """The stat of one process (`self`: this one). None where the process is not there, where this account may
+    not see it (`hidepid`), and where the line is incomplete."""
     try:
         with open(f"{proc}/{pid}/stat", "rb") as stream:
             head, _, tail = stream.read().rpartition(b")")

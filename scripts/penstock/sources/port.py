@@ -2,7 +2,8 @@
 
 Implementations: `posix`, `objects` with its dialects (`s3`, `azure`, `gcs`, `web`) and `generic`.
 `registry.open_source` picks one by the URL and `storage_options.reader`.
-A `Source` is cheap to make and picklable by its configuration alone (workers make their own).
+A `Source` is cheap to make. It is not sent between processes: each worker makes its own from the
+configuration.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ class Body(Protocol):
     """The bytes of one range of one object, read once, in order."""
 
     claims: Sequence[Claim]
-    """What the source states of these bytes, known as soon as `open` returned, so that they can
-    be computed in the same pass. `full` claims are given only for a range that is the whole
-    object (or may be combined from parts: crc64nvme, crc32c, crc32)."""
+    """What the source states of these bytes, known as soon as `open` returned, so that the same checksums can
+    be computed while the bytes are read. For a range that is not the whole object only `full` claims are
+    given that can be combined from parts: crc64nvme, crc32c, crc32."""
 
     def readinto(self, buffer: memoryview) -> int:
         """Fill `buffer` as far as bytes are at hand; 0 exactly at the end of the range.
@@ -39,7 +40,7 @@ class Body(Protocol):
         when the range was read to its end."""
 
     def abandon(self) -> None:
-        """Drop it unread or half read; never raises."""
+        """Drop the body, read or not; never raises."""
 
 
 @runtime_checkable
@@ -47,7 +48,7 @@ class Sparse(Body, Protocol):
     """The body of a file with holes. Reads end where a hole or the data does."""
 
     certain: bool
-    """Whether the bytes of a gap are zeros for sure; else they are to be read and looked at."""
+    """Whether the bytes of a gap are surely zeros. Where False, the caller reads them and checks."""
 
     def gap(self) -> int:
         """Bytes of the hole at this place within the range; 0 in data and at the end."""
@@ -73,18 +74,19 @@ class WholeReader(Reader, Protocol):
     """A reader that has a shorter way for small objects."""
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
-        """All bytes of the listed version at once, with all that `open` and `close` check, and what the
-        source states of them. They lie somewhere in `buffer`, which is larger than the object. None when
-        they did not come at once: to be read by `open`."""
+        """All bytes of the listed version, and what the source states of them, with all checks of `open` and
+        `close`. The bytes lie somewhere in `buffer`, which is larger than the object. None when they did not
+        come in one read: the caller then uses `open`."""
 
 
 @runtime_checkable
 class AheadReader(WholeReader, Protocol):
-    """A reader whose bytes have to be waited for."""
+    """A reader that can request objects before they are read, since answers take time."""
 
     def ahead(self, entry: Entry) -> None:
-        """Ask for the whole of this object now: `whole` will be called for it, after what was asked for
-        before it. What is passed over is dropped then. Never raises PenstockError: `whole` tells."""
+        """Request the whole object now. `whole` is called for it later, in the order of the requests;
+        requests that the caller skips are dropped then. Never raises PenstockError: `whole` raises what went
+        wrong."""
 
 
 @runtime_checkable
@@ -93,8 +95,8 @@ class Sharing(Protocol):
 
     @property
     def hard_links(self) -> Mapping[str, int]:
-        """Of the last listing: `files` names are further ones `of` so many files, and their copies take
-        `bytes` more. Empty when there are none."""
+        """Of the last listing: `of` files have several names; `files` counts their names beyond the first,
+        and `bytes` what copies of these take. Empty when there are none."""
 
 
 @runtime_checkable
@@ -102,18 +104,19 @@ class Parted(Protocol):
     """A source whose objects may have been uploaded in parts."""
 
     def part_sizes(self, entry: Entry, parts: int) -> Sequence[int]:
-        """Bytes of each part of the listed version, in order; () when the store does not tell. One request a
-        part: for when a composite checksum does not hold. Raises PenstockError."""
+        """Bytes of each part of the listed version, in order; () when the store does not state them. It takes
+        one request a part, so it is called only where a composite checksum does not hold. Raises
+        PenstockError."""
 
 
 @runtime_checkable
 class Emptied(Protocol):
-    """A source that has folders beside its files."""
+    """A source whose folders can be empty."""
 
     @property
     def empty_folders(self) -> Sequence[str]:
-        """Of the last listing: folders that hold nothing, in the order of the files, where the dataset keeps
-        them. All are in memory."""
+        """The folders of the last listing that hold nothing, in the order of the files; () unless the dataset
+        keeps them (`empty_folders: keep`). All are in memory."""
 
 
 class Source(Protocol):
@@ -138,7 +141,7 @@ class Source(Protocol):
 
     def list_one(self, key: str) -> Listed | None:
         """The object of this key as `list` would state it now. None when it is gone: not found by its name,
-        and missing in a new listing of its prefix too. What may not be read is never gone.
+        and missing in a new listing of its prefix too. An object that may not be read does not count as gone.
 
         Raises TransientError for what may pass, ExpiredCredentialsError, ObjectError for a refusal, and
         SourceChangedError where something else took its place.
@@ -147,5 +150,5 @@ class Source(Protocol):
     def reader(self) -> Reader: ...
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
-        """Ask for the object's own checksums when the body's answers cannot carry them
-        (parts of a giant). () when there are none."""
+        """Query the checksums of the whole object, where the answers to its ranges do not state them (a
+        giant's parts). () when there are none."""

@@ -21,8 +21,8 @@ SILENT = (*FOLDER_SCHEMES, "ftp", "sftp", "ssh", "smb", "hdfs", "webhdfs")
 
 
 def scheme(url: str) -> str:
-    """The part before `://`, in lower case; "" for a path. Raises ConfigError for user info, but for a plain
-    name where the protocol knows one."""
+    """The part before `://`, in lower case; "" for a path. Raises ConfigError for a password or a user in the
+    URL; a user name alone is allowed where the protocol takes one (`sftp://user@host`)."""
     name = source_kinds.scheme(url)
     user, found, _ = url.partition("://")[2].partition("/")[0].rpartition("@") if name else ("", "", "")
     if found and name not in AZURE and (":" in user or name not in NAMED_USERS):
@@ -38,18 +38,19 @@ def states_checksums(url: str) -> bool:
 
 
 def has_tokens(url: str) -> bool:
-    """Whether a range of an object can be asked for on the condition that it is the listed version."""
+    """Whether a source of this kind serves ranges on the condition that the object is the listed version."""
     return scheme(url) in (*S3, *AZURE, *GCS, *WEB)
 
 
 def pinned(url: str, token: str) -> bool:
-    """Whether that is so of an object with this token: a strong etag, not a date."""
+    """Whether an object with this token can be read on that condition: by a strong etag or a generation, not
+    by a date or a weak etag."""
     return has_tokens(url) and bool(token) and " " not in token and not token.startswith("W/")
 
 
 def may_be_split(url: str, token: str) -> bool:
-    """Whether ranges of an object that are read at different times are known to be of one version. What has
-    no version token, or by the web only a weak etag or a date, is read by one request alone."""
+    """Whether ranges of an object that are read at different times are known to be of one version. An object
+    without a version token, or on the web with only a weak etag or a date, is read by one request."""
     return pinned(url, token) if has_tokens(url) else bool(token)
 
 
@@ -110,11 +111,11 @@ def open_source(
     timeout: float = 60.0,
     keep: Callable[[str], bool] | None = None,
 ) -> Source:
-    """The source of a configuration. `timeout` is in seconds without a byte.
+    """The source of a configuration. `timeout`: seconds without a byte.
 
-    Without `credentials` they are resolved here (the parent); workers hand them in. `keep` says
-    whether a key belongs to the dataset (with a slash at its end: whether anything in that folder
-    may); it changes nothing of what is listed, but what does not belong is never refused.
+    Without `credentials` the secrets are resolved here; workers give those of their parent. `keep` says
+    whether a key belongs to the dataset (for a key that ends in a slash: whether anything in that folder
+    may). The source lists other keys all the same, but refuses the dataset for none of them.
     """
     kind = scheme(config.url)
     if kind in FOLDER_SCHEMES:

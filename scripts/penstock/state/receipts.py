@@ -33,13 +33,13 @@ T = TypeVar("T")
 
 
 def element(run: RunLayout, step: str, index: int) -> ElementReceipt | None:
-    """An element's receipt, or None when it is not there. Damaged ones count as missing: they are made again.
-    Raises FailedError when it cannot be read, NewerFormatError."""
+    """An element's receipt, or None when there is none. A damaged one counts as missing, and is made again.
+    Raises FailedError when the file cannot be read, NewerFormatError."""
     return _read(run.receipt(step, index), element_receipt.from_json)
 
 
 def step(run: RunLayout, name: str) -> StepReceipt | None:
-    """The same of a step of the run."""
+    """As `element`, for the receipt of a step of the run."""
     return _read(run.receipt(name), partial(step_results.from_json, name))
 
 
@@ -58,7 +58,7 @@ def write_element(run: RunLayout, receipt: ElementReceipt) -> None:
 
 
 def write_step(run: RunLayout, receipt: StepReceipt) -> None:
-    """The same of a step of the run."""
+    """As `write_element`, for a step of the run."""
     _write(run.receipt(receipt["step"]), step_results.to_json(receipt))
 
 
@@ -81,12 +81,12 @@ def drop(path: Path) -> None:
 
 
 def copied(run: Run) -> Callable[[int], bool]:
-    """Whether the receipt of an element of copy holds, by its index."""
+    """A function that says, for an element's index, whether its receipt of copy holds."""
     return lambda index: _holds(element(run.folder, "copy", index), run, index)
 
 
 def verified(run: Run) -> Callable[[int], bool]:
-    """The same of verify. The records' own digest is checked when they are read."""
+    """As `copied`, for verify. The digest of the records is checked when they are read."""
 
     def ok(index: int) -> bool:
         receipt = element(run.folder, "verify", index)
@@ -101,7 +101,7 @@ def verified(run: Run) -> Callable[[int], bool]:
 
 
 def of_elements(run: Run, name: str) -> list[ElementReceipt]:
-    """Of all elements of a step, in their order; an empty one where there is none."""
+    """The receipts of all elements of a step, in their order; an empty one where there is none."""
     return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
 
 
@@ -143,7 +143,8 @@ def head(run: Run, name: str, started: float) -> StepReceipt:
 
 
 def keep(run: Run, receipt: StepReceipt) -> None:
-    """Keep a step's receipt with its run. The time of earlier calls counts too: it is added to `receipt`."""
+    """Write a step's receipt, which is durable on return. `started` and `seconds` of `receipt` are set so
+    that earlier calls of the step count too."""
     before = step(run.folder, receipt["step"])
     seconds = receipt["ended"] - receipt["started"]
     if before is not None:

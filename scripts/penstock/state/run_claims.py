@@ -2,10 +2,10 @@
 
     <state>/claims/00000007.json   run R was claimed as the seventh; made by O_EXCL, durable, never changed
 
-`list` claims the dataset for the run that it made or met; every later step of another run ends with 7 as
-soon as it looks, and publish looks right before each rename. So a run that was frozen (in a step, or
-between two, when no lock is held) and wakes after another one claimed the dataset changes nothing that
-readers see.
+`list` claims the dataset for the run that it made or found. Each step of another run then ends with exit
+status 7 at its next check of the claim, and publish checks right before each rename. So a run that was frozen
+(in a step, or between two steps, where no lock is held) and wakes after another run claimed the dataset
+changes nothing that readers see.
 
 | the claim that stands is | its run lives (`liveness.of_claim`) | list            | a step of run R        |
 |--------------------------|-----------------------------------|-----------------|------------------------|
@@ -45,7 +45,7 @@ class RunClaim:
     """A dataset's claim for one run."""
 
     number: int
-    """Each is one above the claim before. 0: of a version that made no claims."""
+    """One above the claim before. 0: the run of an older version of penstock, which made no claims."""
     run: str
     """"" where the claim cannot be read."""
     by: Holder | None = None
@@ -88,7 +88,7 @@ def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: st
     """Claim the dataset for `run`, one above the claim that the caller found when it took the lock.
     Raises LockedError when another run was faster. Durable on return."""
     try:
-        # Also above what was published: who removed the claims by hand has the numbers go on.
+        # Also above the history's: where somebody removed the claims by hand, the numbers still rise.
         number = 1 + max(above.number if above else 0, history.last_claim(layout))
         claim = RunClaim(number, run, holders.this_process(run, "list"), controller)
         by = asdict(claim.by) if claim.by else None
@@ -97,7 +97,7 @@ def make(layout: DatasetLayout, run: str, above: RunClaim | None, controller: st
         durable.make_dirs(layout.claims)
         made = durable.create_file(layout.claims / _file(number), text.encode())
         if not made:
-            # By the file itself: a listing of the folder may be a moment old (NFS).
+            # Reads the file itself: on NFS a listing of the folder may be a moment old.
             standing = _read(layout, number, _file(number))
             if standing.run != run:
                 raise overtaken(layout, run, standing)
@@ -122,14 +122,14 @@ def check(layout: DatasetLayout, run: str) -> None:
 
 
 def number(layout: DatasetLayout) -> int:
-    """Of the claim that stands; 0 without one."""
+    """The number of the claim that stands; 0 without one."""
     standing = highest(layout)
     return standing.number if standing else 0
 
 
 def last(layout: DatasetLayout, run: str) -> int:
-    """The highest number by which `run` may have been claimed: where none of the claims that stay is its, it
-    may be any below them. Raises FailedError."""
+    """The highest number under which the dataset may have been claimed for `run`. Only the newest KEPT claims
+    stay: where none of them is the run's, any number below them may have been. Raises FailedError."""
     standing = highest(layout)
     if standing is None:
         return 0

@@ -1,4 +1,6 @@
-"""Which run a step works on: the one that list claimed the dataset for last, or the one that is named."""
+"""The runs of a dataset as they lie on the target: which one a step works on, which one published a release,
+which ones `--new-release` replaced, whether one is published; and the removal of what plan and later steps
+made."""
 
 from __future__ import annotations
 
@@ -21,15 +23,15 @@ _KEPT = frozenset({"run.json", LISTING, STATED, EMPTY_FOLDERS})
 
 
 def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
-    """The run of that name; without one, that which list made or met last. A workflow names the run that it
-    listed: another one, of another configuration, may have listed since. Raises PreflightError when nothing
-    was listed yet, and for another account than the one that stages the dataset."""
+    """The run with the id `wanted`; without one, the run that list claimed the dataset for last. A workflow
+    names the run that it listed, since another workflow may have listed since. Raises PreflightError when
+    nothing was listed yet, and for another account than the one that stages the dataset."""
     open_storage().check_owner(layout)
     if wanted:
         try:
             return load(layout, layout.run(wanted))
         except FailedError:
-            # Whoever overtook a run removes its state in the end.
+            # A run that overtook this one removes its state in the end: then this raises LockedError.
             run_claims.check(layout, wanted)
             raise
     standing = run_claims.highest(layout)
@@ -45,7 +47,7 @@ def open_run(layout: DatasetLayout, wanted: str = "") -> Run:
 
 
 def sealed_run(layout: DatasetLayout, release: str) -> str | None:
-    """The run that published `release`; "" when its seal cannot tell, None when it is not there.
+    """The run that published `release`; "" when its seal cannot be read, None when there is no such release.
     Raises NewerFormatError."""
     folder = layout.release(release)
     if not os.path.lexists(folder):
@@ -81,7 +83,7 @@ def replaced(layout: DatasetLayout) -> frozenset[str]:
 
 
 def replace(layout: DatasetLayout, run: str) -> None:
-    """Let the same content be staged as a new run from now on. Durable."""
+    """Mark a run as replaced, durably: the same content is staged as a new run from now on."""
     durable.make_dirs(layout.replaced)
     durable.create_file(layout.replaced / run, b"")
 
@@ -96,8 +98,8 @@ def published(run: Run) -> bool:
 
 
 def drop_derived(folder: RunLayout) -> bool:
-    """Remove all but the listing and the run's description: journals, receipts, records, shards and,
-    last, the plan. Tells whether there was anything."""
+    """Remove all of a run but its listing and description: journals, receipts, records, shards and, last, the
+    plan. Returns whether there was anything to remove."""
     derived = [name for name in os.listdir(folder.folder) if name not in _KEPT]
     for name in sorted(derived, key=lambda name: name == folder.plan.name):
         path = folder.folder / name

@@ -1,5 +1,6 @@
-"""submit: the controller itself as a small job, for sites that allow no long process on a login
-node. It is requeued when its node is lost, and then goes on with the arrays that run.
+"""submit: runs `penstock run`, the controller, as a small SLURM job, for sites that allow no long process on
+a login node. SLURM requeues the job when its node is lost; the controller then goes on with the arrays that
+run.
 """
 
 from __future__ import annotations
@@ -49,7 +50,7 @@ def options(config: Config) -> JobOptions:
 
 
 def with_options(config: Config) -> Config:
-    """The configuration whose step `submit` has these options."""
+    """The configuration, with `options` as those of the step `submit`."""
     steps = {**config.cluster.steps, STEP: options(config)}
     return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
 
@@ -68,7 +69,7 @@ def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | Non
         return found, True
     logs = here / "results" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
-    # The job begins in `/`, which every node has; the controller works where it was called.
+    # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
     interpreter = python or sys.executable
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
     command = [interpreter, "-c", PROGRAM, str(here), *words, "run", *datasets]

@@ -39,7 +39,7 @@ def run(context: Context, dataset: str) -> StepReceipt:
 
 
 def copy(context: Context, run: Run) -> CopyReceipt:
-    """The same, by a holder of the dataset's lock."""
+    """As `run`, for a caller that holds the dataset's lock."""
     started = time.time()
     plan, folder, ok = run.plan, run.folder, receipts.copied(run)
     if _follows(run) and (joined := amended_listing.complete_joins(run, host_name())):
@@ -56,8 +56,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         )
     left = set(run.indices) - done_before
     if left and folder.receipt("permissions").exists():
-        # What permissions closed is written to again. The receipt goes last: after a crash in
-        # between all of this is done again.
+        # The permissions step closed folders that are written to again now. Its receipt is dropped last:
+        # after a kill in between, all of this is done again.
         policy = run.config.dataset.permissions
         context.storage.open_staging(
             run.layout, run.release, context.storage.dir_mode(policy), context.storage.group_id(policy)
@@ -102,7 +102,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
 
 
 def _elements(context: Context, run: Run, ok: Callable[[int], bool]) -> None:
-    """Until every element is done. Giants whose object changed are copied whole, in a further round."""
+    """Run elements until every one is done. With `changed: follow`, giants whose object changed are copied
+    whole in a further round."""
     while True:
         try:
             run_array(context, run.dataset, run.folder, STEP, run.indices, ok)

@@ -36,7 +36,8 @@ if TYPE_CHECKING:
 
 STEP = "preflight"
 VISIT_TIMEOUT = 15.0
-"""Seconds without a byte for the probe, which has a minute."""
+"""Seconds without a byte after which a source counts as unreachable from a node. The probe job has a minute
+for all."""
 OF_THE_SHELL = frozenset(
     {
         "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
@@ -46,7 +47,7 @@ OF_THE_SHELL = frozenset(
         "KRB5CCNAME",
     }
 )  # fmt: skip
-"""Variables by which a shell opens a source that a node then cannot open."""
+"""Environment variables that let this shell open a source, and that do not reach a node."""
 LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
@@ -98,7 +99,7 @@ class _Looks:
         return True
 
     def judge(self) -> None:
-        """Raises what was found."""
+        """Raises the error, or one error that names all of them; nothing where there is none."""
         errors = list({str(error): error for error in self._errors}.values())
         if not errors:
             return
@@ -118,7 +119,7 @@ def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[
     steps = [*RUN_IN_ELEMENTS, *context.config.cluster.on_nodes]
     met: list[str] = []
     if not context.cluster.abilities.elements_end_with_controller:
-        # A cluster that does not answer is told of by its own check, in the words of preflight.
+        # Where the cluster does not answer, `cluster.check` below reports that, in the words of preflight.
         with contextlib.suppress(TransientError):
             met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
     if met:
@@ -130,7 +131,8 @@ def _cluster(context: Context, dataset: str, checked: list[str], warnings: list[
 
 
 def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
-    """Opening the dataset's sources on a node, whose profiles, routes and mounts are not this machine's."""
+    """The command that opens the dataset's sources on a node: its profiles, routes and mounts may differ from
+    this machine's."""
     given = {"dataset": to_json(config), "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT)}
     unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
     hint = (
@@ -147,7 +149,7 @@ def _interpreter() -> str:
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise PreflightError(
-            "the environment is not whole",
+            "this Python environment lacks libraries",
             where=sys.executable,
             why=f"missing: {', '.join(missing)}",
             hint="install penstock with its dependencies into this environment",

@@ -1,4 +1,5 @@
-"""A dataset's folders on the target: made with their modes, owned by one account, swept, removed.
+"""A dataset's folders on the target: made with their modes, checked to belong to one account; and what its
+releases and `current` are.
 
 Whoever owns `<root>/<dataset>` is the one account that stages the dataset; everybody else is refused
 before anything changes. The root itself is the operator's: it may be a link and may be anybody's.
@@ -181,12 +182,12 @@ def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | 
 
 
 def close_staging(layout: DatasetLayout, release: str) -> None:
-    """Give a staging its owner's bits alone again: what was killed between opening it to readers and
-    the rename left it without a write bit. Raises by `errno_map.storage_error`."""
+    """Set a staging's mode to 0700. A publish that was killed between opening the staging to readers and the
+    rename left it without a write bit. Raises by `errno_map.storage_error`."""
     try:
         _with_mode(layout.staging(release), 0o700)
     except OSError as error:
-        raise storage_error(error, "cannot open the staging", str(layout.staging(release))) from None
+        raise storage_error(error, "cannot close the staging", str(layout.staging(release))) from None
 
 
 def releases(layout: DatasetLayout) -> list[str]:
@@ -213,7 +214,7 @@ def current(layout: DatasetLayout) -> str | None:
         raise _unreadable(layout.current, error) from None
     except OSError as error:
         raise FailedError(
-            "the pointer is not a symbolic link",
+            "`current` is not a symbolic link",
             where=str(layout.current),
             why=str(error.strerror),
             hint="move it away: the same command makes the link anew",
@@ -221,7 +222,7 @@ def current(layout: DatasetLayout) -> str | None:
     match = _POINTER.fullmatch(text)
     if match is None or match[1].startswith("."):
         raise FailedError(
-            "the pointer leads elsewhere",
+            "`current` does not lead to a release",
             where=str(layout.current),
             why=f"it names {printable(text)}",
             hint="link it to releases/<release>, or remove it: the same command makes it anew",
@@ -236,7 +237,8 @@ def leads(layout: DatasetLayout) -> bool:
 
 
 def _check_root_of_state(layout: DatasetLayout) -> None:
-    """A state folder beside the tree is of one root: the journals of another would be taken for its own."""
+    """Raises PreflightError where `target.state_root` holds the state of another root: journals of that root
+    would be taken for this one's."""
     try:
         named = read_json(layout.root_file)["root"]
     except FileNotFoundError:
@@ -254,9 +256,9 @@ def _check_root_of_state(layout: DatasetLayout) -> None:
 
 
 def links_between_folders(layout: DatasetLayout) -> bool:
-    """Whether a file may have names in two folders of the dataset's file system (BeeGFS up to 7.3 refuses
-    that). Tried in a folder of its own, `.links`, by one who holds the lock; True where it cannot be tried:
-    each link is looked at when it is made."""
+    """Whether a file can have names in two folders of the dataset's file system (BeeGFS up to 7.3 refuses
+    that). It is tried in the folder `.links`, by a caller that holds the lock. True where it cannot be tried:
+    each link is checked when it is made."""
     place = layout.folder / ".links"
     names = [place / folder / "file" for folder in ("from", "to")]
     try:
@@ -291,7 +293,8 @@ def _make(path: Path, mode: int) -> None:
 
 
 def _with_mode(path: Path, mode: int, gid: int | None = None) -> None:
-    """`mode`, and the setgid bit if it is there: the group of a project's folder is handed down by it."""
+    """Set `mode`, and keep a setgid bit that is there: by it new folders get the group of a project's
+    folder."""
     fd = _open(path)
     try:
         set_owner_mode(fd, mode | (os.fstat(fd).st_mode & stat.S_ISGID), gid)

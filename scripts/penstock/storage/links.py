@@ -1,5 +1,5 @@
-"""Files that lie on the target already: links to those of a published release, only where the two cannot
-differ, and files of abandoned stagings, which are linked or moved."""
+"""Brings files into staging that lie on the target already: files of a published release are linked, where
+the new release may share them; files of abandoned stagings are linked or moved."""
 
 from __future__ import annotations
 
@@ -25,13 +25,13 @@ _UNLINKABLE = frozenset(
 
 
 _GRAINS = (1, 100, 10**3, 10**6, 10**9)
-"""Nanoseconds that file systems keep times in: most, NTFS and SMB, some of FUSE and NFS, Lustre and BeeGFS
-and small inodes of ext4."""
+"""Units, in nanoseconds, in which file systems keep times: 1 for most; 100 for NTFS and SMB; micro- and
+milliseconds for some of FUSE and NFS; seconds for Lustre, BeeGFS and small inodes of ext4."""
 
 
 def keeps(seen_ns: int, wanted_ns: int) -> bool:
-    """Whether a file system that was given the time `wanted_ns` may show `seen_ns`: all of it, or as much as
-    it keeps of one."""
+    """Whether a file whose time was set to `wanted_ns` may show `seen_ns`: the same, or the same rounded down
+    to a unit of `_GRAINS`."""
     return any(seen_ns == wanted_ns - wanted_ns % grain for grain in _GRAINS)
 
 
@@ -45,8 +45,8 @@ class Links:
         """Hard-link an unchanged file of a published release. False: copy it instead.
 
         Only a regular file with exactly this size, time (as far as the target keeps it), mode and group is
-        linked: what another release shares must never be changed here. (A link moves the inode's ctime in
-        both.)
+        linked, since a file that another release shares must never be changed. (A link changes the inode's
+        ctime in both releases.)
         """
         self._staging.look()
         parent, name = split(path)
@@ -74,12 +74,12 @@ class Links:
         except OSError as error:
             raise storage_error(error, "cannot link", path) from None
         finally:
-            # A rename between two names of one file leaves both.
+            # Where both names were of one file already, rename does nothing and leaves the temporary name.
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
-        """Have a file that one of these abandoned stagings holds. False: copy it instead.
+        """Bring a file into staging that one of these abandoned stagings holds. False: copy it instead.
 
         | the file there                  | links are | it is                                      |
         |---------------------------------|-----------|--------------------------------------------|
@@ -89,9 +89,9 @@ class Links:
         | of others, a release's too      | any       | left: what a release shares is not changed |
         | none of this size and time      |           | left                                       |
 
-        Its bytes are durable: the other run's journal said so. An attempt that died after it moved a file
-        left that here, under its final name, and no line of it: that counts as moved, too. Verify reads it
-        back.
+        The file's bytes are durable: the other run's journal says so. A file that lies here already under its
+        final name counts as moved, too: an attempt of this run may have died between the move and its journal
+        line. Verify reads every such file back.
         """
         return any(
             self.link(one.data, path, size, mtime_ns) or self.move(one, path, size, mtime_ns)
@@ -114,8 +114,8 @@ class Links:
         )
 
     def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
-        """One rename out of an abandoned staging, in place of whatever has the name here. False where that
-        cannot be: by the table of `take_over`; without a time only the size is compared."""
+        """Rename a file out of an abandoned staging; it replaces a file of that name here. False where the
+        table of `take_over` says `left`. Without a time only the size is compared."""
         self._staging.look()
         parent, name = split(path)
         try:
@@ -129,7 +129,7 @@ class Links:
             if seen.st_nlink != 1 and not self._alike(seen):
                 return False
             folder = self._staging.enter(parent, make=True)
-            # What was renamed since it was planned or opened is a release, or another run's by now.
+            # A staging that was renamed since it was planned or opened is a release by now, or another run's.
             opened = os.fstat(root)
             if opened.st_ino != staging.inode or not os.path.samestat(
                 os.stat(staging.data, follow_symlinks=False), opened

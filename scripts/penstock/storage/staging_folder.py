@@ -1,8 +1,9 @@
 """The staging folder as one attempt sees it: its folders, its modes, and whether it is still this attempt's.
 
-Guarantees. No path leaves `data`, no link is followed. An attempt that was given up and writes on stops at
-its next check (`alive`, `look`). The ways of writing (`staging_writer`, `part_files`, `links`) hold one
-`StagingFolder` and share what it keeps: open descriptors, names that are not durable yet.
+Guarantees: no path leaves `data`, and no link is followed. An attempt that was overtaken and still writes
+stops at its next check (`alive`, `look`). The modules that write into staging (`staging_writer`,
+`part_files`, `links`) share one `StagingFolder`: its open descriptors, and the names that are not durable
+yet.
 """
 
 from __future__ import annotations
@@ -32,7 +33,8 @@ PREALLOCATE = 1 << 20
 LOOK_EVERY = 1.0
 """Seconds after which the staging folder is looked at again."""
 CERTAIN = 1 << 16
-"""Folders that an attempt remembers to have made durable: some MiB. Forgotten ones are synced once more."""
+"""Folders whose names an attempt remembers as durable: some MiB. Folders that it forgot are synced once
+more."""
 
 
 class StagingFolder:
@@ -75,7 +77,7 @@ class StagingFolder:
         """The folder that was entered last, and its descriptor."""
         self.parent_fd = -1
         self.chown = False
-        """Files that are made there do not get the group by themselves."""
+        """Whether new files in that folder do not get the group by themselves (setgid)."""
         self.touched: set[str] = set()
         """Folders whose names `settle` makes durable."""
         self._certain: set[str] = set()
@@ -87,7 +89,8 @@ class StagingFolder:
         self.new_prefix()
 
     def discard(self, pending: Pending) -> None:
-        """Forget a file that is not finished; of a giant's part only the descriptor. Never raises OSError."""
+        """Close and remove a file that is not finished; of a giant's part only close the descriptor. Never
+        raises OSError."""
         if pending.fd >= 0:
             fd, pending.fd = pending.fd, -1
             with contextlib.suppress(OSError):
@@ -112,9 +115,9 @@ class StagingFolder:
             self.look()
 
     def settle(self) -> None:
-        """Under `fsync`: make the names durable that were given since the last call (BeeGFS and NFS have
-        them already). To be called before a journal says that files are done. Under `syncfs`: nothing,
-        the barrier does it. Raises by `errno_map.storage_error`."""
+        """With `fsync`: make the names durable that files got since the last call (on BeeGFS and NFS they are
+        already). To be called before a journal records the files. With `syncfs` it does nothing, since the
+        barrier does it. Raises by `errno_map.storage_error`."""
         touched, self.touched = self.touched, set()
         for parent in sorted(touched, reverse=True):
             try:
@@ -136,7 +139,7 @@ class StagingFolder:
             os.close(fd)
 
     def at(self, parent: str, *, make: bool) -> int:
-        """`enter`, where that is not the folder that was entered last."""
+        """As `enter`, without a call where the folder is the one that was entered last."""
         return self.parent_fd if parent == self.parent else self.enter(parent, make=make)
 
     def enter(self, parent: str, *, make: bool) -> int:
@@ -152,8 +155,8 @@ class StagingFolder:
         return fd
 
     def relieved(self, error: OSError) -> bool:
-        """Whether a call may be tried again, since the process has too many files open and the folders that
-        are kept here were closed."""
+        """Where `error` says that too many files are open: close the folders that are kept here. Returns
+        whether that was done, so that the call may be repeated."""
         if error.errno not in EXHAUSTED or self.parent is None:
             return False
         self.parent, self.parent_fd = None, -1
@@ -163,8 +166,8 @@ class StagingFolder:
         return True
 
     def _make_noting(self, parent: str) -> int:
-        """Make a folder where it is missing. Its own name and those above it need `settle` too, also where
-        another stream or a dead attempt made it: nobody knows whether that one came to make it durable."""
+        """Make a folder where it is missing. Its name and those of the folders above are noted for `settle`,
+        also where another stream or a dead attempt made them, which may not have made them durable."""
         fd = self._folders.make(parent, self.dir_mode, self.gid)
         if parent not in self._certain:
             if len(self._certain) >= CERTAIN:
@@ -177,7 +180,8 @@ class StagingFolder:
         return fd
 
     def dress(self, fd: int, size: int) -> None:
-        """Give a new file its group, and reserve `size` bytes, both where that is needed. Raises OSError."""
+        """Give a new file its group where the folder does not, and reserve `size` bytes where the file system
+        can. Raises OSError."""
         if self.chown and self.gid is not None:
             seen = os.fstat(fd)
             if seen.st_gid != self.gid:
@@ -193,12 +197,12 @@ class StagingFolder:
 
     @property
     def is_due(self) -> bool:
-        """Whether the last `look` is long ago."""
+        """Whether the last `look` was more than LOOK_EVERY seconds ago."""
         return time.monotonic() - self._looked > LOOK_EVERY
 
     def look(self) -> None:
-        """Raises FailedError where the folder is gone or another one: staging is renamed when it is
-        published, and nothing may be written there any more."""
+        """Raises FailedError where the staging folder is gone or another one has its name: it is renamed when
+        it is published, and nothing may be written into it from then on."""
         try:
             seen = os.stat(self.data)
         except FileNotFoundError:
@@ -219,7 +223,7 @@ class StagingFolder:
         return f"{self._prefix}{self._count:08x}"
 
     def new_prefix(self) -> None:
-        """After a temporary name that was taken: by another attempt that drew the same."""
+        """Draw another prefix, after a temporary name was taken already by another attempt."""
         self._prefix, self._count = f".p.{secrets.token_hex(4)}", 0
 
     def base(self, data: Path) -> tuple[int, Folders]:

@@ -65,7 +65,7 @@ def repair(result: RepairResult) -> str:
 
 
 def also_in(release: str, count: int) -> str:
-    """That another release shares damaged files with a repaired one, which no longer does."""
+    """The sentence for a release that shared damaged files with the repaired one, and still has them."""
     them = "1 damaged file is" if count == 1 else f"{human.count(count)} damaged files are"
     return f"{them} the same in release {release}, and not repaired there"
 

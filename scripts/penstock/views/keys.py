@@ -23,6 +23,8 @@ class TimedAmount(TypedDict, total=False):
 
 
 class StepResult(TypedDict, total=False):
+    """One step of the run."""
+
     step: str
     status: str
     """`done`, `failed`, `skipped` (its receipt was there already)."""
@@ -37,7 +39,8 @@ class StepResult(TypedDict, total=False):
 
 
 class ElementResult(TypedDict, total=False):
-    """One attempt of one element: a bar in the lanes. The report shows what stands here, in this order."""
+    """One attempt of one element: a bar of the report's timeline. The report shows these keys in this
+    order."""
 
     step: str
     index: int
@@ -62,6 +65,8 @@ class ElementResult(TypedDict, total=False):
 
 
 class Failed(TypedDict, total=False):
+    """One file that failed."""
+
     path: str
     why: str
     step: str
@@ -70,7 +75,7 @@ class Failed(TypedDict, total=False):
 
 
 class EvidenceAmounts(TypedDict, total=False):
-    """Counts by grade, strongest or weakest first does not matter: the views sort them."""
+    """Counts by grade, in any order: the views sort them."""
 
     source: dict[str, TimedAmount]
     """By core.grades.SOURCE_GRADES."""
@@ -93,15 +98,15 @@ class Result(TypedDict, total=False):
     """`PASSED` (published, or already published and unchanged), `FAILED`, `STOPPED` (by a signal), or
     `FINDINGS` (published, and audits found damage that nobody has repaired)."""
     why: str
-    """One line: why it did not pass, or what is to be known of a release that did."""
+    """One line: why it did not pass, or a remark on a release that did."""
     run: str
     release: str
     path: str
     """The release's own data folder: what a training job is given."""
     current: str
-    """The pointer, `<root>/<dataset>/current`; "" while it is not there."""
+    """The path `<root>/<dataset>/current`; "" while it does not exist."""
     current_release: str | None
-    """What the pointer names."""
+    """The release that `current` names."""
     report: str
     sources: list[str]
     """URLs, without secrets."""
@@ -123,11 +128,11 @@ class Result(TypedDict, total=False):
     unchanged: TimedAmount
     """Linked from the release before."""
     taken: TimedAmount
-    """Of a run that did not end: taken over from its staging."""
+    """Taken over from the staging of a run that did not end."""
     copied: TimedAmount
     verified: TimedAmount
     resumed: TimedAmount
-    """Of `copied`: taken from journals of earlier attempts, not read again."""
+    """The part of `copied` that earlier attempts recorded in their journals, and that was not read again."""
     giants: int
     parts: int
     failed: int
@@ -139,7 +144,7 @@ class Result(TypedDict, total=False):
     node_hours: float
     evidence: EvidenceAmounts
     seal: str
-    """`sha256:<hex>` of the canonical records."""
+    """The root of the seal's tree over the records, `sha256:<hex>`."""
     listing_digest: str
     steps: list[StepResult]
     elements: list[ElementResult]

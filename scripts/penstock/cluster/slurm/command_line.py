@@ -1,4 +1,4 @@
-"""SLURM by its commands: the port's calls as command lines, and their answers read."""
+"""`slurm.port.Slurm` by SLURM's commands: builds the command lines and reads their answers."""
 
 from __future__ import annotations
 
@@ -146,7 +146,7 @@ class SlurmCommands:
 
     def throttle(self, array: str, at_once: int) -> None:
         answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
-        # Of an array whose elements have all started, or ended, there is nothing to hold back.
+        # No error where all elements of the array have started or ended: nothing is left to hold back.
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
 

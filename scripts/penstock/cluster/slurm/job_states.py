@@ -24,7 +24,7 @@ SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList"
 # REQUEUE_HOLD,
 # SPECIAL_EXIT       held until somebody releases it, as PENDING with a reason of HELD is
 # PREEMPTED,
-# NODE_FAIL          ended, unless it is requeued within seconds (`cluster.Settling`)
+# NODE_FAIL          ended, unless it is requeued within seconds (`PASSING`)
 STATES = {
     "PENDING": State.PENDING,
     "REQUEUED": State.PENDING,
@@ -130,7 +130,7 @@ def _seen(
         ended=_time(ended) if state.ended else 0.0,
         restarts=restarts,
         held=held,
-        # Of one that was just requeued it is its last start for some seconds.
+        # For some seconds after a requeue SLURM still gives the last start here.
         expected=_time(began) if state is State.PENDING and not held else 0.0,
         exit_code=exit_code,
         signal=signal,
@@ -139,8 +139,8 @@ def _seen(
 
 
 def _end(word: str, code: int) -> tuple[int | None, int | None]:
-    """The exit status and the signal of an element's process, of which one at least is None. Of other words
-    SLURM's code is not the process's own: it writes 0:125 of one that was out of memory.
+    """The exit status and the signal of an element's process; one of them at least is None. With any other
+    word SLURM's code is not the process's own: it writes 0:125 for an element that was out of memory.
 
     | word      | code            | exit status | signal |
     |-----------|-----------------|-------------|--------|

@@ -52,8 +52,8 @@ def check(
     *,
     met: bool,
 ) -> list[str]:
-    """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements
-    still live, so refusals become warnings and no probe is submitted."""
+    """Checks everything that can be known before arrays are submitted; returns warnings. `met`: elements of
+    an earlier submission still live, so refusals become warnings and no probe is submitted."""
     warnings: list[str] = []
     nodes = slurm.nodes()
     asked: dict[JobOptions, str] = {}
@@ -142,8 +142,9 @@ def _able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node
 
 
 def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
-    """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. It also
-    refuses to judge a job whose nodes are all drained or down, which it would queue: a warning."""
+    """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. SLURM refuses to
+    judge a job whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
+    PreflightError for any other refusal."""
     words = slurm.refusal(options)
     if not words:
         return []
@@ -163,7 +164,7 @@ AWAY_WORDS = re.compile(r"node configuration|nodes? .*(unavail|not avail|down|dr
 
 
 def _gpus(options: JobOptions, candidates: Sequence[Node]) -> list[str]:
-    """Whole nodes take their GPUs with them, which training jobs then wait for."""
+    """A warning where elements take whole nodes that have GPUs: training jobs then wait for these GPUs."""
     found = [node for node in candidates if node.gpus]
     if not found or not (options.whole_nodes or options.core_spec is not None):
         return []

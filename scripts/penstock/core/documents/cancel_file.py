@@ -1,4 +1,4 @@
-"""`cancelled.json` in a dataset's state: its last cancel."""
+"""`cancelled.json` in a dataset's state: the last `penstock cancel`."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from dataclasses import dataclass
@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from penstock.core.documents import typed_json
 
 FORMAT = 1
-"""Marks without a number are of format 1, too."""
+"""Documents without a number are of format 1, too."""
 
 
 @dataclass(frozen=True)
 class Cancellation:
-    """Who cancelled what was under way."""
+    """One `penstock cancel`: who ended the dataset's arrays, and when."""
 
     nonce: str = ""
     """Tells one cancel from another; "" where there was none."""
@@ -26,6 +26,6 @@ def to_json(mark: Cancellation) -> dict[str, object]:
 
 
 def from_json(content: bytes, where: object) -> Cancellation:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any
-    other content."""
+    """Read the file's bytes; `where` is its path, for messages. Raises NewerFormatError, and ValueError for
+    any other content."""
     return typed_json.parse(Cancellation, content, "a dataset's mark of a cancel", FORMAT, where)

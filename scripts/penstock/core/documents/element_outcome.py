@@ -19,7 +19,7 @@ class ElementOutcome:
     exit_code: int = 0
     """The exit status; 0 where the outcome does not say."""
     retry: bool = True
-    """Whether the same again may help."""
+    """Whether a further attempt may succeed."""
     error: str = ""
     """What ended the whole attempt; "" where single files failed."""
     stopped: str = ""
@@ -29,13 +29,15 @@ class ElementOutcome:
     failed: int = 0
     """Files that failed."""
     failures: Sequence[tuple[str, str]] = ()
-    """Path and why; of many the first ones."""
+    """Path and reason of the first failures; `failed` counts all."""
     linked_failures: Sequence[tuple[str, str]] = ()
-    """Those of `failures` that are linked from a release and are not as it states them."""
+    """Those of `failures` whose file is linked from a release, and is not as that release states it."""
     split: Sequence[int] = ()
-    """Rows of giants whose object changed while their parts were copied."""
+    """Rows of the shard that are parts of giants whose object changed during the copy: the copy step has such
+    giants copied whole."""
     what: str = ""
-    """Of a step that ran on a node: `error` in parts, for the command that waits; "" of elements."""
+    """Where a light step ran on a node: the four parts of its error (`PenstockError`), which the command that
+    waits for the step raises again. "" in the outcomes of elements."""
     where: str = ""
     why: str = ""
     hint: str = ""
@@ -46,6 +48,6 @@ def to_json(outcome: ElementOutcome) -> dict[str, object]:
 
 
 def from_json(content: bytes, where: object) -> ElementOutcome:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no
-    outcome."""
+    """Read the file's bytes; `where` is its path, for messages. Raises NewerFormatError, and ValueError for
+    what is no outcome."""
     return typed_json.parse(ElementOutcome, content, "an element's outcome", FORMAT, where)

@@ -12,24 +12,24 @@ FORMAT = 1
 
 @dataclass(frozen=True)
 class ElementReceipt:
-    """One attempt, the last of its shard. Times are seconds since the epoch, sizes bytes."""
+    """What the attempt reports that finished the shard. Times are seconds since the epoch, sizes bytes."""
 
     step: str = ""
     index: int = 0
     run: str = ""
     shard: str = ""
-    """`sha256:<hex>` of the shard's file: of another plan the receipt says nothing."""
+    """`sha256:<hex>` of the shard's file: with another plan the receipt does not hold."""
     rows: int = 0
     files: int = 0
     """All rows that are done, a giant's parts one by one; `bytes` likewise."""
     bytes: int = 0
     done_files: int = 0
-    """Rows that this attempt did; the others are those of earlier ones. `done_bytes` likewise."""
+    """Rows that this attempt did; earlier attempts did the others. `done_bytes` likewise."""
     done_bytes: int = 0
     linked: int = 0
     """Rows linked from a release or taken over from another run's staging."""
     taken: int = 0
-    """The latter."""
+    """Those of `linked` that were taken over from another run's staging."""
     retries: int = 0
     seconds: float = 0.0
     cpu_seconds: float = 0.0
@@ -73,6 +73,6 @@ def to_json(receipt: ElementReceipt) -> dict[str, object]:
 
 
 def from_json(content: bytes, where: object) -> ElementReceipt:
-    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no
-    receipt."""
+    """Read the file's bytes; `where` is its path, for messages. Raises NewerFormatError, and ValueError for
+    what is no receipt."""
     return typed_json.parse(ElementReceipt, content, "an element's receipt", FORMAT, where)

@@ -1,5 +1,5 @@
-"""One file read from front to end as fast as many readers can: pieces are read side by side, past the
-caches, and handed over in order. A hash over all of a giant has no other way."""
+"""One file read from front to end by several threads: they read pieces at the same time, past the caches, and
+the pieces are handed over in order. For hashes over all bytes of a giant, which need the bytes in order."""
 
 from __future__ import annotations
 

@@ -1,11 +1,16 @@
 """One stream that reads stored rows back and says how, and whether they are as they were written.
 
-Its rows are `Expected`, what it saw of one is a `RereadRow`. Of a row without a digest only the file's
-times are looked at (policy: not read). Of a row that was copied in parts one reading gives the digest of the
-whole, and judges the claim that is owed and the one of the listing, which no part could.
+It takes `Expected` rows and gives a `RereadRow` for each.
 
-With `whole`, who has a giant's last part reads the giant once more, from front to end, for its
-whole-file digests; the digest of its parts that this reading gives stands among them, to be compared.
+| row                         | what is read                                                              |
+|-----------------------------|---------------------------------------------------------------------------|
+| without a digest            | nothing; fstat gives size and times (`verify.reread` leaves the row out)  |
+| copied at once,             | its bytes, once; their digest is compared with the copy's                 |
+| or a giant's part           |                                                                           |
+| copied in parts             | all bytes, once, in order; they also prove what no part could: the claim  |
+|                             | that the copy left owed, and the listing's                                |
+| a giant's last part,        | its bytes; then the whole giant from front to end for whole-file digests, |
+| with `whole`                | among them the one over its parts, which publish compares                 |
 """
 
 from __future__ import annotations
@@ -30,7 +35,7 @@ if TYPE_CHECKING:
     from penstock.filesystem.cold_read import ColdReader, Seen
 
 COLD_TRIES = 3
-"""How often a row is read where the caches can be passed, but were not."""
+"""How often a row is read at most, where the file system lets reads pass the caches and a read did not."""
 
 
 class Rereader(Stream):
@@ -79,7 +84,8 @@ class Rereader(Stream):
                 raise _broken(entry, f"written as {expected}, read back as {expected._replace(value=read)}")
             for claim, one in claims:
                 contradicted(entry.key, claim, one.hexdigest(), entry.token)
-            # A page that another reader just brought in is no reason to claim less of a whole release.
+            # Another reader may just have brought a page in: that alone must not lower the whole release's
+            # grade.
             if seen.method != "cached" or not self.cold.passes:
                 break
         parts = digest.parts if isinstance(digest, GiantDigest) and not in_parts else b""
@@ -88,8 +94,9 @@ class Rereader(Stream):
         return _seen(row, seen)._replace(parts=parts, digests=further, proven=proven)
 
     def at_once(self, entry: Expected) -> Seen | None:
-        """How a small whole file was read together with others, when it is as it must be; None for all
-        that needs more than that: swarms of small files are bound by what each costs in Python."""
+        """How a small whole file was read, when it was read together with others and is as it must be; None
+        for any other row, which `do` reads by itself. The short way exists because the reading of many small
+        files is limited by the time that Python takes for each."""
         size = entry.size
         here = self.cold.here(entry.path, 0, size) if entry.part < 0 else None
         if here is None:
@@ -103,7 +110,7 @@ class Rereader(Stream):
         return seen
 
     def _front_to_end(self, entry: Expected) -> str:
-        """A giant's whole-file digests, where they are wished for and this row is its last part."""
+        """A giant's whole-file digests, where they are configured and this row is its last part; else ""."""
         if not self.whole or entry.part < 0 or entry.offset + entry.length < entry.size:
             return ""
         tree = GiantDigest(entry.offset // entry.part if entry.part else entry.size)
@@ -141,7 +148,8 @@ def _seen(row: int, seen: Seen) -> RereadRow:
 
 
 def _owed(entry: Expected) -> list[tuple[Claim, Sum]]:
-    """What its parts could not prove of a row: the claim that is owed, and the listing's own."""
+    """The claims that the parts of this row could not prove: the one that the copy left owed, and the
+    listing's."""
     claims = [Claim.parse(Proof.parse(entry.owed).claim)] if entry.owed else []
     claims += [claim for claim in listed(entry) if claim.kind == "full"]
     return [(claim, sum_of(claim)) for claim in dict.fromkeys(claims)]

@@ -2,8 +2,8 @@
 thousands of rows.
 
 A `Copied` for each of 500,000 rows, with strings of its own, is 430 bytes a row; here a row is 16 bytes of
-digest, the text of its proof and 15 bytes more. What is rare (another version than the planned one, a digest
-of parts, an object that is gone) is kept as it is.
+digest, the text of its proof and 15 bytes more. Rare rows (of another version than the planned one, with a
+digest of parts, of an object that is gone) stay `Copied` objects.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ class CopiedRows(Mapping[int, Copied]):
         self._kinds = bytearray()
         self._digests = bytearray()
         self._alike = array("I")
-        """Of each row the number, in `_told`, of all that many rows have in common."""
+        """For each row the index in `_told`, which holds each combination of the `_ALIKE` fields once."""
         self._starts, self._lengths = array("Q"), array("H")
         self._proofs = bytearray()
         self._told: list[tuple[object, ...]] = []

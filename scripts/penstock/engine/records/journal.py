@@ -14,7 +14,7 @@ JSON's bytes. A line is written only after the bytes that it speaks of are durab
 | `["gone", row]`                  | the object left its source; nothing stands for it in staging  |
 | `["whole", row]`, `["void", row]`| a giant's object changed: its first row stands for all of it, |
 |                                  | its others for nothing                                        |
-| `["part", row, ...]`             | a part of the row is in its temporary file (`part.PartLine`), |
+| `["part", row, ...]`             | a part of the row is in its temporary file (`PartLine`),     |
 |                                  | or that file was made, or removed; counts until the row's line|
 | `{"bad": row, "attempt": ...}`   | what that attempt recorded of the row does not count; with    |
 |                                  | `"contradicted": true` its parts contradicted their source    |
@@ -59,20 +59,20 @@ SUFFIX = ".journal"
 TOGETHER = 1024
 """Lines read at a time."""
 GONE = "gone"
-"""In place of a digest: the row's object left its source."""
+"""Stands in place of a digest where the row's object left its source."""
 AMEND, WHOLE, VOID = "amend", "whole", "void"
 _FIRST = ("bad-", f"{WHOLE}-")
-"""What names of journals begin with that no attempt wrote."""
+"""Names of journals that are not an attempt's begin so: `invalidate` and `join` write them."""
 
 
 def amend_line(row: int, pin: Pin) -> str:
-    """This attempt copies the row of another version than the planned one. To be written before the row's
-    own line."""
+    """The line that says: this attempt copies the row in another version than the planned one. To be written
+    before the row's own line."""
     return line([AMEND, row, pin])
 
 
 def gone_line(row: int) -> str:
-    """The row's object left its source, and nothing lies in its place."""
+    """The line that says: the row's object left its source, and nothing lies in its place."""
     return line([GONE, row])
 
 
@@ -154,15 +154,19 @@ def _header(shard_digest: str, run: str, attempt: str, host: str) -> str:
 def replay(
     folder: Path, shard_digest: str, told: list[str] | None = None, unfinished: Unfinished | None = None
 ) -> CopiedRows:
-    """Row to what became of it, over all attempts, without the rows that were invalidated since.
-    `unfinished` is filled with what is known of rows that have no record.
+    """The copied rows of a shard, by all its attempts, without records that were taken back. `unfinished` is
+    filled with what is known of rows that have no record.
 
-    A row that two attempts copied with different digests, or of different versions, counts as not copied:
-    what lies on the target is from one of them. Where they agree and ran on several hosts, which one wrote
-    what lies there is not known: neither of a file whose parts several wrote. A row whose object is gone has
-    the digest `GONE`. `told` gets
-    a sentence for each journal that ends at a hole. Raises FailedError for another shard's journal, and for a
-    damaged one that takes records back.
+    | what the journals hold of a row                            | the row                            |
+    |------------------------------------------------------------|------------------------------------|
+    | attempts recorded different digests or different versions  | counts as not copied: which of     |
+    |                                                            | them lies on the target is unknown |
+    | attempts on several hosts recorded the same                | `written_host` is ""               |
+    | several hosts wrote parts of its file                      | `written_host` is ""               |
+    | its object is gone                                         | has the digest `GONE`              |
+
+    `told` gets a sentence for each journal that ends at a hole. Raises FailedError for another shard's
+    journal, and for a damaged one that takes records back.
     """
     copied = CopiedRows()
     doubtful: set[int] = set()
@@ -188,8 +192,9 @@ def replay(
 
 
 def settle(folder: Path, shard_digest: str, *, run: str, host: str) -> None:
-    """Durably take back all records of rows that attempts copied with different digests: what copies
-    them anew would else be one more of those, for ever. To be called before a copy. Raises as `replay`."""
+    """Durably take back all records of rows for which attempts recorded different digests or versions.
+    Without this the record of the next copy would only disagree with them again. To be called before a copy.
+    Raises as `replay`."""
     if len(files(folder)) < 2:
         return
     first: dict[int, tuple[str, Pin | None]] = {}
@@ -212,8 +217,9 @@ def _records(
     unfinished: Unfinished | None = None,
     hosts: dict[int, set[str]] | None = None,
 ) -> Iterator[Copied]:
-    """What all attempts recorded and nobody took back; `unfinished` gets the rest, `hosts` on which hosts
-    parts of each row were written. Of a giant that is copied whole, only what was copied so."""
+    """The records of all attempts that were not taken back. `unfinished` gets the lines about parts and about
+    records that were taken back, `hosts` the hosts that wrote parts of each row. For a giant that is copied
+    whole since, only records of the whole copy are given."""
     bad: set[tuple[int, str]] = set()
     joined: dict[int, str] = {}
     for path in files(folder):
@@ -250,14 +256,14 @@ def _records(
 
 
 def _of_a_part(joined: str | None, pin: Pin | None) -> bool:
-    """Whether a record speaks of a part of a giant that is copied whole since: who copies it whole says of
-    which version."""
+    """Whether a record is of a giant's part, while the giant is copied whole since. A record of the whole
+    copy always names its version (`pin`)."""
     return joined == VOID or (joined == WHOLE and pin is None)
 
 
 def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[int]]:
-    """Rows of giants that are copied whole: those that stand for all of one, and those that stand for
-    nothing any more. Raises as `replay`."""
+    """The rows of giants that are copied whole since: (rows that stand for a whole giant, rows that stand for
+    nothing any more). Raises as `replay`."""
     rows: dict[str, set[int]] = {WHOLE: set(), VOID: set()}
     for path in files(folder):
         if path.name.startswith(f"{WHOLE}-"):
@@ -270,12 +276,14 @@ def joined(folder: Path, shard_digest: str) -> tuple[frozenset[int], frozenset[i
 
 
 def attempts(folder: Path) -> int:
-    """How many attempts have begun to copy the shard: several may have written what nobody recorded."""
+    """How many attempts have begun to copy the shard. Where there were several, each may have written bytes
+    that no line records."""
     return sum(not path.name.startswith(_FIRST) for path in files(folder))
 
 
 def files(folder: Path) -> list[Path]:
-    """The journals of a shard: what invalidates or joins comes first, then by name."""
+    """The journals of a shard: first those that take records back or join giants, then the attempts', by
+    name."""
     try:
         found = [folder / name for name in os.listdir(folder) if name.endswith(SUFFIX)]
     except FileNotFoundError:
@@ -284,24 +292,24 @@ def files(folder: Path) -> list[Path]:
 
 
 def _values(path: Path, told: list[str] | None = None) -> Iterator[Any]:
-    """The good lines. An attempt's journal ends at its first bad line: leaving records out is always safe,
-    their rows are copied again (an NFS, BeeGFS or XFS client that dies while pages are on their way can leave
-    a hole before good lines): `told` gets a sentence. A file that was written whole (`_FIRST`) has no bad
-    line, or FailedError is raised."""
+    """The values of a journal's good lines. An attempt's journal ends at its first bad line. To leave out the
+    records behind it is always safe, since their rows are copied again. Where good lines follow a bad one (an
+    NFS, BeeGFS or XFS client that dies while pages are on their way can leave such a hole), `told` gets a
+    sentence. A bad line in a file that was written whole (`_FIRST`) raises FailedError."""
     bodies: list[bytes] = []
     with _telling("cannot read a journal", path), path.open("rb") as stream:
         for number, raw in enumerate(stream, 1):
             body = body_of(raw)
             if body is None:
                 if path.name.startswith(_FIRST):
-                    # Raised after those before it: whose the file is comes first.
+                    # First the lines before it: their header may show that the file is another shard's.
                     yield from _parsed(bodies)
                     raise _damaged(path, number)
                 if told is not None and (hole := _hole(path, number, stream)):
                     told.append(hole)
                 break
             bodies.append(body)
-            # The first one says whose the others are.
+            # The first line is given at once: it names the shard that the others belong to.
             if len(bodies) == TOGETHER or number == 1:
                 yield from _parsed(bodies)
                 bodies = []
@@ -326,7 +334,8 @@ def _hole(path: Path, number: int, rest: Iterable[bytes]) -> str:
 
 
 def _parsed(bodies: Sequence[bytes]) -> list[Any]:
-    """Values of many lines by one call: a call for each costs more than its reading."""
+    """The values of many lines by one call of the JSON parser: a call for each line costs more than the
+    parsing."""
     values: list[Any] = json.loads(b"[%b]" % b",".join(bodies))
     return values
 
@@ -336,7 +345,7 @@ def _check_header(path: Path, value: Any, shard_digest: str) -> tuple[str, str]:
     refuse_newer("a journal", number, FORMAT, path)
     if not isinstance(number, int) or number < 1:
         raise FailedError(
-            "it is not a journal", where=str(path), hint="remove it: what it recorded is copied again"
+            "the file is not a journal", where=str(path), hint="remove it: what it recorded is copied again"
         )
     if value["shard"] != shard_digest:
         raise FailedError(
@@ -384,7 +393,7 @@ def take_back(
     host: str,
     contradicted: Container[int] = (),
 ) -> None:
-    """As `invalidate`, all records of these rows, whichever attempts made them. Raises as `replay`."""
+    """As `invalidate`, for all records of these rows, whichever attempts made them. Raises as `replay`."""
     if rows:
         records = [one for one in _records(folder, shard_digest) if one.row in rows]
         invalidate(folder, shard_digest, records, run=run, host=host, contradicted=contradicted)

@@ -1,12 +1,11 @@
 """A thread that holds journal lines back until the bytes that they speak of are durable, and then appends
 them.
 
-`syncfs`: lines are held; now and then one barrier, whose descriptor was opened before the
-first write, makes all bytes durable that were written before it; only then the lines that were
-held when it began are appended and synced. `fsync`: the bytes were durable when the lines came;
-they are appended and synced now and then. How often depends on what it costs: a tenth of the time
-may go into it. After a failed barrier nothing that was held is ever recorded: the next attempt
-writes it anew.
+With `syncfs` a barrier makes all bytes durable that were written before it began; then the lines that were
+held at its begin are appended and synced. (The barrier's descriptor was opened before the first write, so it
+reports every write error since.) With `fsync` the bytes are durable when their lines come, so the lines are
+only appended and synced. Both happen every SOONEST to LATEST seconds, so that about a tenth of the time goes
+into them. After a failed barrier no held line is ever recorded: the next attempt copies those rows anew.
 """
 
 from __future__ import annotations
@@ -22,21 +21,23 @@ if TYPE_CHECKING:
     from penstock.engine.records.journal import Journal
     from penstock.storage.port import Barrier
 
-SOONEST = 0.5
-LATEST = 5.0
+SOONEST, LATEST = 0.5, 5.0
+"""Seconds between two flushes: the least and the most."""
 SHARE = 10.0
+"""The pause after a flush is so many times as long as the flush."""
 SOON = 64 << 20
-"""Bytes of large files' parts after which their lines are kept at once: they must be written anyway, and an
-attempt that is killed fetches again what was not kept."""
+"""Bytes of large files' parts after which their lines are flushed at once: an attempt that is killed fetches
+again what was not recorded."""
 
 
 def next_pause(cost: float) -> float:
-    """Seconds until the next keeping, from the seconds that the last one took."""
+    """Seconds until the next flush, from the seconds that the last one took."""
     return min(LATEST, max(SOONEST, SHARE * cost))
 
 
 class Keeper:
-    """`add` what is done; `close` makes all of it durable, or raises what went wrong."""
+    """`add` takes the lines of finished rows; `close` makes all of them durable, or raises what went
+    wrong."""
 
     def __init__(self, journal: Journal, barrier: Barrier | None) -> None:
         self._journal, self._barrier = journal, barrier
@@ -61,7 +62,7 @@ class Keeper:
                 self._change.notify()
 
     def check(self) -> None:
-        """Raises the error that stopped the keeping, if there was one."""
+        """Raises the error that stopped the flushes, if there was one."""
         if self._error is not None:
             raise self._error
 

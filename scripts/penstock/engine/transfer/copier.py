@@ -39,9 +39,9 @@ _hash = xxhash.xxh3_128_hexdigest
 class Copier(Stream):
     """Copies rows with its own readers and its own writer. `do` gives the row's journal line.
 
-    `policy` is `verify.source_checksum`: with `require` a row that nothing of its source proves is refused
-    before a byte of it is written; others leave claims out (`checksums.admitted`).
-    `later`: digests that verify makes of a giant's whole bytes.
+    `policy` is `verify.source_checksum`: with `require` a row that no checksum of its source can prove is
+    refused before a byte of it is written; for the other values see `checksums.admitted`. `later` names the
+    digests that verify makes over all bytes of a giant: a claim by one of them may prove the giant then.
     """
 
     def __init__(
@@ -59,7 +59,8 @@ class Copier(Stream):
         self.sources, self.writer, self.base, self.stagings = sources, writer, base, stagings
         self.policy, self.require, self.later = policy, policy == "require", later
         self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
-        """Of the parts of objects that are read again, by source, key and token."""
+        """Sizes of the parts in which an object was uploaded, by source, key and token: for objects that are
+        read again with them."""
         self.pump = Pump(self, writer.alive)
         self.parts = PartCopier(self)
         self.readers: dict[int, Reader] = {}
@@ -99,7 +100,8 @@ class Copier(Stream):
             raise
 
     def _reused(self, row: int, entry: Entry) -> Copied | None:
-        """A row whose file lies on the target already; None where it is to be copied after all."""
+        """The row, when its file lay on the target and was linked or taken over; None where it has to be
+        copied."""
         there, path = Reuse.parse(entry.reuse), entry.path
         mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
         if not there.staging:
@@ -178,10 +180,10 @@ class Copier(Stream):
         return sums.judge()
 
     def uploaded(self, entry: Entry, failed: Claim | None, error: IntegrityError) -> Sequence[int]:
-        """The sizes of the object's parts, where a composite did not hold and was computed by others; ()
-        where the store does not state them, so that the checksum proves nothing. Raises `error` for any other
-        claim, and where the parts are as was assumed; UnprovenError for one that says nothing where a proof
-        is required."""
+        """Sizes of the parts in which the object was uploaded, where the claim `failed` is a composite
+        checksum that was computed with other sizes; () where the store does not state them, so that the
+        checksum proves nothing. Raises `error` for any other claim, and where the assumed sizes were right;
+        UnprovenError where the sizes are unknown and a proof is required."""
         if failed is None or failed.kind != "composite" or not failed.part_bytes:
             raise error
         sizes = part_sizes(self.sources.get(entry.source), entry, failed)
@@ -189,7 +191,7 @@ class Copier(Stream):
             raise error
         if not sizes and self.require:
             raise UnprovenError(
-                "no checksum of the source proves it, and verify.source_checksum requires one",
+                "no checksum of the source proves the object, and verify.source_checksum requires one",
                 where=entry.key,
                 why=f"{failed.algorithm} (composite) cannot be checked: the sizes of its parts are not known",
             )
@@ -222,7 +224,7 @@ class Copier(Stream):
                 if sizes:
                     self._sizes[place] = sizes
                     raise TransientError(
-                        "its checksum is computed anew, by the sizes of the parts it was uploaded in",
+                        "the checksum is computed anew, with the sizes of the parts of its upload",
                         where=entry.key,
                     ) from None
                 grade, proof = SIZE_ONLY, ""
@@ -237,15 +239,15 @@ class Copier(Stream):
         return Copied(row, of_hex(digest), grade, proof)
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
-        """Raises UnprovenError for a row that can never be proven. What a giant's parts prove together
-        is known when they are joined: it is not asked for here."""
+        """Raises UnprovenError for a row that no claim of its source can prove. A giant's part passes where
+        verify can prove the whole giant later (`later`)."""
         if sums.proves or not entry.size:
             return
         if entry.part >= 0 and any(c.kind == "full" and c.algorithm in self.later for c in sums.stated):
             return
         stated = ", ".join(f"{c.algorithm} ({c.kind})" for c in sums.stated)
         raise UnprovenError(
-            "no checksum of the source proves it, and verify.source_checksum requires one",
+            "no checksum of the source proves the object, and verify.source_checksum requires one",
             where=entry.key,
             why=f"{stated} cannot be checked" if stated else "the source states none",
         )

@@ -1,9 +1,10 @@
 """One stream's share of a row that is copied in parts: each part a conditional read of the pinned version,
 written at its offset into the row's temporary file.
 
-What parts can prove together (CRCs, sums between the cuts of a multipart upload) is judged before the file
-gets its name. What only all bytes in order can prove (MD5, SHA, XXH3 of the whole) stands in the row's
-record as owed, and verify, which reads every byte in order, judges it; so does the plain digest.
+Claims that parts can prove together (CRCs, a composite checksum whose parts end where these parts end) are
+judged before the file gets its name. A claim that needs all bytes in order (MD5, SHA, XXH3 of the whole) is
+written into the row's record as owed: verify reads every byte in order and judges it. Verify makes the file's
+plain digest too; until then the row has a digest over its parts' digests.
 """
 
 from __future__ import annotations
@@ -61,8 +62,8 @@ class Copying(Protocol):
 
 
 class PartCopier:
-    """Does what a `Part` asks for, and gives what the journal says of it; None where the row's temporary file
-    is not there any more."""
+    """Does the work that a `Part` names (begin the temporary file, fetch a range, finish, drop) and gives
+    what the journal records of it; None where the row's temporary file is gone."""
 
     def __init__(self, copier: Copying) -> None:
         self._copier = copier
@@ -114,15 +115,16 @@ class PartCopier:
 
     def _judged(self, entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | None]:
         """As `judged`; a composite that does not hold, or that verify would have to compute, counts only
-        where the object was uploaded in parts of the size that was assumed. Where a proof is required and the
-        parts give none, IntegrityError: read in order, by one stream, it can be proven."""
+        where the object was uploaded in parts of the assumed size. Where a proof is required and the parts
+        give none, it raises IntegrityError: the row is then copied once more by one stream, in order, and may
+        be proven so."""
         copier = self._copier
         composite = best(_stated(entry, lines), "composite")
         try:
             grade, claim, owed = judged(entry, lines)
             if composite is None or owed is None or owed.claim != str(composite):
                 if copier.require and grade == SIZE_ONLY and not claim and owed is None:
-                    raise IntegrityError("its parts prove nothing together", where=entry.key)
+                    raise IntegrityError("the object's parts prove nothing together", where=entry.key)
                 return grade, claim, owed
             sizes = part_sizes(copier.sources.get(entry.source), entry, composite)
             if as_assumed(sizes, composite):
@@ -132,7 +134,7 @@ class PartCopier:
             if copier.require:
                 raise
         if copier.require:
-            raise IntegrityError("it was uploaded in parts of other sizes", where=entry.key)
+            raise IntegrityError("the object was uploaded in parts of other sizes", where=entry.key)
         full = best(_stated(entry, lines), "full")
         return SIZE_ONLY, "", _owed(full, entry) if full else None
 
@@ -163,7 +165,7 @@ def judged(entry: Entry, lines: Sequence[PartLine]) -> tuple[str, str, Proof | N
 
 
 def _checkable(claims: Iterable[Claim]) -> list[Claim]:
-    """Each claim once, without those that nothing of ours can compute."""
+    """Each claim once, without those that penstock cannot compute."""
     return [
         claim
         for claim in dict.fromkeys(claims)

@@ -1,7 +1,7 @@
 """Requests for small objects that a stream sends before their turn comes.
 
-One thread with several requests out takes a fifth less CPU than as many threads with one request each, which
-hand the interpreter to one another; and it has work while answers are on their way.
+One thread with several requests on their way takes a fifth less CPU than as many threads with one request
+each, which hand the interpreter lock to one another.
 """
 
 from __future__ import annotations
@@ -17,13 +17,14 @@ if TYPE_CHECKING:
     from penstock.core.model import Entry
 
 AHEAD_BYTES = 4 << 20
-"""What they may have together. 2, 4 and 8 MiB were alike; where it was 1 MiB, objects of that size needed
-several threads, and a tenth more time."""
+"""The most bytes that one stream requests ahead. 2, 4 and 8 MiB took the same time; with 1 MiB, objects of
+that size needed several threads and a tenth more time."""
 
 
 class Asking:
-    """Of one stream. `asker` gives what asks a source, by its index; None where nothing has to be waited
-    for. Rows that are linked from a release (`linking`) are not asked for."""
+    """The requests of one stream. `asker` takes a source's index and gives the function that requests an
+    object of that source; None for a source whose bytes are there at once. With `linking`, rows that may be
+    linked or taken over are not requested."""
 
     def __init__(self, asker: Callable[[int], Callable[[Entry], None] | None], *, linking: bool) -> None:
         self._asker, self._linking = asker, linking
@@ -31,7 +32,8 @@ class Asking:
         self._depth = self._asked = self._bytes = 0
 
     def begin(self, entries: Sequence[Entry], depth: int) -> None:
-        """The rows that come next, in this order. All earlier requests have been answered and taken."""
+        """Set the rows that come next, in this order, and how many requests may be on their way. The answers
+        to all earlier requests must have been read."""
         self._coming = deque(entries if depth > 1 else ())
         self._depth, self._asked, self._bytes = depth, 0, 0
 
@@ -39,7 +41,8 @@ class Asking:
         return bool(self._coming)
 
     def turn(self, entry: Entry) -> None:
-        """It is this row's turn: request it, unless that was done, and the rows after it that fit."""
+        """To be called when this row is read next: requests it, unless it was requested before, and as many
+        of the rows after it as `depth` and AHEAD_BYTES allow."""
         coming = self._coming
         while coming and coming[0].path != entry.path:
             self._bytes -= coming.popleft().size

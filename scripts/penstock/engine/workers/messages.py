@@ -30,6 +30,7 @@ class CopyWork(NamedTuple):
     base: Path | None
     """`data` of the release whose unchanged files are linked."""
     stagings: Mapping[str, Abandoned]
+    """Stagings of other runs that files are taken over from, by run."""
 
 
 class ReadWork(NamedTuple):
@@ -37,9 +38,9 @@ class ReadWork(NamedTuple):
 
     data: Path
     audit: bool = False
-    """Whether a row that differs is a result, as an audit wants it, or a failure."""
+    """Whether a row that differs from its digest is a result (an audit), or a failure (verify)."""
     digests: Sequence[str] = ()
-    """Made of each file beside the one that is compared."""
+    """Digests that are made of each file, besides the one that is compared."""
     whole: bool = False
     """Giants get digests of the whole file, too."""
 
@@ -54,6 +55,6 @@ class Setup(NamedTuple):
     """Tries for each row."""
     streams: int = 1
     ahead: int = 1
-    """Small objects that each stream asks for before their turn."""
+    """Small objects that each stream requests ahead."""
     first_slot: int = 0
     """The first of this worker's counters in the shared memory."""

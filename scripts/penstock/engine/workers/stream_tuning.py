@@ -6,21 +6,26 @@ CPUs busy                                  stays: more streams would only wait f
 CPUs idle, last climb helped               double, up to the most
 CPUs idle, last climb did not help         back to what it was, and hold for 10 s
 parts of large objects                     double until the CPUs have no time left, or a climb did not help:
-                                           whether the store limits each connection shows in nothing else
+                                           only a climb shows whether the store limits each connection
 """
 
 from __future__ import annotations
 
 WINDOW = 0.4
-BUSY = 0.75
-FULL = 0.9
+"""Seconds over which rate and load are measured."""
+BUSY, FULL = 0.75, 0.9
+"""Share of the CPUs' time from which they count as busy; the latter while parts of large objects are
+copied."""
 BETTER = 1.1
+"""A climb helped where the rate after it is so many times the rate before."""
 HOLD = 10.0
+"""Seconds without a further climb after one that did not help."""
 CALM = 5.0
+"""Seconds without a climb after the store asked for less."""
 
 
 class Tuner:
-    """Asked now and then by `step`; `streams` is the answer."""
+    """The caller calls `step` now and then, and runs as many streams as `streams` says."""
 
     def __init__(self, first: int, least: int, most: int, cpus: int, now: float, busy: float) -> None:
         """`busy`: the seconds that the CPUs were busy so far, as they are passed to `step`."""
@@ -48,7 +53,8 @@ class Tuner:
         return self._set(max(self._least, self.streams // 2), "the store asked for less")
 
     def due(self, now: float) -> bool:
-        """Whether `step` would look: so that the totals are gathered only then."""
+        """Whether a WINDOW has passed, so that `step` would measure: the caller computes the totals only
+        then."""
         return now - self._since >= WINDOW
 
     def restart(self, now: float, work: float, busy: float) -> None:
@@ -89,6 +95,7 @@ class Tuner:
 
     @property
     def story(self) -> str:
+        """The changes so far and their reasons, in words, for the receipt."""
         text = "; ".join(self.words)
         if self._pressures:
             text += f"; asked for less {self._pressures} times"

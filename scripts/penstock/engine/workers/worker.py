@@ -2,7 +2,7 @@
 
 It takes batches from its parent over a socket, and does their rows in a few threads. The main
 thread only listens: when the parent is gone, for whatever reason, the socket closes and the
-process ends at once. Little is imported here: what a kind of work needs comes with its set-up.
+process ends at once. Modules that only one kind of work needs are imported when the set-up message names it.
 """
 
 from __future__ import annotations
@@ -30,10 +30,11 @@ if TYPE_CHECKING:
     from penstock.engine.workers.messages import Setup
 
 SLICE = 64
+"""Rows that a thread takes at a time, at most, where other threads are idle."""
 
 
 class Received:
-    """Rows that are reported together. Slices of it are done by any of the threads."""
+    """A batch: rows that came in one frame and are reported in one. Any thread may do a slice of it."""
 
     __slots__ = ("entries", "failures", "finished", "kind", "notes", "number", "results", "rows", "slices")
 
@@ -100,8 +101,8 @@ class Worker:
             self.channel.send(kind)
 
     def take(self, number: int, rows: list[int], kind: int, entries: list[tuple[Any, ...]]) -> None:
-        """Cut a batch into slices for the threads that have nothing to do; where none waits, one thread
-        does all of it, in its folder alone."""
+        """Cut a batch into slices for idle threads. Where no thread is idle, one thread does the whole batch:
+        its files are neighbours, and no other thread then works in their folder."""
         batch = Received(number, rows, kind, entries)
         size = len(rows)
         idle = self.streams - self.queue.qsize()
@@ -130,7 +131,8 @@ class Worker:
         stream.close()
 
     def slice(self, stream: Stream, batch: Received, start: int, end: int) -> None:
-        """Do some rows of a batch. Only what is settled is reported; the rest is done again."""
+        """Do some rows of a batch. Only rows that `Stream.settle` made ready are reported; the others are
+        done again by a later attempt."""
         rows, entries, results = batch.rows, batch.entries, []
         attempt, stopped = stream.attempt, self.stopping.is_set
         fatal: PenstockError | None = None
@@ -175,7 +177,8 @@ class Worker:
         self.channel.send(wire.FATAL, error)
 
     def end(self) -> None:
-        """No more batches: let the threads finish what they have, then say goodbye."""
+        """No more batches come: let the threads finish theirs, then send BYE with the CPU time of this
+        process."""
         with self.gate:
             self.ended = True
             self.streams = len(self.threads)
@@ -234,7 +237,7 @@ def main() -> None:
 
     threading.excepthook = crashed
     worker.listen()
-    # Not through the interpreter's end: threads may still hold a slow call on a dead parent's behalf.
+    # Without the interpreter's own shutdown: threads may still hang in a slow call for a dead parent.
     os._exit(0)
 
 

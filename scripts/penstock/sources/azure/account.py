@@ -37,7 +37,7 @@ class Place(NamedTuple):
     prefix: str
     """"" or ending in a slash."""
     host: str
-    """Of the account, when the URL names it, else ""."""
+    """The account's host, where the URL names it, else ""."""
 
     @property
     def url(self) -> str:
@@ -104,7 +104,9 @@ def resolve(config: SourceConfig) -> AzureCredentials:
     parts = dict(item.split("=", 1) for item in connection.split(";") if "=" in item)
     named = {name.lower(): value for name, value in parts.items()}
     if named.get("usedevelopmentstorage", "").lower() == "true":
-        raise ConfigError("a connection string for development storage", hint="write its endpoint out")
+        raise ConfigError(
+            "a connection string for development storage", hint="name its BlobEndpoint in the string instead"
+        )
     account, suffix = named.get("accountname", ""), named.get("endpointsuffix", "core.windows.net")
     endpoint = str(options.get("endpoint_url") or named.get("blobendpoint") or "")
     if not endpoint and not account:
@@ -115,8 +117,8 @@ def resolve(config: SourceConfig) -> AzureCredentials:
 
 
 def _given(options: Mapping[str, object]) -> dict[str, str]:
-    """Secrets and the account's name as they are referred to; nothing of the environment when a
-    file is named."""
+    """The secrets and the account's name, from the credentials file, or from the environment where no file is
+    named. {} with `anon`."""
     if options.get("anon"):
         return {}
     path = options.get("credentials_file")
@@ -132,7 +134,7 @@ def _given(options: Mapping[str, object]) -> dict[str, str]:
         raise PreflightError(
             "the credentials file has no secret for Azure",
             where=path,
-            hint="it wants account_key=..., sas_token=..., connection_string=..., or client_id=..., "
+            hint="write account_key=..., sas_token=..., connection_string=..., or client_id=..., "
             "client_secret=... and tenant_id=...",
         )
     if os.environ.get("AZURE_STORAGE_CONNECTION_STRING") and not (
@@ -180,7 +182,7 @@ def _by_parts(config: SourceConfig, endpoint: str, given: Mapping[str, str]) -> 
     if given.get("sas_token"):
         token = given["sas_token"].lstrip("?")
         if "sig" not in dict(parse_qsl(token)):
-            raise PreflightError("the sas_token is none: it has no signature", where=config.url, hint=HINT)
+            raise PreflightError("the sas_token has no signature", where=config.url, hint=HINT)
         return AzureCredentials(endpoint, f"BlobEndpoint={endpoint};SharedAccessSignature={token}")
     if given.get("client_secret"):
         names = ("client_id", "client_secret", "tenant_id")

@@ -43,19 +43,19 @@ CODES = {
 def refused(
     status: int, code: str, message: str, headers: Mapping[bytes, bytes], where: str
 ) -> PenstockError:
-    """`refusals.refusal` with Azure's codes; a signature out of its time is ExpiredCredentialsError, any
-    other 401 FailedError. `message` holds no secret."""
+    """`refusals.refusal` with Azure's codes. A signature before or after its period is
+    ExpiredCredentialsError; a 401 is FailedError. `message` holds no secret."""
     if status == 403 and "time frame" in message:
         why = f"status {status} {code}"
-        return ExpiredCredentialsError("the signature is out of its time", where=where, why=why)
+        return ExpiredCredentialsError("the signature is not valid at this time", where=where, why=why)
     codes = CODES if status != 401 else {code: _WRONG_KEYS}
     return refusal(status, headers, where, code=code, message=message, codes=codes, waits=WAITS)
 
 
 def failure(error: BaseException, cleaned: Callable[[str], str], where: str) -> PenstockError:
-    """The same of what the SDK raises; `cleaned` takes secrets out of a text. Without an answer:
-    TransientError for the network, FailedError where no token can be got or a certificate is not trusted,
-    ObjectError for an answer that makes no sense."""
+    """As `refused`, for an exception of the SDK; `cleaned` takes secrets out of a text. For an exception
+    without an answer: TransientError for the network, FailedError where there is no token or a certificate is
+    not trusted, ObjectError for an answer that the SDK cannot read."""
     message = cleaned(str(getattr(error, "message", "") or error)).strip()
     status = getattr(error, "status_code", None)
     if not status:
@@ -72,7 +72,7 @@ def _without_answer(error: BaseException, message: str, where: str) -> PenstockE
 
     if isinstance(error, ClientAuthenticationError):
         return FailedError("there are no credentials for the source", where=where, why=message, hint=HINT)
-    if isinstance(error, ValueError):  # what the SDK says of an answer that it cannot take
+    if isinstance(error, ValueError):  # the SDK raises it for an answer that it cannot read
         return ObjectError("the answer makes no sense", where=where, why=message)
     if "CERTIFICATE_VERIFY_FAILED" in message:
         return FailedError(

@@ -55,7 +55,7 @@ class AzureSource(ObjectSource[AzureClient]):
         return AzureClient(self.place, self.credentials(), self._proof_of, options, self._timeout)
 
     def _proof_of(self, credentials: AzureCredentials) -> Signer:
-        """One for each set of credentials."""
+        """The signer of these credentials: made once, and shared by all clients."""
         with self._lock:
             if self._proof is None or self._proof[0] is not credentials:
                 self._proof = credentials, proof(credentials)
@@ -72,7 +72,8 @@ class AzureSource(ObjectSource[AzureClient]):
         return understand(text, self.place)
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """Flat accounts are streamed; of hierarchical ones the whole listing is sorted on disk."""
+        """See `port.Source.list`. The listing of a flat account is streamed; that of a hierarchical one is
+        sorted on disk as a whole."""
         pages = self._pages()
         return ascending(in_order(pages) if self._hierarchical() else pages, self.url, self.ORDER)
 
@@ -85,6 +86,6 @@ class AzureSource(ObjectSource[AzureClient]):
             connection = client.request("HEAD", "", "comp=properties&restype=account")
             return connection.status == 200 and connection.headers.get(b"x-ms-is-hns-enabled") == b"true"
         except PenstockError:
-            return False  # many credentials may not ask; the order is checked in any case
+            return False  # many credentials do not allow this query; the order is checked in any case
         finally:
             client.close()

@@ -52,7 +52,8 @@ class GcsClient(ObjectClient):
 
     def head(self, method: str, path: str, query: str, lines: str) -> bytes:
         server = self.connection.endpoint
-        # An object that is stored compressed comes as it is stored only to those who say that they take that.
+        # Without gzip here Google unpacks objects that are stored compressed, and they differ from the
+        # listing.
         takes = "gzip" if query.startswith("alt=media") else "identity"
         target = f"{server.origin}{self.root}{path}?{query}{self._payer}"
         lines = f"Accept-Encoding: {takes}\r\n{server.proxy_lines}{self._token}{lines}"
@@ -62,7 +63,7 @@ class GcsClient(ObjectClient):
         return "/" + quoted_value(self._prefix + key)
 
     def get(self, entry: Entry) -> Request:
-        """By generation: not every server heeds an `ifGenerationMatch`."""
+        """The GET names the generation, since not every server obeys `ifGenerationMatch`."""
         pinned = f"&generation={quoted_value(entry.token)}" if entry.token else ""
         return self.path(entry.key), f"alt=media{pinned}", ""
 

@@ -27,7 +27,8 @@ KIND = "storage#objects"
 
 
 class GcsReader(ObjectReader[GcsClient]):
-    """What is Google's own: a 404 may mean another generation, and a description is JSON."""
+    """The shared reader, with two differences: a 404 may mean that the object has another generation by now,
+    and checksums come from the object's JSON description."""
 
     def _refused(self, client: GcsClient, entry: Entry) -> PenstockError:
         status, gone = client.connection.status, super()._refused(client, entry)

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     Info = Mapping[str, Any]
     """What a protocol states of one name, by `info` or `ls`: which fields there are is the protocol's."""
 
-# Where protocols say what version they speak of; the first that is there counts.
+# Fields in which protocols state an object's version, and its time; the first one that is set counts.
 VERSIONS = ("generation", "version_id", "etag", "ETag", "e_tag", "content_hash")
 TIMES = ("mtime", "last_modified", "LastModified", "modified", "updated", "modify", "created")
 
@@ -42,12 +42,14 @@ def protocol_errors() -> tuple[type[BaseException], ...]:
 
 
 def nanoseconds(value: object) -> int:
-    """A time as protocols write it: datetime, seconds, ISO 8601, or FTP's YYYYMMDDHHMMSS."""
+    """Nanoseconds since the epoch, from a time as protocols write it: datetime, seconds, ISO 8601, or FTP's
+    YYYYMMDDHHMMSS. 0 for anything else."""
     if isinstance(value, dt.datetime):
         aware = value if value.tzinfo else value.replace(tzinfo=dt.UTC)
         return int(aware.timestamp()) * 1_000_000_000 + aware.microsecond * 1000
     if isinstance(value, (int, float)):
-        # To microseconds: one protocol may give one time as a float here, as a datetime there.
+        # Microseconds are enough: a protocol may give the same time as a float in one answer and as a
+        # datetime in another, and both must become the same number.
         return round(value * 1_000_000) * 1000
     if isinstance(value, str):
         try:
@@ -73,7 +75,7 @@ def token_of(info: Info) -> str:
 
 
 def claims_of(info: Info) -> list[Claim]:
-    """Checksums that a protocol's own description carries: Google's and Azure's."""
+    """The checksums in the descriptions of objects that Google's and Azure's protocols give."""
     claims: list[Claim] = []
     if value := decode(str(info.get("crc32c") or ""), 4):
         claims.append(Claim("crc32c", "full", value))

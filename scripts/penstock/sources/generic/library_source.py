@@ -63,19 +63,20 @@ class LibrarySource:
         return {"markers": self._markers} if self._markers else {}
 
     def renew(self, credentials: object) -> None:
-        """Used from the next request on, in every reader of this source."""
+        """Set the credentials of all readers of this source, from the next request on."""
         self._opener.renew(credentials)
 
     def _fs(self) -> Any:
-        """The library's object, shared by all readers here: each of its connections serves one request at a
-        time. Made anew for new credentials."""
+        """The library's file system object, shared by all readers of this source, and made anew for new
+        credentials. Each of its connections serves one request at a time."""
         with self._lock:
             if self._open is None or self._open[0] is not self._opener.secrets:
                 self._open = (self._opener.secrets, self._opener.connect()[0])
             return self._open[1]
 
     def run(self, work: Callable[..., T], where: str, *arguments: Any) -> T:
-        """What `work` of the library gives; its failure as an error of penstock that names `where`."""
+        """What `work`, a method of the library, returns. Raises its failure as an error of penstock that
+        names `where`."""
         fs = self._fs()
         try:
             return work(fs, self._bucket, *arguments)
@@ -110,7 +111,8 @@ class LibrarySource:
             raise FailedError("the source cannot be listed", where=self.url, why=why, hint=HINT) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """In byte order; where the library does not list so, the whole listing is sorted on disk."""
+        """See `port.Source.list`. Where the library does not list in byte order, the whole listing is sorted
+        on disk."""
         self._markers = 0
         pages = self._pages()
         return ascending(pages if self._library.in_order else in_order(pages), self.url)
@@ -144,7 +146,8 @@ class LibrarySource:
         raise TransientError("the store has the object, and does not list it yet", where=where)
 
     def fetch(self, entry: Entry, offset: int, length: int) -> Answer:
-        """The answer to a conditional request, when it is what was asked for."""
+        """The answer to a conditional request for a range. Raises the error of an answer that does not fit
+        the listing (`judgement`). Without a length: the object's description."""
         where = self.url + entry.key
         answer = self.run(self._library.fetch, where, self._prefix + entry.key, entry, offset, length)
         if not length:
@@ -178,7 +181,7 @@ class LibraryBody:
         self._version: str | None = ""
         claims = self._next().claims
         if length == entry.size and length > REQUEST:
-            claims = source.checksum(entry)  # a range of S3 states less than the object does
+            claims = source.checksum(entry)  # the answer to a range of S3 states less than the description
         self.claims = [
             one for one in claims if length == entry.size or (one.kind == "full" and one.algorithm in COMBINE)
         ]

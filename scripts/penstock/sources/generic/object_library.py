@@ -19,17 +19,17 @@ if TYPE_CHECKING:
 
 
 LONGEST = 300.0
-"""Seconds that one request may take: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are of the
-time without a byte, which a server that drips never reaches."""
+"""Seconds that one request may take: `port.REQUEST` bytes at 28 KB/s. The libraries' own limits are on the
+time without a byte, which a server that sends a byte now and then never reaches."""
 
 
 class Answer(NamedTuple):
-    """An answer with bytes of an object, or with none where its description was asked for."""
+    """An answer with bytes of an object, or without any where its description was requested."""
 
     data: bytes
     status: int
     length: int
-    """Of the bytes; of a description, the object's size."""
+    """The number of bytes; in a description the object's size."""
     headers: Mapping[bytes, bytes]
     """By names in lower case."""
     version: str | None
@@ -42,19 +42,21 @@ class ObjectLibrary(Protocol):
     """One library. Methods raise what the library raises, which `failure` understands."""
 
     in_order: bool
-    """Whether a listing surely comes in the byte order of the names."""
+    """Whether listings always come in the byte order of the names."""
     least: int
-    """Objects of a page of which one surely is the object whose whole name was the prefix."""
+    """The smallest page (in objects) of a listing whose prefix is an object's whole name that surely has that
+    object."""
 
     def defaults(self) -> Mapping[str, object]:
         """Options of the file system object that hold where the configuration gives none."""
 
     def page(self, fs: Any, bucket: str, prefix: str, token: str, limit: int) -> Objects:
-        """Objects whose names begin with `prefix`, with their whole names, from where `token` says."""
+        """The page after `token` ("": the first one) of the objects whose names begin with `prefix`, with
+        their whole names; at most `limit` of them."""
 
     def fetch(self, fs: Any, bucket: str, name: str, entry: Entry, offset: int, length: int) -> Answer:
         """Bytes `[offset, offset + length)`, on the condition that the object is the listed version
-        (`entry.token`, unless it is ""); for no bytes its description."""
+        (`entry.token`, unless it is ""); with length 0 the object's description."""
 
     def failure(self, error: BaseException, where: str) -> PenstockError | None:
         """What an error of the library means for one object; None for one that is not the library's."""

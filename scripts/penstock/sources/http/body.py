@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 
 class HttpBody:
-    """One range of one object: exactly `length` bytes, or an error."""
+    """See `port.Body`. Exactly `length` bytes, or TransientError."""
 
     __slots__ = ("_connection", "_left", "_where", "claims")
 

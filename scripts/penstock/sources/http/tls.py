@@ -14,8 +14,9 @@ if TYPE_CHECKING:
     from penstock.sources.http.stall_guard import PacedSocket
 
 FEED = 256 << 10
-"""Measured without a gain: 32 KiB to 1 MiB. OpenSSL's own loop over the socket (its buffering BIO, by ctypes)
-saves a tenth of the CPU at most, not worth a look into CPython's objects."""
+"""Bytes of one read from the socket. 32 KiB to 1 MiB were no faster. OpenSSL's own loop over the socket (its
+buffering BIO, by ctypes) saves a tenth of the CPU at most: too little for code that reads CPython's internal
+structures."""
 
 
 class TlsSocket:
@@ -47,7 +48,7 @@ class TlsSocket:
         self._flush()
 
     def recv_into(self, buffer: memoryview, nbytes: int = 0, flags: int = 0) -> int:  # noqa: ARG002 (a socket's)
-        """What is at hand, up to the whole buffer; waits only for the first byte. 0 at the end."""
+        """Fill `buffer` as far as bytes have arrived; waits only for the first byte. 0 at the end."""
         read, size, got = self._tls.read, len(buffer), 0
         while got < size:
             try:
@@ -55,7 +56,7 @@ class TlsSocket:
             except ssl.SSLWantReadError:
                 if got:
                     break
-                self._flush()  # an answer that TLS itself owes
+                self._flush()  # TLS itself may have to send something first (a key update)
                 if not self._more():
                     return 0
                 continue

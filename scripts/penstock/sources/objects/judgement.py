@@ -27,9 +27,9 @@ def misfit(
     *,
     encoded: bool,
 ) -> PenstockError | None:
-    """Of an answer of status 200 or 206 to a GET of `span` (offset, length). `length` is the answer's own, -1
-    when it states none. `version`: see `ObjectClient.version`. `encoded`: the store may keep objects in a
-    Content-Encoding, and hands them out with their bytes as they are stored and listed.
+    """What is wrong with an answer of status 200 or 206 to a GET of `span` (offset, length). `length` is the
+    length that the answer states, -1 for none. `version`: see `ObjectClient.version`. `encoded`: the store
+    may keep objects in a Content-Encoding, and serves their bytes as they are stored and listed.
 
     The first row that applies:
 
@@ -43,7 +43,7 @@ def misfit(
     | of all, no token is listed: another length | SourceChangedError |
     | of a range: another range | ObjectError |
     | another length | TransientError: something on the way cut it |
-    | none of these, or a length that is not stated | none |
+    | none of these, or no length is stated | none |
     """
     offset, wanted = span
     other_length = length not in (-1, wanted)
@@ -64,7 +64,7 @@ def misfit(
             return ObjectError("the server answers with another range", where=where, why=why)
     if other_length:
         why = f"{length} bytes where {wanted} were asked for"
-        if status == 200 and not entry.token:  # nothing else can tell that it changed
+        if status == 200 and not entry.token:  # the size is all that can show a change
             return _other_size(where, why)
         return TransientError("the answer's length is not the listed one", where=where, why=why)
     return None
@@ -73,7 +73,7 @@ def misfit(
 def head_misfit(
     length: int, headers: Mapping[bytes, bytes], version: str | None, entry: Entry, where: str
 ) -> PenstockError | None:
-    """The same of an answer of status 200 to a HEAD."""
+    """What is wrong with an answer of status 200 to a HEAD, or with an object's description."""
     if (error := other_version(headers, version, entry, where)) is not None:
         return error
     if length not in (-1, entry.size):

@@ -23,8 +23,8 @@ C = TypeVar("C", bound=ObjectClient)
 
 
 class ObjectReader(Generic[C]):
-    """For one thread: one connection, and further ones for what is prefetched. `credentials` gives the
-    present ones, which may be renewed at any time."""
+    """For one thread: one connection, and one more for each object that is prefetched. `credentials` returns
+    the present credentials, which may be renewed at any time."""
 
     def __init__(self, client: Callable[[], C], credentials: Callable[[], object]) -> None:
         self._make, self._credentials = client, credentials
@@ -43,7 +43,7 @@ class ObjectReader(Generic[C]):
         return HttpBody(connection, length, claims, client.where(entry.key))
 
     def ahead(self, entry: Entry) -> None:
-        """See `port.AheadReader`. One connection for each object that is on its way."""
+        """See `port.AheadReader`. Each object that is on its way has a connection of its own."""
         client = self._idle.pop() if self._idle else None
         try:
             client = client or self._make()
@@ -57,7 +57,8 @@ class ObjectReader(Generic[C]):
         self._sent.append((entry, client, request))
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]]:
-        """Head and body in one call of the kernel, where answers are alike. See `port.WholeReader`."""
+        """See `port.WholeReader`. Head and body come by one system call, where the head has the form of the
+        one before (`response_template`)."""
         prefetched = self._prefetched(entry)
         client, request = prefetched or (self._client, None)
         try:
@@ -107,13 +108,13 @@ class ObjectReader(Generic[C]):
             self._idle.append(client)
 
     def _checked(self, client: C, entry: Entry, offset: int, length: int) -> Sequence[Claim]:
-        """What the answer states of its bytes, when it is the answer that was asked for."""
+        """The claims of the answer. Raises its error where it does not fit the request and the listing."""
         connection = client.connection
         whole, status, headers = length == entry.size, connection.status, connection.headers
         if status != (200 if whole else 206):
             raise self._refused(client, entry)
         version = client.version(headers, entry.size)
-        # Most answers are right by these few comparisons; others are judged by the whole table.
+        # These comparisons pass most answers; the others go through the whole table of `misfit`.
         if (
             not whole
             or version != entry.token
@@ -132,7 +133,7 @@ class ObjectReader(Generic[C]):
     def _claims(
         self, client: C, entry: Entry, headers: Mapping[bytes, bytes], *, whole: bool
     ) -> Sequence[Claim]:
-        del entry  # for stores that have to be asked for more
+        del entry  # a dialect that needs further requests overrides this method and uses it
         return client.claims(headers, whole=whole)
 
     def _refused(self, client: C, entry: Entry) -> PenstockError:
@@ -142,5 +143,5 @@ class ObjectReader(Generic[C]):
             return ObjectError("the server ignores ranges", where=where, why="status 200, not 206")
         if connection.status == 206:
             connection.abandon()
-            return ObjectError("a range came where all was asked for", where=where)
+            return ObjectError("the server sent a range where the whole object was requested", where=where)
         return client.failure(entry.key)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-# The ampersand last: what it gives is not undone again.
+# The ampersand comes last: `&amp;lt;` means `&lt;`, not `<`.
 _ENTITIES = (
     ("&lt;", "<"), ("&gt;", ">"), ("&quot;", '"'), ("&apos;", "'"), ("&amp;", "&"),
 )  # fmt: skip
@@ -13,7 +13,7 @@ _TAG = re.compile(rb"<(\w+)>([^<]*)</")
 
 
 def plain(text: str) -> str:
-    """XML's entities undone."""
+    """The text with XML's entities replaced by their characters."""
     if "&" not in text:
         return text
     text = _NUMBERED.sub(_numbered, text)
@@ -25,7 +25,7 @@ def plain(text: str) -> str:
 def _numbered(match: re.Match[str]) -> str:
     number = match[1]
     code = int(number[1:], 16) if number[0] == "x" else int(number)
-    # An ampersand stays escaped here: the next step undoes it, once.
+    # An ampersand stays escaped here: `_ENTITIES` replaces it, once.
     if code == 38:
         return "&amp;"
     # Half of a surrogate pair is no character: no key has one.

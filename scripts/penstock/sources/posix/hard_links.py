@@ -12,11 +12,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 MOST = 1_000_000
-"""Files remembered at a time, of which more names may come: some 100 MB. Further ones are not counted."""
+"""Files that are remembered at a time until all their names came: some 100 MB. Files beyond are not
+counted."""
 
 
 class HardLinks:
-    """Told each name of a file that has several. `keep` says which names belong to the dataset."""
+    """Counts names of files that have several; `saw` is called with each. `keep` says which names belong to
+    the dataset."""
 
     def __init__(self, keep: Callable[[str], bool] | None = None, most: int = MOST) -> None:
         self._keep, self._most = keep, most
@@ -32,12 +34,13 @@ class HardLinks:
             self._files += 1
             self._of += seen == 1
             self._bytes += size
-        # Forgotten with its last name, so that what is remembered does not grow with the dataset.
+        # A file is forgotten with its last name, so that memory does not grow with the dataset.
         if left > 1 and len(self._names) < self._most:
             self._names[place] = left - 1, seen + 1
 
     @property
     def counts(self) -> Mapping[str, int]:
-        """`files` names are further ones `of` so many files, and take `bytes` more in a release; at
-        least, when more than MOST were open at a time. Empty when there are none."""
+        """`of` files have several names in the dataset; `files` counts their names beyond the first, and
+        `bytes` what these take in a release. Lower bounds where more than MOST files were remembered at a
+        time. Empty when there are none."""
         return {"files": self._files, "of": self._of, "bytes": self._bytes} if self._files else {}

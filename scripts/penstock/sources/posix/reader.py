@@ -34,7 +34,7 @@ HOLES = 1 << 20
 def tokens(
     sizes: Iterable[int], mtimes_ns: Iterable[int], ctimes_ns: Iterable[int], inodes: Iterable[int]
 ) -> list[str]:
-    """`token` of many files."""
+    """The tokens of many files, as `token` gives one."""
     return [f"{a}-{b}-{c}-{d}" for a, b, c, d in zip(sizes, mtimes_ns, ctimes_ns, inodes, strict=True)]
 
 
@@ -48,7 +48,7 @@ def beneath(root: str, path: str) -> str | None:
 
 
 def _as_listed(fd: int, entry: Entry) -> os.stat_result:
-    """The open file's times, when it is the one that was listed. Raises SourceChangedError, OSError."""
+    """The stat of an open file. Raises SourceChangedError where it is not the listed one, OSError."""
     found = os.fstat(fd)
     if not stat.S_ISREG(found.st_mode):
         raise SourceChangedError("no longer a regular file", where=entry.key)
@@ -87,8 +87,8 @@ class PosixReader:
         return PosixBody(fd, key, found, offset, length)
 
     def whole(self, entry: Entry, buffer: memoryview) -> tuple[memoryview, Sequence[Claim]] | None:
-        """What `open`, `readinto` and `close` do, at half their cost in Python: swarms of small
-        files are bound by it. See `port.WholeReader`."""
+        """See `port.WholeReader`. Half the CPU time of `open`, `readinto` and `close`, which limits the copy
+        of many small files."""
         fd = self._open(entry.key)
         try:
             found = _as_listed(fd, entry)
@@ -103,7 +103,8 @@ class PosixReader:
         return buffer[:size], ()
 
     def stat(self, key: str) -> os.stat_result:
-        """Of the regular file that has this key now. Raises as `open`, for what is no such file too."""
+        """The stat of the file that has this key now. Raises as `open`, and SourceChangedError where it is
+        not a regular file."""
         fd = self._open(key)
         try:
             found = os.fstat(fd)
@@ -114,8 +115,8 @@ class PosixReader:
         return found
 
     def missing(self, key: str) -> bool:
-        """Whether new listings of the folders on its way do not name it. Raises as `open`; TransientError
-        when the root itself is not there."""
+        """Whether the file is gone: a new listing of its folder, or of one above, does not name it. Raises as
+        `open`; TransientError when the root itself cannot be opened."""
         *folders, last = key.split("/")
         try:
             fd = os.open(self._root, ROOT)
@@ -147,8 +148,8 @@ class PosixReader:
             return self._again(key, error)
 
     def _again(self, key: str, error: OSError) -> int:
-        """A second try where one may help: a kept folder went stale, too many are kept, or a link is to be
-        followed."""
+        """Open the file again after `error`, where that may help: a kept folder went stale, the process has
+        too many files open, or a link is to be followed. Raises any other error."""
         path: str | None = key
         if error.errno == errno.ELOOP and self._follow:
             path = beneath(self._root, key)
@@ -183,7 +184,8 @@ class PosixReader:
         return fd
 
     def _keep(self, path: str, fd: int) -> int:
-        """The one used longest ago makes room."""
+        """Keep this descriptor; the one that was not used for the longest time is closed where there are too
+        many."""
         if len(self._folders) >= self._most:
             old = self._folders.pop(next(iter(self._folders)))
             if old == self._parent_fd:

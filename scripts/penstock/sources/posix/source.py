@@ -32,20 +32,19 @@ BATCH = 2048
 SHOWN = 100
 """Refused files named in one message; all are counted."""
 GONE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP})
-# Without the keyword arguments of a named tuple: half the cost of a listed file.
 
 
 class RefusedFiles:
-    """What the policy refuses: all are counted, the first few are kept.
+    """Items that the dataset's policies refuse: all are counted, the first SHOWN are named in the error.
 
-    What `keep` says does not belong is no reason to refuse; it is asked of a folder with a slash
-    at its end, and says False only when nothing below belongs.
+    An item that does not belong to the dataset, by `keep`, is never refused. `keep` gets a folder's key with
+    a slash at its end, and returns False only when nothing below belongs.
     """
 
     def __init__(self, keep: Callable[[str], bool] | None = None) -> None:
         self.count = 0
         self.left_out = 0
-        """Items that the patterns leave out, which else were refused."""
+        """Items that would be refused, had `include` and `exclude` not left them out."""
         self._keep = keep
         self._lines: list[str] = []
 
@@ -72,8 +71,8 @@ class RefusedFiles:
 
 
 class PosixSource:
-    """A folder. `links` and `specials` are the dataset's policies (config.model); what `keep`
-    leaves out is never a reason to refuse (see `RefusedFiles`)."""
+    """A folder. `links` and `specials` are the dataset's policies (`config.settings`); for `keep`
+    see `RefusedFiles`."""
 
     def __init__(
         self,
@@ -104,8 +103,8 @@ class PosixSource:
 
     @property
     def ignored(self) -> Mapping[str, int]:
-        """What the last listing left out by policy, folders that hold nothing, and what it did not refuse
-        since the patterns leave it out."""
+        """What the last listing left out: links and special files by policy, empty folders, and under
+        `filtered` items that only `include` and `exclude` kept from being refused."""
         return dict(self._ignored)
 
     def check(self) -> None:
@@ -122,8 +121,8 @@ class PosixSource:
             ) from None
 
     def list(self) -> Iterator[Sequence[Listed]]:
-        """Batches in byte order of the path. Memory grows with the largest folder (some dozen of
-        small ones where calls wait), not with the number of all files.
+        """Batches in byte order of the path. Memory grows with the largest folder (where calls wait for a
+        server: with some dozen folders), not with the number of all files.
 
         Raises PreflightError at the end, naming what the policies refuse.
         """
@@ -165,14 +164,14 @@ class PosixSource:
                     yield [listed for listed in found if listed is not None]
                 elif kind == BROKEN:
                     offenders.add(level.prefix or ".", f"folder cannot be listed: {_why(wrong)}")
-                elif wrong is not None and wrong.errno not in GONE:  # vanished: as if it never was
+                elif wrong is not None and wrong.errno not in GONE:  # gone since its name was read: left out
                     path = f"{level.prefix}{names[0]}/"
                     offenders.add(path, f"folder cannot be opened: {_why(wrong)}")
         if entered:
             self._empty(entered)
 
     def _empty(self, folder: str) -> None:
-        """A folder that holds nothing: no file of it brings it to the target."""
+        """Count or keep a folder that holds nothing: no file would make it on the target."""
         if self._keep is not None and not self._keep(folder):
             return
         if self.empty == "keep":

@@ -14,7 +14,8 @@ _DECIMALS = frozenset(b"0123456789")
 
 
 class Letters:
-    """The ASCII characters that keys were seen to be made of: the digits of their positions."""
+    """The ASCII characters that were seen in keys. A key is read as a number with these characters as its
+    digits (`_position`), so that keys can be halved like numbers."""
 
     def __init__(self) -> None:
         self._seen: set[int] = set()
@@ -24,13 +25,13 @@ class Letters:
         new = {byte for byte in key if 32 < byte < 127} - self._seen
         if new:
             if new & _DECIMALS:
-                new |= _DECIMALS  # what counts will use the others too
+                new |= _DECIMALS  # keys that count up use all ten
             self._seen |= new
             self._sorted = sorted(self._seen)
 
     def between(self, low: bytes, high: bytes | None, prefix: bytes) -> bytes | None:
-        """About in the middle of `low` and `high` (None: the end of `prefix`), above the one and below the
-        other, UTF-8 and as short as it can be. None when there is no such key, or none is found."""
+        """A key about in the middle between `low` and `high` (None: the end of `prefix`): above `low`, below
+        `high`, valid UTF-8, as short as possible. None when there is no such key, or none is found."""
         shared = _shared(low, high, prefix)
         middle = (self._position(low, len(shared)) + self._end(high, len(shared))) // 2
         base = len(self._sorted) + 1

@@ -31,7 +31,7 @@ _QUOTES = ("&quot;", "&#34;")
 
 
 class Times:
-    """`2024-01-31T01:02:03.004Z` to nanoseconds since the epoch; remembers minutes."""
+    """`2024-01-31T01:02:03.004Z` to nanoseconds since the epoch. Minutes that were parsed are cached."""
 
     def __init__(self) -> None:
         self._minutes: dict[str, int] = {}
@@ -83,7 +83,7 @@ class Pages:
                 )
 
     def fetch(self, token: str, after: str = "", *, limit: int = PAGE) -> Page:
-        """One page; what may pass is tried again, a few times with growing pauses."""
+        """One page. Transient errors are retried a few times, with growing pauses."""
         return self._requests.do(
             lambda client: fetched(client, self._bucket.prefix, token, limit, after), failed=self._failed
         )
@@ -131,8 +131,8 @@ def listed(bucket: Bucket, pages: Iterator[Page]) -> Iterator[Sequence[Listed]]:
 def _plain_batch(
     bucket: Bucket, rows: Sequence[tuple[str, str, str, str]], last: str, times: Times
 ) -> list[Listed] | None:
-    """The whole page column by column, a third of the time, when it is as most are: keys of ASCII with
-    nothing to be undone, in order and below the prefix, each etag between quotes. Else None."""
+    """The objects of a page, column by column, in a third of the time of `_batch`. None for a page that is
+    not as most are: ASCII keys without escapes, in order and below the prefix, each etag between quotes."""
     if not rows:
         return []
     keys, modified, etags, sizes = zip(*rows, strict=True)
@@ -141,7 +141,7 @@ def _plain_batch(
         return None
     if not (last < keys[0] and all(map(lt, keys, keys[1:]))):
         return None
-    # In order, so all others lie between these two.
+    # The keys are in order, so all others lie between the first and the last.
     if not keys[0].startswith(prefix) or not keys[-1].startswith(prefix) or keys[0] == prefix:
         return None
     quote = next((form for form in _QUOTES if quoted.startswith(form)), "")
@@ -164,8 +164,8 @@ def _plain_batch(
 def _batch(
     bucket: Bucket, page: Page, rows: Sequence[tuple[str, str, str, str]], last: str, times: Times
 ) -> tuple[list[Listed], str]:
-    """The same for any page, key by key, and the last key. Raises FailedError for a listing out of order
-    or beside the prefix."""
+    """The objects of any page, key by key, and the last key. Raises FailedError for keys that are out of
+    order or outside the prefix."""
     prefix, quoted, until = bucket.prefix, encoded(page), page.until
     batch: list[Listed] = []
     for raw, modified, etag, size in rows:

@@ -24,7 +24,7 @@ MOST_PARTS = 10_000
 
 
 class S3Reader(ObjectReader[S3Client]):
-    """One connection more than the shared reader has, to ask for part sizes."""
+    """The shared reader, with one more connection for queries of part sizes."""
 
     _side: S3Client | None = None
 
@@ -34,7 +34,7 @@ class S3Reader(ObjectReader[S3Client]):
         claims = client.claims(headers, whole=whole)
         if not whole or not claims or claims[0].kind == "full":
             return claims
-        # Only composites: they can be computed when the size of the parts is known.
+        # Only composites are stated: they can be computed where the size of the parts is known.
         return s3_claims(headers, whole=True, part_bytes=self._part_bytes(entry, claims[0].parts))
 
     def _part_bytes(self, entry: Entry, parts: int) -> int:
@@ -44,7 +44,7 @@ class S3Reader(ObjectReader[S3Client]):
         try:
             return part_bytes(self._side, entry, parts)
         except PenstockError:
-            return 0  # a help for proofs, never a reason to fail
+            return 0  # the size only helps a proof: without it the object is copied unproven
 
     def close(self) -> None:
         super().close()
@@ -55,8 +55,8 @@ class S3Reader(ObjectReader[S3Client]):
 def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
     """The size of a multipart object's parts, 0 when they are not all alike or not known.
 
-    The first and the last part are asked for; those between them are only when a checksum that was computed
-    by this size does not hold (`part_sizes`).
+    Only the first and the last part are queried. Where a checksum that was computed with this size does not
+    hold, `part_sizes` queries all of them.
     """
     size = _part_size(client, entry, 1)
     if not size or -(-entry.size // size) != parts:
@@ -68,7 +68,7 @@ def part_bytes(client: S3Client, entry: Entry, parts: int) -> int:
 
 def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
     """The size of each of so many parts; [] when the store does not state them, or they do not add up to the
-    object. Raises PenstockError for what may pass."""
+    object's size. Raises a PenstockError for an answer that a retry may change."""
     sizes: list[int] = []
     for number in range(1, min(parts, MOST_PARTS) + 1):
         sizes.append(_part_size(client, entry, number, patient=True))
@@ -78,8 +78,8 @@ def part_sizes(client: S3Client, entry: Entry, parts: int) -> list[int]:
 
 
 def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = False) -> int:
-    """0 when the store does not state it. `patient`: raises PenstockError for an answer that may be another
-    one later."""
+    """Bytes of one part; 0 when the store does not state them. With `patient` it raises a PenstockError for
+    an answer that a retry may change."""
     path, query, lines = client.get(entry)
     query = f"partNumber={number}&{query}".rstrip("&")
     connection = client.request("HEAD", path, query, lines)
@@ -87,7 +87,7 @@ def _part_size(client: S3Client, entry: Entry, number: int, *, patient: bool = F
     if patient and (status in (403, 408, 429) or status >= 500):
         # An answer to HEAD does not say why: 403 may be keys that ran out.
         where, why = client.where(entry.key), f"status {status}"
-        what = "the sizes of its parts cannot be asked for"
+        what = "the sizes of the object's parts cannot be queried"
         raise asked_for(what, where, why, status, "", retry_after(headers))
     connection.finish()
     same = client.version(headers, entry.size) == entry.token

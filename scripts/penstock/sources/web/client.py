@@ -48,8 +48,8 @@ def modified(headers: Mapping[bytes, bytes]) -> int:
 
 
 def plain(text: str) -> str:
-    """A part of a URL as it may stand in a request: what is neither a URL's character nor quoted yet is
-    quoted, as the UTF-8 that it is."""
+    """A part of a URL as a request may have it: characters that no URL has are quoted, as UTF-8; what is
+    quoted already stays."""
     return quote(text.encode("utf-8", "surrogateescape"), safe="/%:@!$&'()*+,;=-._~?[]")
 
 
@@ -85,7 +85,8 @@ def _port(parts: SplitResult) -> int:
 
 
 class WebClient(ObjectClient):
-    """The dialect: a path is a whole URL. A few kept connections, redirects followed."""
+    """The `ObjectClient` of the web. A path is a whole URL here. Keeps up to CONNECTIONS connections, and
+    follows redirects."""
 
     NAMES = HeaderNames(
         values=(
@@ -152,7 +153,7 @@ class WebClient(ObjectClient):
         connection.abandon()
         parts = split(path)
         try:
-            # A header's bytes are Latin-1 by the book, and UTF-8 where somebody put a name in.
+            # By the standard a header's bytes are Latin-1; servers put file names in as UTF-8.
             target = urljoin(path, location.encode("latin-1").decode("utf-8", "surrogateescape"))
             new = urlsplit(target)
             known = new.scheme in ("http", "https") and bool(new.hostname) and new.port != 0
@@ -182,7 +183,7 @@ class WebClient(ObjectClient):
                 "the server asks for a name and a password",
                 where=where,
                 why=why,
-                hint="web sources are read without any: name a place that needs none, or another protocol",
+                hint="penstock reads web sources without a login: name a URL that needs none",
             )
         if status == 403 and where.endswith("/"):
             return ObjectError(

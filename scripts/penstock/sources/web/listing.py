@@ -29,9 +29,9 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 LOOKS = 16
-"""Files asked for at a time: with 20 ms to the server some 800 a second."""
+"""HEAD requests at a time: with 20 ms to the server some 800 a second."""
 CALM = 100
-"""Answers after which one more is asked for at a time."""
+"""Answers after which one more request may be on its way."""
 BATCH = 512
 PAGE_LIMIT = 64 << 20
 DEEPEST = 64
@@ -46,8 +46,8 @@ _ELSEWHERE = frozenset({"mailto", "javascript", "ftp", "ftps", "tel", "data", "i
 
 
 class Room:
-    """How many may ask at once: half as many after a retry, at most once a second; one more after CALM
-    answers."""
+    """Limits how many requests are on their way: half as many after a transient error, at most once a second;
+    one more after CALM answers."""
 
     def __init__(self, most: int) -> None:
         self._most = self.limit = most
@@ -146,7 +146,8 @@ class WebListing:
         unbounded = connection.unbounded
         page = connection.read_all(PAGE_LIMIT).decode("utf-8", "surrogateescape")
         if unbounded and not closed(page):
-            # Where the back end dies, the connection just ends: half a page looks like a whole one.
+            # Where the server's back end dies, the connection just ends, and half a page looks like a whole
+            # one.
             raise TransientError(
                 "the folder's page may be cut off",
                 where=without_user(url),
@@ -179,8 +180,8 @@ class WebListing:
 
 
 def closed(page: str) -> bool:
-    """Whether a page was seen to its end: a closing tag of the whole stands behind its last link. A header
-    of somebody's own, which some servers put before their listing, may have such tags too."""
+    """Whether a page is complete: the closing tag of the whole page stands behind its last link. Earlier
+    closing tags do not count: some servers put a header file with tags of its own before the listing."""
     last = page.lower().rfind("<a ")
     rest = page[max(0, last) :]
     if _CLOSED.search(rest):
@@ -195,7 +196,7 @@ def links(page: str, base: str) -> tuple[set[str], int]:
     | link, on a page of http://h/base/ | answer |
     |---|---|
     | `b%20c`, `./b`, `/base/b`, `dir/` | a name |
-    | `a:b` | unclear: by the book `a` is a scheme; servers write `./a:b` or `a%3Ab` |
+    | `a:b` | unclear: by the standard `a` is a scheme; servers write `./a:b` or `a%3Ab` |
     | `a%2Fb`, `/base//b`, `http://[x` | unclear |
     | `?C=N`, `#top`, `..`, `/other`, `http://else/x`, `mailto:x`, `deep/er` | no name of this folder |
     """

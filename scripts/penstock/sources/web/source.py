@@ -100,7 +100,7 @@ class WebSource:
         return ObjectReader(self.client, lambda: None)
 
     def checksum(self, entry: Entry) -> Sequence[Claim]:
-        """By HEAD; () where the server refuses that."""
+        """The claims of the answer to a HEAD; () where the server refuses it."""
         reader = self.reader()
         try:
             return reader.checksum(entry)
