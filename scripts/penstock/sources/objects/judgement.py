@@ -35,13 +35,13 @@ def misfit(
 
     | the answer | error |
     |---|---|
-    | encoded, and the store keeps nothing so | ObjectError |
+    | has a Content-Encoding, and `encoded` is False | ObjectError |
     | a token is listed, the answer states no version | ObjectError: a login page, a proxy |
     | a token is listed, the answer states another version | SourceChangedError |
-    | encoded, and its length is another one, or not stated | ObjectError: encoded on the way |
-    | of a range: the object's size (`/total`) is not the listed one | SourceChangedError |
-    | of all, no token is listed: another length | SourceChangedError |
-    | of a range: another range | ObjectError |
+    | has a Content-Encoding, and its length is another one, or not stated | ObjectError: encoded on the way |
+    | 206: the object's size (`/total`) is not the listed one | SourceChangedError |
+    | 200, and no token is listed: another length | SourceChangedError |
+    | 206: another range | ObjectError |
     | another length | TransientError: something on the way cut it |
     | none of these, or no length is stated | none |
     """
