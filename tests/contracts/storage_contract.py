@@ -15,7 +15,7 @@ from tests.support.forked import nobody
 
 from penstock.config.settings import PermissionsConfig
 from penstock.core.layout import MANIFEST, SEAL, DatasetLayout
-from penstock.errors import FailedError, IntegrityError
+from penstock.errors import FailedError, IntegrityError, ObjectError, PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.path_walk import walk
@@ -274,13 +274,15 @@ class StorageContract:
             put(writer, "a/b", b"bad!")
         os.chmod(data / "a", 0o550)
         with STORAGE.mender(data, file_mode=0o440, dir_mode=0o550, gid=None) as mender:
-            with mender.old("a/b") as old:
-                assert old is not None
-                assert os.pread(old, 9, 0) == b"bad!"
-            with pytest.raises(ZeroDivisionError):
-                mender.replace("a/b", TIME, lambda fd, _: os.write(fd, b"x" * (1 // 0)) and None)
+            mender.check("a/b")
+            with pytest.raises(ObjectError, match="a folder stands"):
+                mender.check("a")
+            with pytest.raises(PenstockError):
+                mender.replace("a/b", TIME, place / "none")
             assert (data / "a/b").read_bytes() == b"bad!"
-            mender.replace("a/b", TIME, lambda fd, _: os.write(fd, b"good") and None)
+            (place / "new").write_bytes(b"good")
+            mender.replace("a/b", TIME, place / "new")
+            assert not (place / "new").exists()
         seen = (data / "a/b").stat()
         assert ((data / "a/b").read_bytes(), seen.st_mtime_ns) == (b"good", TIME)
         assert stat.S_IMODE((data / "a").stat().st_mode) == 0o550

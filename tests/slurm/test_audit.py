@@ -44,8 +44,10 @@ def test_verified_on_other_nodes_then_audited_by_an_array(place: Place) -> None:
     assert "FINDINGS (1 changed)" in said
     place.ends(place.penstock("repair", "a"))
     assert place.published("a") == data
+    assert len(_arrays(place, "repair")) == 1
+    assert "PASSED" in place.ends(place.start(*audit))
 
 
-def _arrays(place: Place) -> set[str]:
+def _arrays(place: Place, step: str = "audit") -> set[str]:
     answer = place.machine.run("squeue", "-h", "--states=all", "-o", "%F %j").stdout
-    return {row.split()[0] for row in answer.splitlines() if "-audit-" in row}
+    return {row.split()[0] for row in answer.splitlines() if f"-{step}-" in row}

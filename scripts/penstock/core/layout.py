@@ -25,6 +25,7 @@ EMPTY_FOLDERS = "empty-folders.json"
 CURRENT = "current"
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
+REPAIRS = "repairs"
 
 
 @dataclass(frozen=True)
@@ -83,6 +84,10 @@ class DatasetLayout:
         """What stands against a release, for everybody who reads it."""
         return self.folder / "audits" / f"{release}.json"
 
+    def repair(self, release: str) -> RunLayout:
+        """What a repair of this release plans and has fetched so far; gone when it ended."""
+        return RunLayout(self.state / REPAIRS / release)
+
     @property
     def runs(self) -> Path:
         return self.state / "runs"
@@ -104,6 +109,10 @@ class DatasetLayout:
 
     def staging(self, release: str) -> Path:
         return self.releases / f".{release}.staging"
+
+    def repair_staging(self, release: str) -> Path:
+        """What a repair fetches, beside the release and on the same file system; gone when it ended."""
+        return self.releases / f".{release}.repair"
 
     def release(self, release: str) -> Path:
         return self.releases / release
@@ -178,6 +187,10 @@ class RunLayout:
     def records(self, index: int) -> Path:
         """What verify saw of a shard, written under this name only when it is whole."""
         return self.folder / "records" / f"{index:05d}.parquet"
+
+    def fetched(self, index: int) -> Path:
+        """Of a repair: what became of each file of the shard."""
+        return self.folder / "fetched" / f"{index:05d}.json"
 
     def progress(self, step: str, index: int) -> Path:
         """A small file that a running element rewrites: bytes and files so far."""

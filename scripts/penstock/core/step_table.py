@@ -99,6 +99,7 @@ TABLE = (
         "fetch anew what the last audit found damaged, and only that",
         of_run=False,
         makes_change=True,
+        in_elements=True,
         moves_bytes=True,
     ),
 )

@@ -8,7 +8,8 @@ Which of a row's claims are checked (a whole object `W`, a part of a giant `P`):
     full, of the listing or a checksum file          always             -
     composite, the size of its parts is known        if nothing full    if no CRC can be kept: its own sums
                                                                         between the cuts of the source's parts
-    part                                             -                  the cheapest one
+    part, of an answer                               -                  the cheapest one
+    part, of the row itself (a repair)               -                  it alone
 
 A claim that is contradicted is an IntegrityError. What is not checked says nothing. The sums that parts
 kept prove the giant together (`combine`, `compose`, `judge_giant`), whoever copied which part where. CRCs
@@ -234,7 +235,8 @@ def combinable(claims: Iterable[Claim]) -> Claim | None:
 
 
 def listed(entry: Stated) -> tuple[Claim, ...]:
-    """What the listing, or a checksum file beside the data, states of an object."""
+    """What the listing, or a checksum file beside the data, states of an object; of a row that is repaired,
+    what its bytes are by the manifest."""
     return (Claim.parse(entry.checksum),) if entry.checksum else ()
 
 
@@ -297,6 +299,10 @@ class Sums:
     def _plan_part(
         self, entry: Stated, claims: Sequence[Claim], whole: Callable[[], Sequence[Claim]] | None
     ) -> None:
+        own = [claim for claim in listed(entry) if claim.kind == "part"]
+        if own:
+            self._must = own
+            return
         exact = best(claims, "part")
         if exact:
             self._must = [exact]

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import array_line
 from penstock.core.documents.array_line import ArrayLine
+from penstock.core.layout import REPAIRS
 from penstock.errors import FailedError
 from penstock.locks import holder as holders
 from penstock.storage import durable
@@ -120,6 +121,6 @@ class ArrayBook:
 
 
 def books(layout: DatasetLayout) -> list[ArrayBook]:
-    """The books of every run, light step and audit of the dataset."""
-    folders = (layout.runs, layout.state / "nodes", layout.state / "audits")
+    """The books of every run, light step, audit and repair of the dataset."""
+    folders = (layout.runs, layout.state / "nodes", layout.audits, layout.state / REPAIRS)
     return [ArrayBook(book) for folder in folders for book in sorted(folder.glob("*/arrays.jsonl"))]

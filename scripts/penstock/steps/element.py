@@ -19,7 +19,7 @@ from penstock.arrays.shard_assignment import shard_for
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
-from penstock.core.step_table import IN_ELEMENTS, RUN_IN_ELEMENTS
+from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
@@ -33,7 +33,7 @@ from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
     from penstock.core.run_documents import ShardInfo
-    from penstock.engine.tasks import Outcome
+    from penstock.engine.tasks import CopyTask, Outcome
     from penstock.state.context import Stop
 
 NAMED = 1000
@@ -56,8 +56,9 @@ def run_element(
     state = Path(info.state_root) if info.state_root else None
     layout = DatasetLayout(root or Path(info.root), info.dataset, state)
     run = Run(layout, info, folder)
-    if step in RUN_IN_ELEMENTS:
+    if BY_NAME[step].makes_change:
         storage.check_owner(layout)
+    if step in RUN_IN_ELEMENTS:
         run_claims.check(layout, run.id)
     index = shard_for(folder, step, index, host_name(), job_environment.current())
     reporter = Reporter(folder.progress(step, index))
@@ -71,7 +72,7 @@ def run_element(
         stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
             # The other steps begin a shard anew.
-            progress = step == "copy" and journal.records_more(folder.journals(index), before)
+            progress = step in ("copy", "repair") and journal.records_more(folder.journals(index), before)
             stopped = "time" if stop.out_of_time else "signal"
         _failed(folder, step, index, attempt, error, stopped=stopped, progress=progress)
         _say(str(error))
@@ -129,27 +130,18 @@ def _work(
     """What became of the shard, and what the receipt says of this step alone."""
     if step == "audit":
         return _audit(run, shard, reporter, stop)
+    if step == "repair":
+        return _repair(run, shard, attempt, reporter, stop)
     folder, data, config = run.folder, run.data, run.config
     if not data.is_dir():
         raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
     if step == "copy":
         from penstock.engine.copy_shard import copy_shard
-        from penstock.engine.tasks import CopyTask
         from penstock.ownership import abandoned_stagings
 
         base = run.plan.base
-        task = CopyTask(
-            shard=shard,
-            rows=folder.shard(shard.index),
-            journals=folder.journals(shard.index),
-            data=data,
-            dataset=config.dataset,
-            engine=config.engine,
-            run=run.id,
-            attempt=attempt,
-            host=host_name(),
-            verify=config.verify,
-            gid=open_storage().group_id(config.dataset.permissions),
+        task = replace(
+            _copy_task(run, shard, attempt, data),
             base=run.layout.release(base) / DATA if base else None,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
@@ -186,6 +178,45 @@ def _work(
         gone=outcome.gone,
         left_out=outcome.left_out,
     )
+
+
+def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask:
+    """The copy of a shard's rows into `data`."""
+    from penstock.engine.tasks import CopyTask
+
+    config = run.config
+    return CopyTask(
+        shard=shard,
+        rows=run.folder.shard(shard.index),
+        journals=run.folder.journals(shard.index),
+        data=data,
+        dataset=config.dataset,
+        engine=config.engine,
+        run=run.id,
+        attempt=attempt,
+        host=host_name(),
+        verify=config.verify,
+        gid=open_storage().group_id(config.dataset.permissions),
+    )
+
+
+def _repair(
+    run: Run, shard: ShardInfo, attempt: str, reporter: Reporter, stop: Stop
+) -> tuple[Outcome, ElementReceipt]:
+    """A shard of a published release's damaged files. What it cannot fetch is no failure of the element."""
+    from penstock.core.documents import fetched_files
+    from penstock.engine.repair_shard import repair_shard
+
+    data = run.layout.repair_staging(run.release) / DATA
+    if not data.is_dir():
+        raise FailedError("the repair's staging is not here", where=str(data), hint="run the repair again")
+    release = run.layout.release(run.release) / DATA
+    outcome, found = repair_shard(_copy_task(run, shard, attempt, data), release, reporter, stop.check)
+    fetched, storage = run.folder.fetched(shard.index), open_storage()
+    storage.make_dirs(fetched.parent)
+    storage.write_json(fetched, fetched_files.to_json(found))
+    left = sum(bool(one.why) for one in found.files)
+    return outcome, ElementReceipt(findings=left, seen=receipts.file_digest(fetched))
 
 
 def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[Outcome, ElementReceipt]:

@@ -1,63 +1,49 @@
 """repair: replaces the files that audits found damaged, from the same pinned source, and nothing else.
 
-Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes that have
-the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
-that the release lists are made again. What was done is a line of the dataset's history.
+Elements of an array fetch the files into a staging beside the release, and prove them there; this process
+puts each in its place. Guarantees: the manifest and the seal never change; a file is replaced whole, by bytes
+that have the published digest and read back so, or it stays as it is and is named unrepairable. Empty folders
+that the release lists are made again. A repair that was killed is continued by the next one. What was done is
+a line of the dataset's history.
 """
 
 from __future__ import annotations
 
-import os
 import time
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.audit import audit_plan, audit_store
-from penstock.audit.repair_file import is_right, refetch
-from penstock.audit.repair_source import Fetcher
+from penstock.audit import audit_plan, audit_store, repair_plan
 from penstock.core import events
 from penstock.core.documents.history_line import Repair, RepairCounts
 from penstock.core.findings import EMPTY_FOLDER, REPAIRABLE, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST
-from penstock.errors import FailedError, FindingsError, InterruptedRunError, NoSpaceError, PenstockError
+from penstock.errors import FailedError, FindingsError, NoSpaceError, PenstockError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.ownership.dataset_hold import holding
 from penstock.state import history, verdicts
 from penstock.steps.audit_step import auditing, findings_of
+from penstock.steps.repair_array import ALREADY, STEP, Done, fetch, inode_of, mender_of, planned
 from penstock.views import findings_text as views
 from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.step_results import RepairResult
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
-    from penstock.state.context import Context, Stop
+    from penstock.state.context import Context
     from penstock.storage.port import Mender
 
-STEP = "repair"
-STREAMS = 8
 SHOWN = 20
 NOTHING = "NOTHING"
 """The status of a repair for which the audits left nothing to do."""
-ALREADY = "it was right already"
 NAMED = 1000
 """Paths that a line of the history names."""
-
-
-@dataclass(frozen=True)
-class _Done:
-    path: str
-    how: str = ""
-    why: str = ""
-    """Why it could not be repaired; "" when it was."""
 
 
 def run(context: Context, dataset: str, release: str | None = None) -> RepairResult:
@@ -99,52 +85,34 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     findings = _together(layout, audits)
     wanted = {f.path: f for f in findings if f.kind in REPAIRABLE}
     folders = [f.path for f in findings if f.kind == EMPTY_FOLDER]
-    context.emit(events.Started(dataset, STEP, files=len(wanted)))
     data = layout.release(audit.release) / DATA
-    published = seal.permissions
-    config = context.dataset(dataset)
-    fetcher = Fetcher(config, seal.sources, context.config.engine)
-    done: list[_Done] = []
+    done: list[Done] = []
     left: list[str] = []
+    records = _records(layout, audit, wanted)
+    shared = sharing(context, layout, audit.release, (record.path for record in records))
+    named = {record.path for record in records}
+    done += [Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
+    sizes: list[int] = []
     try:
-        with context.storage.mender(
-            data,
-            file_mode=_first(published.file_mode, config.permissions.file_mode),
-            dir_mode=_first(published.dir_mode, config.permissions.dir_mode),
-            gid=published.gid,
-            uid=published.uid,
-        ) as mender:
+        with mender_of(context, layout, seal, audit.release) as mender:
             _others(findings, mender, done, left)
             _folders(layout, audit, folders, mender, done)
-            records = _records(layout, audit, wanted)
-            named = {record.path for record in records}
-            shared = sharing(context, layout, audit.release, named)
-            done += [_Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
-
-            def one(record: Record) -> _Done:
-                context.stop.check()
-                return _one(record, wanted[record.path], data, mender, fetcher, context.stop)
-
-            with ThreadPoolExecutor(STREAMS) as pool:
-                for number, result in enumerate(pool.map(one, records), 1):
-                    done.append(result)
-                    context.emit(events.Progressed(dataset, STEP, files=number, bytes=fetcher.fetched))
+            records = [record for record in records if _may_be_replaced(record, mender, done)]
+        run = planned(context, layout, audits, (seal, digest), records, wanted, done)
+        if run is not None:
+            fetch(context, run, seal, records, done, sizes)
     except PenstockError:
         # What was done until it was stopped was done.
-        _note(layout, audit, done, fetcher.fetched)
+        _note(layout, audit, done, sum(sizes))
         raise
     except OSError as error:
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
-    finally:
-        fetcher.close()
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
     mended = {d.path for d in done if not d.why and d.how != ALREADY}
     same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
-    return _close(context, layout, audit, done, left, kinds, same, fetcher.fetched, began)
-
-
-def _first(published: int | None, configured: int) -> int:
-    return configured if published is None else published
+    result = _close(context, layout, audit, done, left, kinds, same, sum(sizes), began)
+    repair_plan.clear(layout, audit.release)
+    return result
 
 
 def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
@@ -161,19 +129,17 @@ def _together(layout: DatasetLayout, audits: Sequence[Audit]) -> list[Finding]:
     return list(found.values())
 
 
-def _one(record: Record, finding: Finding, data: Path, mender: Mender, fetcher: Fetcher, stop: Stop) -> _Done:
+def _may_be_replaced(record: Record, mender: Mender, done: list[Done]) -> bool:
+    """Whether something else stands in the file's way is known before anything is fetched. It also closes
+    a folder that a killed repair left open."""
     try:
-        # Entered also for a file that is right by now: a repair that was killed left the folder open.
-        with mender.within(record.path.rpartition("/")[0]):
-            if is_right(record, finding.parts, data):
-                return _Done(record.path, ALREADY)
-            return _Done(record.path, refetch(record, finding, data, mender, fetcher, stop))
+        mender.check(record.path)
     except PenstockError as error:
-        if isinstance(error, (NoSpaceError, InterruptedRunError)):
+        if isinstance(error, NoSpaceError):
             raise
-        return _Done(record.path, why=str(error).partition("\n")[0])
-    except OSError as error:
-        return _Done(record.path, why=f"its folder: {os.strerror(error.errno or 0)}")
+        done.append(Done(record.path, why=str(error).partition("\n")[0]))
+        return False
+    return True
 
 
 def sharing(
@@ -184,54 +150,47 @@ def sharing(
     others = [name for name in context.storage.releases(layout) if name != release]
     found: dict[str, set[str]] = {}
     for path in paths:
-        mine = _inode(layout, release, path)
+        mine = inode_of(layout, release, path)
         if mine is not None and mine.st_nlink > 1:
             for name in others:
-                theirs = _inode(layout, name, path)
+                theirs = inode_of(layout, name, path)
                 if theirs is not None and (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino):
                     found.setdefault(name, set()).add(path)
     return found
 
 
-def _inode(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
-    try:
-        return os.lstat(layout.release(release) / DATA / path)
-    except OSError:
-        return None
-
-
-def _others(findings: Sequence[Finding], mender: Mender, done: list[_Done], left: list[str]) -> None:
+def _others(findings: Sequence[Finding], mender: Mender, done: list[Done], left: list[str]) -> None:
     """Modes are set again, leftovers of a killed repair removed; other extra things are left."""
     for finding in findings:
         if finding.kind == "extra":
             if mender.sweep(finding.path):
-                done.append(_Done(finding.path, "removed"))
+                done.append(Done(finding.path, "removed"))
             elif mender.holds(finding.path):
                 left.append(finding.path)
     for finding in findings:
         if finding.kind == "mode":
             try:
                 mender.set_mode(finding.path)
-                done.append(_Done(finding.path, "mode"))
+                done.append(Done(finding.path, "mode"))
             except PenstockError as error:
-                done.append(_Done(finding.path, why=str(error).partition("\n")[0]))
+                done.append(Done(finding.path, why=str(error).partition("\n")[0]))
 
 
 def _folders(
-    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[_Done]
+    layout: DatasetLayout, audit: Audit, missing: Iterable[str], mender: Mender, done: list[Done]
 ) -> None:
     """Empty folders that the release lists are made again."""
     listed = set(empty_folders.read(layout.release(audit.release) / EMPTY_FOLDERS))
     for path in missing:
         if path not in listed:
-            done.append(_Done(path, why=f"{EMPTY_FOLDERS} does not name it"))
+            done.append(Done(path, why=f"{EMPTY_FOLDERS} does not name it"))
             continue
         try:
-            done.append(_Done(path, "made again" if mender.make(path) else ALREADY))
+            done.append(Done(path, "made again" if mender.make(path) else ALREADY))
         except PenstockError as error:
             if isinstance(error, NoSpaceError):
                 raise
-            done.append(_Done(path, why=str(error).partition("\n")[0]))
+            done.append(Done(path, why=str(error).partition("\n")[0]))
 
 
 def _records(layout: DatasetLayout, audit: Audit, wanted: dict[str, Finding]) -> list[Record]:
@@ -243,7 +202,7 @@ def _close(
     context: Context,
     layout: DatasetLayout,
     audit: Audit,
-    done: list[_Done],
+    done: list[Done],
     left: list[str],
     kinds: dict[str, str],
     same: dict[str, int],
@@ -276,7 +235,7 @@ def _close(
     return result
 
 
-def _note(layout: DatasetLayout, audit: Audit, done: Sequence[_Done], fetched: int) -> None:
+def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: int) -> None:
     """A line of the dataset's history. A long list is cut: the audit's findings have all."""
     repaired = [d.path for d in done if not d.why and d.how != ALREADY]
     failed = [(d.path, d.why) for d in done if d.why]

@@ -23,10 +23,9 @@ from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import open_beneath, open_dir, set_owner_mode
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
     from pathlib import Path
 
-_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_AT_ONCE = 128
@@ -56,55 +55,37 @@ class Mender:
         self._lock = threading.Lock()
         self._open: OrderedDict[str, _Folder] = OrderedDict()
 
-    def replace(self, path: str, mtime_ns: int, fill: Callable[[int, str], None]) -> None:
-        """Put a new file at `path`. `fill(fd, temporary)` writes it, and raises to leave all as it
-        was; then mode, group, time, fsync and the rename, durable on return.
+    def check(self, path: str) -> None:
+        """Enter the folder of `path` as `replace` does. Raises what would refuse a replacement: ObjectError
+        when a folder stands at `path`, or something else in a folder's place; storage errors."""
+        parent, _, name = path.rpartition("/")
+        with _telling("cannot repair", path), self.within(parent) as folder:
+            _refuse_folder(folder, name)
 
-        Raises what `fill` raises, ObjectError when a folder stands there, storage errors.
-        """
+    def replace(self, path: str, mtime_ns: int, new: Path) -> None:
+        """Put the file `new`, whose bytes are durable, at `path`: mode, group, time and fsync, a temporary
+        name in the folder of `path`, and the rename there, durable on return. On an error `path` is as it
+        was. Raises as `check`."""
         parent, _, name = path.rpartition("/")
         temporary = f".p.{secrets.token_hex(8)}"
-        try:
-            with self.within(parent) as folder:
-                _refuse_folder(folder, name)
-                fd = os.open(temporary, _NEW, 0o600, dir_fd=folder)
-                try:
-                    fill(fd, f"{parent}/{temporary}" if parent else temporary)
-                    self._own(fd)
-                    set_owner_mode(fd, self._file_mode, self._gid)
-                    os.utime(fd, ns=(mtime_ns, mtime_ns))
-                    os.fsync(fd)
-                    closing, fd = fd, -1
-                    os.close(closing)
-                    os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-                    os.fsync(folder)
-                except BaseException:
-                    if fd >= 0:
-                        os.close(fd)
-                    with contextlib.suppress(FileNotFoundError):
-                        os.unlink(temporary, dir_fd=folder)
-                    raise
-        except IsADirectoryError:
-            raise ObjectError(
-                "a folder stands in a file's place", where=printable(path), hint=_REMOVE_IT
-            ) from None
-        except OSError as error:
-            raise _file_error(error, "cannot repair", path) from None
-
-    @contextlib.contextmanager
-    def old(self, path: str) -> Iterator[int | None]:
-        """The file that is there now, to read its good parts; None when there is none."""
-        fd = None
-        try:
-            with contextlib.suppress(OSError):
-                fd = open_beneath(self._root, path, _OLD)
-            if fd is not None and not stat.S_ISREG(os.fstat(fd).st_mode):
+        with _telling("cannot repair", path), self.within(parent) as folder:
+            _refuse_folder(folder, name)
+            fd = os.open(new, _OLD)
+            try:
+                self._own(fd)
+                set_owner_mode(fd, self._file_mode, self._gid)
+                os.utime(fd, ns=(mtime_ns, mtime_ns))
+                os.fsync(fd)
+            finally:
                 os.close(fd)
-                fd = None
-            yield fd
-        finally:
-            if fd is not None:
-                os.close(fd)
+            # Between folders not every file system renames in one step; readers see only the second one.
+            os.rename(new, temporary, dst_dir_fd=folder)
+            try:
+                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+            except BaseException:
+                os.unlink(temporary, dir_fd=folder)
+                raise
+            os.fsync(folder)
 
     def set_mode(self, path: str) -> None:
         """Give a file or folder its published mode, group and owner again ("." is `data` itself).
@@ -124,21 +105,15 @@ class Mender:
         parent, _, name = path.rpartition("/")
         if parent == ".." or not TEMPORARY.fullmatch(name):
             return False
-        try:
-            with self.within(parent):
-                return True
-        except OSError as error:
-            raise _file_error(error, "cannot remove", path) from None
+        with _telling("cannot remove", path), self.within(parent):
+            return True
 
     def make(self, path: str) -> bool:
         """Make a folder that is not there, and those above it; False where it stands already. Durable, with
         its published mode, once the mender is closed. Raises ObjectError when something else stands there."""
         there = self.holds(path)
-        try:
-            with self.within(path):
-                return not there
-        except OSError as error:
-            raise _file_error(error, "cannot make the folder", path) from None
+        with _telling("cannot make the folder", path), self.within(path):
+            return not there
 
     def holds(self, path: str) -> bool:
         """Whether anything is there under this name (`../name`: beside `data`)."""
@@ -265,6 +240,25 @@ class Mender:
             os.fchmod(fd, mode | 0o300)
 
 
+@contextlib.contextmanager
+def standing(data: Path, path: str) -> Iterator[int | None]:
+    """The file that stands at `path` below `data`, to read its good parts; None when there is none that can
+    be read. No link is followed."""
+    fd = None
+    try:
+        with contextlib.suppress(OSError):
+            root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+            try:
+                fd = open_beneath(root, path, _OLD)
+            finally:
+                os.close(root)
+        regular = fd is not None and stat.S_ISREG(os.fstat(fd).st_mode)
+        yield fd if regular else None
+    finally:
+        if fd is not None:
+            os.close(fd)
+
+
 def copy_range(old: int, new: int, offset: int, length: int) -> bool:
     """Copy these bytes between two files, by reference where the file system shares blocks, else within
     it (servers may do it among themselves), else through this process; where `old` has a hole, `new` is
@@ -308,12 +302,12 @@ def _copy(old: int, new: int, offset: int, length: int) -> bool:
             return False
         if not count:
             return False
-        write_at(new, buffer[:count], offset + done)
+        _write_at(new, buffer[:count], offset + done)
         done += count
     return True
 
 
-def write_at(fd: int, view: memoryview, offset: int) -> None:
+def _write_at(fd: int, view: memoryview, offset: int) -> None:
     """All of it. Raises OSError."""
     while view:
         done = os.pwrite(fd, view, offset)
@@ -325,6 +319,19 @@ def _refuse_folder(parent: int, name: str) -> None:
     with contextlib.suppress(FileNotFoundError):
         if stat.S_ISDIR(os.stat(name, dir_fd=parent, follow_symlinks=False).st_mode):
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), name)
+
+
+@contextlib.contextmanager
+def _telling(what: str, path: str) -> Iterator[None]:
+    """Turns an OSError into a penstock error."""
+    try:
+        yield
+    except IsADirectoryError:
+        raise ObjectError(
+            "a folder stands in a file's place", where=printable(path), hint=_REMOVE_IT
+        ) from None
+    except OSError as error:
+        raise _file_error(error, what, path) from None
 
 
 def _file_error(error: OSError, what: str, path: str) -> Exception:

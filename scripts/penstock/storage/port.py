@@ -61,12 +61,12 @@ class Barrier(Protocol):
 class Mender(Protocol):
     """Replaces damaged files of a published release, each whole. For several threads, on different paths."""
 
-    def replace(self, path: str, mtime_ns: int, fill: Callable[[int, str], None]) -> None:
-        """Put a new file at `path`, durable on return. `fill(fd, temporary)` writes it, and raises to leave
-        all as it was."""
+    def check(self, path: str) -> None:
+        """Enter the folder of `path`, and raise what would refuse a replacement there."""
 
-    def old(self, path: str) -> AbstractContextManager[int | None]:
-        """The file that is there now, to read its good parts; None when there is none."""
+    def replace(self, path: str, mtime_ns: int, new: Path) -> None:
+        """Put the file `new`, which lies on the same file system and whose bytes are durable, at `path`;
+        durable on return. On an error `path` is as it was."""
 
     def set_mode(self, path: str) -> None:
         """Give a file or folder its published mode, group and owner again ("." is `data` itself)."""

@@ -63,9 +63,9 @@ class ElementReceipt:
     left_out: int = 0
     """Rows of the shard without a record: their objects are gone; of verify."""
     findings: int = 0
-    """Rows that are damaged; of audit."""
+    """Rows that are damaged, of audit; files that could not be fetched, of repair."""
     seen: str = ""
-    """`sha256:<hex>` of what an audit's element saw."""
+    """`sha256:<hex>` of what an audit's element saw, or what a repair's fetched."""
 
 
 def to_json(receipt: ElementReceipt) -> dict[str, object]:

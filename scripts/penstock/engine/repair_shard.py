@@ -1,0 +1,224 @@
+"""Fetches one shard of damaged files of a published release into the repair's staging, each proven there.
+
+A row is a whole file, or one part of a giant; its `checksum` is the manifest's digest, so `copy_shard`
+refuses other bytes. `reuse` marks the parts of giants that no audit named. In this order:
+
+| rows                                 | what is done                                                        |
+|--------------------------------------|---------------------------------------------------------------------|
+| that audits named                    | read in the release: a file that is right by now needs nothing      |
+| of damaged giants, that none named   | copied from the file that stands in the release                     |
+| all others, and those that could not | fetched by `copy_shard`                                             |
+| all of the files that are complete   | read in staging, past the caches; a wrong one is fetched once more  |
+
+What lies in staging stands in the shard's journal, so any end of this process costs the rows of the last
+seconds. The release is only read.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from penstock.core.digests import of_hex
+from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
+from penstock.core.model import Claim, Copied
+from penstock.core.row_codec import line_of
+from penstock.engine.copy_shard import copy_shard
+from penstock.engine.records import journal
+from penstock.engine.tasks import Outcome
+from penstock.errors import FailedError, ObjectError, TransientError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.cold_read import ColdReader
+from penstock.filesystem.errno_map import printable, storage_error
+from penstock.storage.file_replacement import copy_range, standing
+from penstock.storage.registry import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.engine.tasks import CopyTask, Report, StopCheck
+
+STREAMS = 8
+"""Threads that read, and that copy parts from the files that stand in the release."""
+FETCHES = 2
+"""How often a row is fetched that does not read back as it was written."""
+WEAKEST = ("direct", "dropped", "cached")
+UNLIKE = "the repaired file does not read back as written"
+OTHERS = "the source's bytes are not those that were published"
+
+
+def repair_shard(
+    task: CopyTask, release: Path, report: Report, stop: StopCheck
+) -> tuple[Outcome, FetchedFiles]:
+    """Have every file of the shard in staging, as it was published, that is not right in the release, whose
+    `data` folder is `release`. What cannot be fetched is named in the result, and no failure.
+
+    Raises NoSpaceError when the target is full, InterruptedRunError after a tidy stop, FailedError for what
+    concerns more than a file; what was done until then is kept.
+    """
+    return _Repair(task, release, stop).run(report)
+
+
+class _Repair:
+    """One attempt."""
+
+    def __init__(self, task: CopyTask, release: Path, stop: StopCheck) -> None:
+        from penstock.formats.shards import read_shard
+
+        self._task, self._release, self._stop = task, release, stop
+        self._entries = [entry for batch in read_shard(task.rows) for entry in batch]
+        self._files: dict[str, list[int]] = {}
+        for row, entry in enumerate(self._entries):
+            self._files.setdefault(entry.path, []).append(row)
+        self._why: dict[str, str] = {}
+        """Of files, by their printable path, why they could not be fetched."""
+
+    def run(self, report: Report) -> tuple[Outcome, FetchedFiles]:
+        task, right = self._task, self._right()
+        self._keep(right)
+        outcome, whole, good = Outcome(), set[str](), dict[int, str]()
+        for _ in range(FETCHES):
+            outcome = copy_shard(task, report, self._stop)
+            for failure in outcome.failures:
+                self._why[failure.path] = OTHERS if failure.contradicts else failure.why
+            copied = self._copied()
+            whole = {
+                p for p, rows in self._files.items() if p not in right and all(r in copied for r in rows)
+            }
+            rows = {row for path in whole for row in self._files[path]}
+            good |= self._good(task.data, rows - good.keys())
+            if not (unlike := rows - good.keys()):
+                break
+            journal.take_back(
+                task.journals, task.shard.digest, unlike, run=task.run, host=task.host, contradicted=unlike
+            )
+        outcome.failures = []
+        return outcome, self._found(right, whole, good)
+
+    def _right(self) -> set[str]:
+        """The files that are right in the release by now: somebody has repaired them."""
+        suspects = {}
+        for path, rows in self._files.items():
+            named = [row for row in rows if not self._entries[row].reuse]
+            suspects[path] = named or rows
+        good = self._good(self._release, [row for rows in suspects.values() for row in rows])
+        return {path for path, rows in suspects.items() if good.keys() >= set(rows)}
+
+    def _keep(self, right: Collection[str]) -> None:
+        """Record the rows that need no fetch: those of files that are right in the release, and the parts
+        that are copied from there."""
+        copied = self._copied()
+        kept = {row for path in right for row in self._files[path]}
+        # Recorded by an earlier attempt, of a file that was right then.
+        stale = {row for row, one in copied.items() if one.linked and not one.staging and row not in kept}
+        journal.take_back(
+            self._task.journals, self._task.shard.digest, stale, run=self._task.run, host=self._task.host
+        )
+        parts = [
+            row
+            for row, entry in enumerate(self._entries)
+            if entry.reuse and entry.path not in right and (row not in copied or row in stale)
+        ]
+        with ThreadPoolExecutor(STREAMS) as pool:
+            taken = [
+                row
+                for rows in pool.map(self._taken, (parts[n::STREAMS] for n in range(STREAMS)))
+                for row in rows
+            ]
+        lines = [self._line(row, "") for row in sorted(kept) if row not in copied]
+        lines += [self._line(row, self._task.run) for row in sorted(taken)]
+        if lines:
+            with contextlib.closing(self._journal()) as book:
+                book.append("".join(lines).encode())
+                book.sync()
+
+    def _taken(self, rows: Sequence[int]) -> list[int]:
+        """Copy these parts from the files that stand in the release; returns those that could be copied,
+        durable under their names."""
+        permissions = self._task.dataset.permissions
+        taken = []
+        with open_storage().writer(
+            self._task.data,
+            file_mode=permissions.file_mode,
+            dir_mode=permissions.dir_mode,
+            gid=self._task.gid,
+            durability="fsync",
+            attempt=self._task.attempt,
+            keep_mtime=False,
+        ) as writer:
+            for row in rows:
+                self._stop()
+                entry = self._entries[row]
+                with standing(self._release, entry.path) as old:
+                    if old is None:
+                        continue
+                    pending = writer.begin_part(entry.path, entry.size, entry.offset, entry.length)
+                    try:
+                        good = copy_range(old, pending.fd, entry.offset, entry.length)
+                    except OSError as error:
+                        writer.discard(pending)
+                        raise storage_error(error, "cannot write", entry.path) from None
+                    writer.finish_part(pending)
+                    if good:
+                        taken.append(row)
+            writer.settle()
+        return taken
+
+    def _line(self, row: int, staging: str) -> str:
+        digest = of_hex(Claim.parse(self._entries[row].checksum).value)
+        return line_of(Copied(row, digest, "size", "", linked=True, staging=staging))
+
+    def _journal(self) -> journal.Journal:
+        task = self._task
+        return journal.Journal(
+            task.journals, shard_digest=task.shard.digest, run=task.run, attempt=task.attempt, host=task.host
+        )
+
+    def _copied(self) -> Mapping[int, Copied]:
+        return journal.replay(self._task.journals, self._task.shard.digest)
+
+    def _good(self, data: Path, rows: Iterable[int]) -> dict[int, str]:
+        """Those of these rows that are as published below `data`, and how each was read."""
+        wanted = sorted(rows)
+        with ThreadPoolExecutor(STREAMS) as pool:
+            found = pool.map(partial(self._read, data), (wanted[n::STREAMS] for n in range(STREAMS)))
+            return {row: method for some in found for row, method in some}
+
+    def _read(self, data: Path, rows: Sequence[int]) -> list[tuple[int, str]]:
+        good = []
+        with ColdReader(data, facts(data)) as cold:
+            for row in rows:
+                entry, digest = self._entries[row], xxhash.xxh3_128()
+                with contextlib.suppress(ObjectError, TransientError, FailedError):
+                    seen = cold.read(entry.path, entry.offset, entry.length, partial(self._hash, digest))
+                    same = digest.hexdigest() == Claim.parse(entry.checksum).value
+                    if same and seen.stat.st_size == entry.size:
+                        good.append((row, seen.method))
+        return good
+
+    def _hash(self, digest: xxhash.xxh3_128, block: memoryview) -> None:
+        self._stop()
+        digest.update(block)
+
+    def _found(self, right: Collection[str], whole: Collection[str], good: Mapping[int, str]) -> FetchedFiles:
+        files, size = [], 0
+        copied = self._copied()
+        for path, rows in self._files.items():
+            size += sum(self._entries[row].length for row in rows if row in copied and not copied[row].linked)
+            if path in right:
+                files.append(FetchedFile(path))
+            elif path not in whole:
+                files.append(FetchedFile(path, why=self._why.get(printable(path), "it was not fetched")))
+            elif not good.keys() >= set(rows):
+                files.append(FetchedFile(path, why=UNLIKE))
+            else:
+                how = max((good[row] for row in rows), key=WEAKEST.index)
+                inode = os.lstat(self._task.data / path).st_ino
+                files.append(FetchedFile(path, how=how, inode=inode))
+        return FetchedFiles(files, size)

@@ -1,0 +1,200 @@
+"""The array of a repair: its plan, its elements, and the files that they fetched, each put in its place.
+
+Guarantee: a file that stands in the release is replaced by one that read back as published, or not at all. A
+repair that was killed goes on with what it fetched; one that went by other audits is ended and removed.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.arrays.array_runner import run_array, still_alive
+from penstock.audit import repair_plan
+from penstock.core import events
+from penstock.core.documents import fetched_files
+from penstock.core.layout import DATA
+from penstock.errors import NoSpaceError, PenstockError
+from penstock.state import receipts
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.audit_description import Audit
+    from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
+    from penstock.core.documents.seal import Seal
+    from penstock.core.findings import Finding
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.model import Record
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+    from penstock.storage.port import Mender
+
+STEP = "repair"
+STREAMS = 8
+"""Files that are put in their places at once."""
+ALREADY = "it was right already"
+
+
+@dataclass(frozen=True)
+class Done:
+    """What became of one path."""
+
+    path: str
+    how: str = ""
+    why: str = ""
+    """Why it could not be repaired; "" when it was."""
+
+
+def planned(
+    context: Context,
+    layout: DatasetLayout,
+    audits: Sequence[Audit],
+    sealed: tuple[Seal, str],
+    records: Sequence[Record],
+    wanted: dict[str, Finding],
+    done: list[Done],
+) -> Run | None:
+    """The repair of these files, begun anew or continued; None when there is nothing to fetch. `done` gets
+    the files whose source is not configured any more."""
+    seal, digest = sealed
+    release = audits[0].release
+    known = repair_plan.sources(context, layout.dataset, seal) if records else {}
+    done += [Done(r.path, why=repair_plan.UNKNOWN) for r in records if r.source not in known]
+    files = [
+        repair_plan.rows(record, wanted[record.path], known[record.source])
+        for record in records
+        if record.source in known
+    ]
+    name = repair_plan.name(audits, digest, files)
+    plan = repair_plan.standing(layout, release, name)
+    if plan is None:
+        _end_other(context, layout, release)
+        repair_plan.clear(layout, release)
+        if not files:
+            return None
+        plan = repair_plan.begin(context, layout, release, name, files)
+    else:
+        context.emit(events.Noted(layout.dataset, STEP, f"going on with repair {name}"))
+    return repair_plan.describe(context, layout, seal, plan)
+
+
+def _end_other(context: Context, layout: DatasetLayout, release: str) -> None:
+    """End the elements of a repair that went by other audits."""
+    folder = layout.repair(release)
+    began = time.monotonic()
+    while alive := still_alive(context, layout.dataset, folder, STEP):
+        if not context.cluster.abilities.elements_end_with_controller:
+            for array in alive:
+                context.cluster.cancel(array)
+        context.stop.wait(context.cluster.interval(time.monotonic() - began))
+
+
+def fetch(
+    context: Context, run: Run, seal: Seal, records: Sequence[Record], done: list[Done], sizes: list[int]
+) -> None:
+    """Have elements fetch what is damaged, and put it in its place; also what they fetched until they were
+    stopped. `done` gets the files, `sizes` the bytes that each element fetched."""
+
+    def ok(index: int) -> bool:
+        receipt = receipts.element(run.folder, STEP, index)
+        path = run.folder.fetched(index)
+        return (
+            receipt is not None
+            and receipt.shard == run.shards[index].digest
+            and path.exists()
+            and receipts.file_digest(path) == receipt.seen
+        )
+
+    for index in filter(ok, run.indices):
+        if any(_lost(run, one) for one in _fetched(run, index).files):
+            receipts.drop(run.folder.receipt(STEP, index))
+    plan = run.plan
+    context.emit(
+        events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
+    )
+    times = {record.path: record.mtime_ns for record in records}
+
+    def put(stop: Callable[[], None]) -> None:
+        with mender_of(context, run.layout, seal, run.release) as mender, ThreadPoolExecutor(STREAMS) as pool:
+            for index in filter(ok, run.indices):
+                found = _fetched(run, index)
+                sizes.append(found.bytes)
+                done.extend(
+                    pool.map(partial(_place, run, times=times, mender=mender, stop=stop), found.files)
+                )
+
+    try:
+        run_array(context, run.dataset, run.folder, STEP, run.indices, ok)
+    except BaseException:
+        put(lambda: None)
+        raise
+    put(context.stop.check)
+
+
+def _fetched(run: Run, index: int) -> FetchedFiles:
+    path = run.folder.fetched(index)
+    return fetched_files.from_json(path.read_bytes(), path)
+
+
+def _staged(run: Run, one: FetchedFile) -> Path:
+    return run.layout.repair_staging(run.release) / DATA / one.path
+
+
+def _in_place(run: Run, one: FetchedFile) -> bool:
+    seen = inode_of(run.layout, run.release, one.path)
+    return seen is not None and seen.st_ino == one.inode and not os.path.lexists(_staged(run, one))
+
+
+def _lost(run: Run, one: FetchedFile) -> bool:
+    """Whether a repair was killed right when the file went from staging to its folder: it was swept there."""
+    return one.inode > 0 and not os.path.lexists(_staged(run, one)) and not _in_place(run, one)
+
+
+def _place(
+    run: Run, one: FetchedFile, *, times: dict[str, int], mender: Mender, stop: Callable[[], None]
+) -> Done:
+    stop()
+    new = _staged(run, one)
+    if one.why:
+        return Done(one.path, why=one.why)
+    if not one.inode:
+        return Done(one.path, ALREADY)
+    try:
+        # A repair that was killed may have put it there.
+        if not _in_place(run, one):
+            mender.replace(one.path, times[one.path], new)
+    except PenstockError as error:
+        if isinstance(error, NoSpaceError):
+            raise
+        return Done(one.path, why=str(error).partition("\n")[0])
+    return Done(one.path, one.how)
+
+
+def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
+    """What replaces files of the release, with the modes, group and owner that were published."""
+    published, configured = seal.permissions, context.dataset(layout.dataset).permissions
+    return context.storage.mender(
+        layout.release(release) / DATA,
+        file_mode=_first(published.file_mode, configured.file_mode),
+        dir_mode=_first(published.dir_mode, configured.dir_mode),
+        gid=published.gid,
+        uid=published.uid,
+    )
+
+
+def _first(published: int | None, configured: int) -> int:
+    return configured if published is None else published
+
+
+def inode_of(layout: DatasetLayout, release: str, path: str) -> os.stat_result | None:
+    """What stands at the path in a release; None where nothing does."""
+    try:
+        return os.lstat(layout.release(release) / DATA / path)
+    except OSError:
+        return None
