@@ -71,7 +71,7 @@ def test_rows_cut_from_large_batches_keep_nothing_else_alive(tmp_path: Path) -> 
 def test_text_that_nobody_could_read_is_refused(tmp_path: Path) -> None:
     with (
         ManifestWriter(tmp_path / "m") as writer,
-        pytest.raises(FailedError, match=r"no text.*written_host"),
+        pytest.raises(FailedError, match=r"not text.*written_host"),
     ):
         writer.add(Files.of([record("a")._replace(written_host="n\udcff")]))
 
