@@ -31,21 +31,23 @@ class Restless(BaseHTTPRequestHandler):
     versions: list[int]
 
     def do_HEAD(self) -> None:
-        self._head(200, 7)
-        self.versions[0] += 1
+        seen = self.versions[0]
+        self.versions[0] += 1  # before the answer: the client's next request may be quicker than this thread
+        self._head(200, 7, seen)
 
     def do_GET(self) -> None:
-        data = b"%07d" % self.versions[0]
+        version = self.versions[0]
+        data = b"%07d" % version
         asked = self.headers.get("If-Match", "").strip('"')
-        if asked != f"v{self.versions[0]}":
-            self._head(412, 0)
+        if asked != f"v{version}":
+            self._head(412, 0, version)
             return
-        self._head(200, len(data))
+        self._head(200, len(data), version)
         self.wfile.write(data)
 
-    def _head(self, status: int, length: int) -> None:
+    def _head(self, status: int, length: int, version: int) -> None:
         self.send_response(status)
-        self.send_header("ETag", f'"v{self.versions[0]}"')
+        self.send_header("ETag", f'"v{version}"')
         self.send_header("Content-Length", str(length))
         self.end_headers()
 

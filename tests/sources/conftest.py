@@ -318,10 +318,6 @@ class GcsStore:
 class GcsfsStore(GcsStore):
     """The same, read through gcsfs."""
 
-    def __init__(self, server: FakeGcs, bucket: str) -> None:
-        pytest.importorskip("gcsfs")
-        super().__init__(server, bucket)
-
     def config(self, **options: Any) -> SourceConfig:
         return super().config(reader="fsspec", project="p", **options)
 
