@@ -68,6 +68,12 @@ def test_a_line_says_all_of_a_row(copied: Copied) -> None:
     assert row_codec.copied_of(json.loads(body), "h1", "a1", copied.pin) == copied
 
 
+@pytest.mark.parametrize("claim", ["", "sha256:full:" + "0" * 64])
+def test_the_line_of_a_row_copied_in_one_piece(claim: str) -> None:
+    made = Copied(7, "xxh3_128:" + "0" * 32, "full", claim)
+    assert row_codec.fresh_line(7, "0" * 32, "full", claim) == row_codec.copied_line(made)
+
+
 def test_a_column_that_journals_get_later_stands_by_its_name(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(row_codec, "LATER", ("copy_attempt",))
     monkeypatch.setitem(row_codec.BY_NAME, "copy_attempt", row_codec.BY_NAME["staging"])

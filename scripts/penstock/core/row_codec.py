@@ -117,15 +117,19 @@ def line(value: Any) -> str:
     return f"{crc32(text.encode()):08x} {text}\n"
 
 
+def fresh_line(row: int, digest: str, grade: str, claim: str) -> str:
+    """The `copied_line` of a row that this attempt copied in one piece, from the 32 hex digits of its digest.
+    Words without anything to escape: every small object pays for this line, and twice that for a `Copied`
+    first."""
+    text = f'[{row},"{digest}","{grade}","{claim}"]'
+    return f"{crc32(text.encode()):08x} {text}\n"
+
+
 def copied_line(one: Copied) -> str:
     """The line of a row that was copied, linked or taken over. The attempt and its host stand in the
     journal's first line, and the version, where it is not the planned one, in a line of its own
     (`amend_line`)."""
     digest, proof = hex_of(one.digest), proof_text(one.source_proof, one.owed)
-    if not (one.linked or LATER):
-        # Words without anything to escape: every small object pays for this line.
-        text = f'[{one.row},"{digest}","{one.source_grade}","{proof}"]'
-        return f"{crc32(text.encode()):08x} {text}\n"
     later = {name: getattr(one, name) for name in LATER if getattr(one, name) != BY_NAME[name].default}
     value: list[Any] = [one.row, digest, one.source_grade, proof]
     if one.linked:

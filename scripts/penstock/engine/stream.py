@@ -89,7 +89,11 @@ class Stream:
 
     def attempt(self, row: int, entry: Any) -> Any:
         """`do` with retries. Raises the error of the last try, or Stopped."""
-        return retrying(partial(self._try, row, entry), self.attempts, self._pause, failed=self._count)
+        try:
+            return self._try(row, entry)
+        except PenstockError as error:
+            ask = partial(self._try, row, entry)
+            return retrying(ask, self.attempts, self._pause, failed=self._count, first=error)
 
     def _try(self, row: int, entry: Any) -> Any:
         """`do`, repeated while it waits for renewed credentials. Reports to the parent when a store is

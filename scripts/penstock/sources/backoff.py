@@ -83,18 +83,22 @@ def retrying(
     renew: Callable[[], None] | None = None,
     failed: Callable[[PenstockError], None] | None = None,
     may: Callable[[PenstockError, int], bool] = may_retry,
+    first: PenstockError | None = None,
 ) -> T:
     """What `ask` gives; it is called up to `attempts` times, with growing pauses, while its error may pass.
 
     `wait` is called with the seconds of a pause; where it returns true there is no further try. `renew` gets
     new credentials when the old ones ran out; the first time the next try follows at once. `failed` is called
     with each error that a retry follows. `may` says of an error and the tries so far whether a further one
-    makes sense. Raises the last error.
+    makes sense. `first` is the error of a first try that the caller made himself: rows that are copied at
+    the first try, by the hundred thousand, then never come here. Raises the last error.
     """
     tried, renewed = 0, False
     while True:
         tried += 1
         try:
+            if first is not None and tried == 1:
+                raise first
             return ask()
         except PenstockError as error:
             if tried >= attempts or not may(error, tried):

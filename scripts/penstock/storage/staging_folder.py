@@ -222,6 +222,19 @@ class StagingFolder:
         self._count += 1
         return f"{self._prefix}{self._count:08x}"
 
+    def at_once(self, parent: str, size: int) -> str:
+        """As `temporary`, for a file of `size` bytes that has only to be created: its folder was entered
+        last, gives its group, the size is not worth a reservation, and no `look` is due. Else ""."""
+        if (
+            parent != self.parent
+            or self.chown
+            or size >= PREALLOCATE
+            or time.monotonic() - self._looked > LOOK_EVERY
+        ):
+            return ""
+        self._count += 1
+        return f"{self._prefix}{self._count:08x}"
+
     def new_prefix(self) -> None:
         """Draw another prefix, after a temporary name was taken already by another attempt."""
         self._prefix, self._count = f".p.{secrets.token_hex(4)}", 0

@@ -118,14 +118,12 @@ class StagingWriter:
         """`begin`, `write_all` and `finish` of a file whose bytes are all at hand: the hot path of
         small files, without what only a large one needs."""
         staging = self._staging
-        if staging.chown or len(data) >= PREALLOCATE or staging.is_due:
-            self._put_slowly(path, data, mtime_ns)
-            return
         parent, _, name = path.rpartition("/")
-        if parent != staging.parent or not name or path[0] == "/":
+        temporary = staging.at_once(parent, len(data))
+        if not temporary or not name or path[0] == "/":
             self._put_slowly(path, data, mtime_ns)
             return
-        folder, temporary = staging.parent_fd, staging.temporary()
+        folder = staging.parent_fd
         try:
             fd = os.open(temporary, _NEW, staging.file_mode, dir_fd=folder)
         except OSError as error:

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING, Any
 
 import xxhash
 
-from penstock.core.digests import of_hex, proof_of
+from penstock.core.digests import proof_of
 from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, Part, Reuse
-from penstock.core.row_codec import line_of
+from penstock.core.row_codec import copied_line, fresh_line, line_of
 from penstock.engine.checksums import Sums, judge_at_once
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
@@ -75,12 +75,11 @@ class Copier(Stream):
         self.writer.settle()
 
     def do(self, row: int, entry: Entry | Part) -> str:
-        done = self.parts.do(row, entry) if isinstance(entry, Part) else self._copied(row, entry)
-        return line_of(done) if done else ""
-
-    def _copied(self, row: int, entry: Entry) -> Copied:
-        if entry.reuse and (told := self._reused(row, entry)):
-            return told
+        if isinstance(entry, Part):
+            done = self.parts.do(row, entry)
+            return line_of(done) if done else ""
+        if entry.reuse and (there := self._reused(row, entry)):
+            return copied_line(there)
         reader = self.reader(entry.source)
         length = entry.length if entry.part >= 0 else entry.size
         if self.limiter and length <= BLOCK:
@@ -92,9 +91,7 @@ class Copier(Stream):
             return self._judged(row, entry, *found)
         body = reader.open(entry, entry.offset, length)
         try:
-            if small:
-                return self._small(row, entry, body, length)
-            return self._large(row, entry, body, length)
+            return (self._small if small else self._large)(row, entry, body, length)
         except BaseException:
             body.abandon()
             raise
@@ -140,7 +137,7 @@ class Copier(Stream):
             self._reader(index)
         return self.aheads[index]
 
-    def _small(self, row: int, entry: Entry, body: Body, length: int) -> Copied:
+    def _small(self, row: int, entry: Entry, body: Body, length: int) -> str:
         view = self.view
         read = body.readinto(view)
         while read < length:
@@ -153,7 +150,7 @@ class Copier(Stream):
         body.close()
         return self._judged(row, entry, view[:length], body.claims)
 
-    def _judged(self, row: int, entry: Entry, data: memoryview, claims: Sequence[Claim]) -> Copied:
+    def _judged(self, row: int, entry: Entry, data: memoryview, claims: Sequence[Claim]) -> str:
         """Hash a small object's bytes, compare what the source states, and only then write."""
         digest = _hash(data)
         grade, proof = SIZE_ONLY, ""
@@ -161,7 +158,7 @@ class Copier(Stream):
             grade, proof = judge_at_once(entry, claims, data) or self._summed(entry, claims, data)
         self.writer.put(entry.path, data, entry.modified_ns)
         self.counters[self.slot] += len(data)
-        return Copied(row, of_hex(digest), grade, proof)
+        return fresh_line(row, digest, grade, proof)
 
     def _summed(self, entry: Entry, claims: Sequence[Claim], data: memoryview) -> tuple[str, str]:
         sums = Sums(entry, claims, policy=self.policy)
@@ -197,7 +194,7 @@ class Copier(Stream):
             )
         return sizes
 
-    def _large(self, row: int, entry: Entry, body: Body, length: int) -> Copied:
+    def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
         writer = self.writer
         place = (entry.source, entry.key, entry.token)
         sums = Sums(
@@ -236,7 +233,7 @@ class Copier(Stream):
             writer.finish(pending, entry.modified_ns)
         else:
             writer.finish_part(pending, entry.modified_ns)
-        return Copied(row, of_hex(digest), grade, proof)
+        return fresh_line(row, digest, grade, proof)
 
     def require_proof(self, entry: Entry, sums: Sums) -> None:
         """Raises UnprovenError for a row that no claim of its source can prove. A giant's part passes where
