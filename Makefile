@@ -1,6 +1,7 @@
 # make run     stage the example of config.yaml, over S3 from a server on loopback
 # make test    every test; PENSTOCK_TEST_ALL=1 makes a skip a failure
 # make test-patience   tests that wait for the lock's real heartbeat (minutes; as root)
+# make test-filesystems   the test bed with the tempers of parallel file systems (as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
 # make lint    formatting, lint, types, import layers, workflow
 # make docs    write docs/configuration.md anew, from the schema
@@ -20,7 +21,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 WORKERS ?= 2
 
-.PHONY: run test test-unit test-patience test-slurm test-slurm-suite lint docs bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-unit test-filesystems test-patience test-slurm test-slurm-suite lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m tests.demo.example
@@ -56,6 +57,9 @@ test: system venv-dev
 # Files stay together, since some share a server for all their tests.
 test-unit: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile -m "not slurm and not real_patience" $(ARGS)
+
+test-filesystems: venv-dev
+	@PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(ARGS) tests/filesystems
 
 # Takes minutes, since the lock's heartbeat is the real one. As root.
 test-patience: venv-dev

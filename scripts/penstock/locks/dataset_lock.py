@@ -26,10 +26,10 @@ by `assert_held`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import secrets
-import stat
 import threading
 import time
 from typing import TYPE_CHECKING, NamedTuple, Self
@@ -38,7 +38,7 @@ from penstock.errors import LockedError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT
-from penstock.storage.durable import NO_LINKS
+from penstock.storage.durable import NO_LINKS, give_name
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -207,7 +207,7 @@ class DatasetLock:
     def _link(self, temporary: Path, nonce: str) -> str:
         """`made`, `taken`, or `impossible` on a file system without hard links."""
         try:
-            os.link(temporary, self._path, follow_symlinks=False)
+            give_name(temporary, self._path)
         except FileExistsError:
             pass  # NFS also answers so when its first answer was lost: compare the nonce below
         except FileNotFoundError:
@@ -216,13 +216,6 @@ class DatasetLock:
             if error.errno in NO_LINKS:
                 return "impossible"
             raise
-        try:
-            mode = os.lstat(self._path).st_mode
-        except FileNotFoundError:
-            return "taken"
-        if stat.S_ISLNK(mode) and os.readlink(self._path) == str(temporary):
-            os.unlink(self._path)  # BeeGFS with sysCreateHardlinksAsSymlinks
-            return "impossible"
         made = self._look()
         return "made" if made is not None and _nonce(made.content) == nonce else "taken"
 
@@ -286,14 +279,9 @@ class DatasetLock:
 
     def _look(self) -> _LockState | None:
         try:
-            fd = os.open(self._path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+            return _state(self._path)
         except FileNotFoundError:
             return None
-        try:
-            seen = os.fstat(fd)
-            return _LockState(seen.st_mtime_ns, os.read(fd, 65536))
-        finally:
-            os.close(fd)
 
     def _ours(self) -> bool:
         seen = self._look()
@@ -305,14 +293,14 @@ class DatasetLock:
         dead = self._path.with_name(f".dead.{nonce}")
         try:
             os.rename(self._path, dead)
-            right = is_the_one(dead.read_bytes())
+            right = is_the_one(_state(dead).content)
         except FileNotFoundError:
             return False  # another process was faster, or swept the renamed file while this one was frozen
         if not right:
             # Where a third process holds a lock by now, the owner of the removed one notices in assert_held.
             with contextlib.suppress(FileExistsError):
                 try:
-                    os.link(dead, self._path, follow_symlinks=False)
+                    give_name(dead, self._path)
                 except OSError as error:
                     if error.errno not in NO_LINKS:
                         raise
@@ -365,6 +353,22 @@ def _write(fd: int, content: bytes) -> None:
     while view:
         view = view[os.write(fd, view) :]
     os.fsync(fd)
+
+
+def _state(path: Path) -> _LockState:
+    """A lock that is a symbolic link for a moment (`durable.give_name`), or since its maker was killed then,
+    is nobody's that can be named. Raises OSError."""
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ELOOP:
+            raise
+        return _LockState(os.lstat(path).st_mtime_ns, os.fsencode(os.readlink(path)))
+    try:
+        seen = os.fstat(fd)
+        return _LockState(seen.st_mtime_ns, os.read(fd, 65536))
+    finally:
+        os.close(fd)
 
 
 def _nonce(content: bytes) -> str:

@@ -95,13 +95,30 @@ def write_file(path: Path, content: bytes, *, mode: int = 0o600) -> None:
         file.close()
 
 
+def give_name(temporary: Path, path: Path) -> None:
+    """Give a file of the same folder a name that nothing has, whole; of several processes, on any nodes, one
+    does. Its temporary name may be left. Raises FileExistsError, and one of `NO_LINKS` where the file system
+    has no hard links.
+
+    BeeGFS can be set to make a symbolic link instead, silently (sysCreateHardlinksAsSymlinks). Making that
+    one is as exclusive, so who made it may replace it by the file: for a moment the name is a link to it.
+    """
+    os.link(temporary, path, follow_symlinks=False)
+    try:
+        target = os.readlink(path)
+    except OSError:
+        return  # it is the file itself
+    if os.path.basename(target) == temporary.name:
+        os.rename(temporary, path)
+
+
 def create_file(path: Path, content: bytes, *, mode: int = 0o600) -> bool:
     """Create a file, whole; False when a file of that name with other content exists. Of several processes,
     on any nodes, one creates it."""
     temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")
     write_file(temporary, content, mode=mode)
     try:
-        os.link(temporary, path, follow_symlinks=False)
+        give_name(temporary, path)
     except FileExistsError:
         # NFS says so too when its first answer was lost.
         return path.read_bytes() == content
