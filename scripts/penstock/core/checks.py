@@ -15,7 +15,7 @@ VERDICTS: tuple[Verdict, ...] = ("ok", "note", "warning", "stop")
 
 
 class CheckResult(NamedTuple):
-    """One thing that was looked at. All texts are for people, and safe on a terminal (`core.text.printable`)."""
+    """One thing that was looked at. All texts are for people, safe on a terminal (`core.text.printable`)."""
 
     about: str
     """What was looked at: `BeeGFS storage target 104`, `mount /mnt/weka`."""
