@@ -38,6 +38,28 @@ TAIL = (
     "link(2), and no release is renamed over anything.\n\n"
 )
 
+TOOLS = (
+    "\n## The vendor's commands\n\n"
+    "On {names}, preflight and plan ask the vendor's own commands, where they are on PATH, which servers and "
+    "targets are in order, how much room each target has, and what quotas are left: `beegfs-ctl` and "
+    "`beegfs-check-servers` for version 7, `beegfs` for version 8. Where both are there, the version of the "
+    "kernel's client (`/sys/module/beegfs/version`) decides, and 8 where that is not known. They are only "
+    "asked; nothing is changed by them. Where there are none, or they give no answer within 40 s together, "
+    "that is a note, and the run goes on.\n\n"
+    "| what they show | preflight | plan |\n|---|---|---|\n"
+    "| a storage or metadata server is not reached | stops, 3 | |\n"
+    "| the management service is not reached | warns, with the time that is left | |\n"
+    "| a target of the folder's pool is offline, probably offline, bad, or in the capacity pool `emergency` "
+    "| stops, 3 | |\n"
+    "| it needs a resync, or is in the capacity pool `low` | warns | |\n"
+    "| what can come to lie on a target goes beyond its room above BeeGFS' limit for `low` | | stops, 6 |\n"
+    "| metadata targets have too little room or inodes for files and folders | | stops, 6 |\n"
+    "| a quota of the final owner or group is used up, or would be (it counts chunk files) | stops, 3 | "
+    "stops, 6 |\n\n"
+    "None of this was run on a BeeGFS. The tests call stand-ins of these commands (`tests/vendors`), written "
+    "from the vendor's sources and as strict as these.\n"
+)
+
 
 def page() -> str:
     """The whole page."""
@@ -45,7 +67,11 @@ def page() -> str:
     first = ("kind", "durable by", "direct", "one cache", "reserves", "holes", "local")
     second = ("kind", "links between folders", "inodes", "flock is seen by", "a folder's rename replaces",
               "a quota tree refuses", "modes are set by")  # fmt: skip
-    return HEAD + _table(first, map(_decided, rows)) + TAIL + _table(second, map(_known, rows))
+    return HEAD + _table(first, map(_decided, rows)) + TAIL + _table(second, map(_known, rows)) + _tools(rows)
+
+
+def _tools(rows: list[Kind]) -> str:
+    return TOOLS.replace("{names}", " and ".join(row.name for row in rows if row.tools))
 
 
 def _decided(row: Kind) -> Iterator[str]:

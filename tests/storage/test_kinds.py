@@ -85,7 +85,8 @@ def test_a_row_without_a_folder_is_no_target(monkeypatch: pytest.MonkeyPatch, fo
 
 
 def test_no_other_module_names_a_file_system() -> None:
-    """As a text of its own; sentences for people may name one."""
+    """As a text of its own; sentences for people may name one. A package of `vendors` may name its vendor's
+    program, which can have the file system's name."""
     names = {name for row in kinds.TABLE if row.holds_files for name in (row.name, *row.types)}
     package = Path(penstock.__file__).parent
     for path in sorted(package.rglob("*.py")):
@@ -96,7 +97,8 @@ def test_no_other_module_names_a_file_system() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-        assert not found & names, path
+        own = {path.parent.name} if path.parent.parent.name == "vendors" else set()
+        assert not found & names - own, path
 
 
 def test_the_page_is_what_the_generator_prints() -> None:

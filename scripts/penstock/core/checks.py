@@ -32,3 +32,8 @@ class CheckResult(NamedTuple):
 def gravest(results: Iterable[CheckResult]) -> Verdict:
     """The gravest verdict; `ok` of none."""
     return max((one.verdict for one in results), key=VERDICTS.index, default="ok")
+
+
+def told(result: CheckResult) -> str:
+    """One sentence for a warning: what it is about, what was found, and what to do."""
+    return f"{result.about}: {result.found}" + (f"; {result.mend}" if result.mend else "")

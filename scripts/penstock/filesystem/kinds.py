@@ -64,6 +64,8 @@ class Kind(NamedTuple):
     """What a quota tree refuses between it and other folders."""
     modes: str = ""
     """Who may set modes, and what may change them."""
+    tools: str = ""
+    """The package of `vendors` that asks the vendor's commands; "" where none is known."""
 
     def syncfs_reaches(self, kernel: tuple[int, int]) -> bool:
         """Whether one syncfs is enough with this kernel."""
@@ -96,7 +98,7 @@ TABLE: tuple[Kind, ...] = (
     Kind(
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
-        flock="machine; nodes with tuneUseGlobalFileLocks",
+        flock="machine; nodes with tuneUseGlobalFileLocks", tools="beegfs",
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",

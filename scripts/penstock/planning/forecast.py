@@ -12,12 +12,15 @@ from penstock.core.time_estimate import MeasuredCopy, rates, seconds
 from penstock.errors import NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
+from penstock.vendors import registry
 from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from penstock.core.checks import CheckResult
     from penstock.core.layout import DatasetLayout
+    from penstock.vendors.placement import SizeClasses
 
 FILE_SYSTEM_BLOCK = 4096
 """A file takes whole blocks of so many bytes, as common file systems do."""
@@ -43,6 +46,8 @@ class Totals:
     folders: int = 0
     blocks: int = 0
     """Bytes that the files to be copied take on the target."""
+    to_place: SizeClasses | None = None
+    """The files to be copied, by size; None where nobody asks how they come to lie on the target."""
 
     def add(self, sizes: Sequence[int], lying: Sequence[int], taken: Sequence[int] = ()) -> None:
         """Add files of these sizes, in bytes. `lying` are the sizes of those that lie on the target already;
@@ -54,6 +59,9 @@ class Totals:
         self.taken += len(taken)
         self.taken_bytes += sum(taken)
         self.blocks += _blocks(sizes) - _blocks(lying)
+        if self.to_place is not None:
+            self.to_place.add(sizes)
+            self.to_place.remove(lying)
 
     def add_giant(self, lying: int) -> None:
         """Count a giant that `add` counted before, of which another run's staging holds so many bytes."""
@@ -93,6 +101,23 @@ def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
             hint="make room, or stage less; nothing was copied",
         )
     return f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
+
+
+def placed(layout: DatasetLayout, totals: Totals, gid: int | None) -> list[CheckResult]:
+    """How the files to be copied come to lie on the target's stores, its metadata and quotas, by the commands
+    of its vendor; [] where it has none. Raises NoSpaceError when they do not suffice."""
+    if totals.to_place is None:
+        return []
+    results = registry.check_plan(layout.releases, totals.to_place, totals.folders, gid=gid)
+    stops = [result for result in results if result.verdict == "stop"]
+    if stops:
+        raise NoSpaceError(
+            "the target cannot take this run",
+            where=str(layout.root),
+            why="; ".join(f"{result.about}: {result.found}" for result in stops),
+            hint="; ".join(dict.fromkeys(result.mend for result in stops)) + "; nothing was copied",
+        )
+    return results
 
 
 def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core import events, run_documents
 from penstock.core.balance import Cut, Load, costs, decide, parts
+from penstock.core.checks import told
 from penstock.core.model import Reuse
 from penstock.errors import PenstockError
 from penstock.formats import empty_folders
@@ -28,6 +29,8 @@ from penstock.planning.forecast import Totals
 from penstock.planning.takeover import TakeOver
 from penstock.sources.registry import may_be_split
 from penstock.state import run_store, seals
+from penstock.vendors import registry
+from penstock.vendors.placement import SizeClasses
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -141,7 +144,8 @@ class _Planner:
         yield batch.slice(start)
 
     def count(self) -> Totals:
-        totals = Totals()
+        tools = registry.has_tools(self.context.layout(self.info.dataset).root)
+        totals = Totals(to_place=SizeClasses() if tools else None)
         before = b""
         for batch, sizes in self.files():
             reuse = reused(batch)
@@ -218,6 +222,10 @@ def _plan(context: Context, run: Run) -> None:
         planner.base = bases.none(str(error))
         totals = planner.count()
     enough = forecast.room(layout, totals, context.config.target.keep_free)
+    seen = forecast.placed(layout, totals, gid)
+    for result in seen:
+        if result.verdict == "warning":
+            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
     slots = context.cluster.slots("copy")
     # Verify takes the same shards.
     most = max(slots, context.cluster.slots("verify"))
@@ -262,6 +270,7 @@ def _plan(context: Context, run: Run) -> None:
             *([links] if links else []),
             forecast.time(layout, totals, min(slots, len(shards))),
             enough,
+            *(told(result) for result in seen),
         ),
     )
     context.storage.write_json(folder.plan, run_documents.to_json(plan))

@@ -18,6 +18,7 @@ from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.core import events
+from penstock.core.checks import told
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.filesystem.capabilities import facts
@@ -26,6 +27,7 @@ from penstock.listing.key_filter import Filter
 from penstock.locks import dataset_lock
 from penstock.release.evidence import beyond
 from penstock.sources.registry import states_checksums
+from penstock.vendors import registry
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -68,6 +70,8 @@ def run(context: Context, dataset: str) -> PreflightResult:
         checked.append(_target(context, layout, warnings))
     with looks:
         checked.append(_group(context, config))
+    with looks:
+        checked.extend(_vendors(context, config, layout, warnings))
     with looks:
         _evidence(context, config, layout)
     with looks:
@@ -193,6 +197,24 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
             break
     room = f"{human.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
+
+
+def _vendors(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, warnings: list[str]
+) -> list[str]:
+    """What the commands of the file system's vendor say of the target; nothing where it has none. Raises
+    PreflightError for what stops the run."""
+    results = registry.check_target(layout.releases, gid=context.storage.group_id(config.permissions))
+    warnings.extend(told(result) for result in results if result.verdict == "warning")
+    stops = [result for result in results if result.verdict == "stop"]
+    if stops:
+        raise PreflightError(
+            "the target is not in order",
+            where=str(layout.root),
+            why="; ".join(f"{result.about}: {result.found}" for result in stops),
+            hint="; ".join(dict.fromkeys(result.mend for result in stops)),
+        )
+    return [f"{result.about}: {result.found}" for result in results if result.verdict in ("ok", "note")]
 
 
 def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) -> None:

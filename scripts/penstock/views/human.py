@@ -4,23 +4,18 @@ from __future__ import annotations
 
 import math
 
-from penstock.core import text
+from penstock.core import amounts, text
+from penstock.core.amounts import scaled
 
 printable = text.printable
+size, digits = amounts.size, amounts.digits
 
-_PREFIXES = ("B", "KiB", "MiB", "GiB", "TiB", "PiB", "EiB")
 UNKNOWN = "-"
-
-
-def size(count: float) -> str:
-    """`0 B`, `1.50 KiB`, `110 MiB`: three digits, binary prefixes."""
-    value, prefix = _scaled(count)
-    return f"{digits(value) if prefix else f'{value:.0f}'} {_PREFIXES[prefix]}"
 
 
 def size_of(count: float, total: float) -> str:
     """`1.50 of 3.42 GiB`: both in the total's unit."""
-    _, prefix = _scaled(total)
+    _, prefix = scaled(total)
     shown = count / 1024**prefix
     return f"{digits(shown) if prefix else f'{shown:.0f}'} of {size(total)}"
 
@@ -32,13 +27,6 @@ def rate(bytes_per_second: float) -> str:
 def speed(count: float, seconds: float) -> str:
     """The mean rate, or `-` where no time has passed."""
     return rate(count / seconds) if seconds > 0 else UNKNOWN
-
-
-def digits(value: float) -> str:
-    """Three significant digits, never in exponents."""
-    if value >= 99.95:
-        return f"{value:.0f}"
-    return f"{value:.1f}" if value >= 9.995 else f"{value:.2f}"
 
 
 def duration(seconds: float) -> str:
@@ -64,11 +52,3 @@ def count(number: int) -> str:
 def counted(number: int, noun: str) -> str:
     """`1 file`, `2,000 files`."""
     return f"{number:,} {noun}{'' if number == 1 else 's'}"
-
-
-def _scaled(value: float) -> tuple[float, int]:
-    value, prefix = float(value), 0
-    while abs(value) >= 1023.5 and prefix < len(_PREFIXES) - 1:
-        value /= 1024
-        prefix += 1
-    return value, prefix

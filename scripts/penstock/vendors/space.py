@@ -1,0 +1,243 @@
+"""Whether a plan fits: its storage targets, the metadata, the quotas of its owner. Pure.
+
+| what                          | seen                                                   | verdict |
+|-------------------------------|--------------------------------------------------------|---------|
+| a target that files can get   | the plan can fill it beyond its next limit             | stop    |
+|                               | it can have fewer inodes than chunk files come to it   | stop    |
+| metadata targets together     | less free than files and folders need                  | stop    |
+| a quota of the final owner    | passed already, or would be                            | stop    |
+|                               | its soft limit would be passed                         | warning |
+|                               | its soft limit was passed, and its grace is over       | stop    |
+|                               | used or limit not known                                | note    |
+| free space of a target        | not known                                              | note    |
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.amounts import size as _size
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.vendors import placement
+from penstock.vendors.health import ADMINISTRATOR
+from penstock.vendors.placement import METADATA_LIMITS, SizeClasses
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.vendors.facts import Pattern, Quota, Survey, Target
+
+METADATA_BYTES = 500 * 10**9 / (150 * 10**6)
+"""For each file or folder: 500 GB hold some 150 million of them (doc.beegfs.io, system requirements). Beside
+it stands their older rule, 0.3 to 0.5 % of the data."""
+FOLDER_INODES = 4
+"""On a metadata target a folder is two folders and two files, a file is one (doc.beegfs.io)."""
+NAMED = 8
+"""Targets that results name; the others are counted."""
+UNASKED = 8
+"""The widest stripe that is proposed."""
+
+
+def placed(
+    survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None, str], str]
+) -> list[CheckResult]:
+    """Whether the storage targets take these files, striped as the folder is now. `restripe` gives the
+    command that stripes it over so many targets (None: as now) in this pool ("": as now)."""
+    pattern = survey.pattern
+    if pattern is None or not survey.of_role("storage"):
+        return []
+    targets = survey.in_pool()
+    full = _overfilled(targets, pattern, sizes)
+    lacking = list(_lacking_inodes(survey, targets, pattern, sizes))
+    if not full:
+        return lacking or [_fits(survey, targets, pattern, sizes)]
+    mend = _choices(survey, sizes, restripe)
+    among = placement.eligible(targets, pattern.targets)
+    found = [
+        CheckResult(
+            f"{survey.product} {printable(target.name)}",
+            f"up to {_size(need)} ({need:,} bytes) of this plan can come to lie on it ({pattern.targets} of "
+            f"{len(among)} targets a file), and it takes {_size(there)}{_until(target)}: "
+            f"{need - there:,} bytes are missing",
+            "stop",
+            f"{_size(need)} of room",
+            mend,
+        )
+        for target, need, there in full[:NAMED]
+    ]
+    if len(full) > NAMED:
+        there = sum(max(0, one) for *_, one in full)
+        text = (
+            f"{len(full) - NAMED} further targets take too little; {_size(there)} on all {len(full)} together"
+        )
+        found.append(CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), mend))
+    return [*found, *lacking]
+
+
+def _overfilled(
+    targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses
+) -> list[tuple[Target, int, int]]:
+    """(target, bytes that can come to it, bytes that it takes), the one that lacks most first."""
+    among = placement.eligible(targets, pattern.targets)
+    share = placement.load(sizes, pattern, len(among))
+    found = []
+    for target in among:
+        there = placement.room(target)
+        if there is not None and share.most > there[0]:
+            found.append((target, share.most, there[0]))
+    return sorted(found, key=lambda one: one[2] - one[1])
+
+
+def _lacking_inodes(
+    survey: Survey, targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses
+) -> Iterator[CheckResult]:
+    among = placement.eligible(targets, pattern.targets)
+    need = round(placement.load(sizes, pattern, len(among)).chunk_files)
+    for target in among:
+        if target.free_inodes is not None and need > target.free_inodes:
+            yield CheckResult(
+                f"{survey.product} {printable(target.name)}",
+                f"about {need:,} chunk files come to it, and {target.free_inodes:,} inodes are free",
+                "stop",
+                f"{need:,} inodes",
+                f"stripe over fewer targets, stage fewer files, or {ADMINISTRATOR}",
+            )
+
+
+def _until(target: Target) -> str:
+    there = placement.room(target)
+    limit = there[1] if there else 0
+    return f" until {_size(limit)} are left" if limit else " until it is full"
+
+
+def _fits(survey: Survey, targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses) -> CheckResult:
+    among = placement.eligible(targets, pattern.targets)
+    share = placement.load(sizes, pattern, len(among))
+    unknown = [target for target in among if placement.room(target) is None]
+    least = min(
+        ((there[0], target) for target in among if (there := placement.room(target)) is not None),
+        key=lambda one: one[0],
+        default=None,
+    )
+    found = (
+        f"a file lies on up to {min(pattern.targets, len(among))} of {len(among)} targets, in chunks of "
+        f"{_size(pattern.chunk_bytes)}; at most {_size(share.most)} come to one"
+    )
+    if least is not None:
+        found += f", and {printable(least[1].name)} takes {_size(least[0])}"
+    if unknown:
+        found += f"; the room of {len(unknown)} targets is not known"
+    return CheckResult(f"{survey.product} placement", found, "note" if unknown else "ok")
+
+
+def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None, str], str]) -> str:
+    """What else may be chosen so that the plan fits."""
+    pattern = survey.pattern
+    assert pattern is not None
+    here = survey.in_pool()
+    found = []
+    for targets in sorted({1, 2, 4, UNASKED}, reverse=True):
+        narrower = pattern._replace(targets=targets)
+        if targets < pattern.targets and not _overfilled(here, narrower, sizes):
+            kept = len(placement.eligible(here, targets))
+            found.append(
+                f"stripe over {targets} targets, chosen among the {kept} that have room: "
+                f"`{restripe(targets, '')}`"
+            )
+            break
+    pools: dict[str, list[Target]] = {}
+    for target in survey.of_role("storage"):
+        if target not in here:
+            pools.setdefault(target.pool, []).append(target)
+    for pool, there in sorted(pools.items()):
+        if pool and not _overfilled(there, pattern, sizes):
+            found.append(
+                f"pool {printable(pool)} has room on its {len(there)} targets; an administrator may choose "
+                "it: "
+                f"`{restripe(None, pool)}`"
+            )
+    return "; or ".join(found) or f"stage less, or have room made on these targets: {ADMINISTRATOR}"
+
+
+def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+    """Whether the metadata targets take these files and folders."""
+    targets = survey.of_role("metadata")
+    entries = sizes.files + folders
+    if not targets or not entries:
+        return []
+    need, inodes = metadata_need(sizes.files, folders)
+    about = f"{survey.product} metadata"
+    share = f", {100 * need / sizes.bytes:.2f} % of the data" if sizes.bytes else ""
+    found = f"{sizes.files:,} files and {folders:,} folders need about {_size(need)}{share}"
+    rooms = [there[0] for target in targets if (there := placement.room(target, METADATA_LIMITS)) is not None]
+    known = [target.free_inodes for target in targets if target.free_inodes is not None]
+    mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"
+    if len(rooms) == len(targets) and sum(rooms) < need:
+        missing = need - sum(rooms)
+        text = f"{found}; {_size(sum(rooms))} are left above the limits: {missing:,} bytes are missing"
+        return [CheckResult(about, text, "stop", _size(need), mend)]
+    if len(known) == len(targets) and sum(known) < inodes:
+        text = f"{found} and {inodes:,} inodes; {sum(known):,} are free"
+        return [CheckResult(about, text, "stop", f"{inodes:,} inodes", mend)]
+    if len(rooms) < len(targets):
+        return [CheckResult(about, f"{found}; what is free is not known of every target", "note")]
+    return [CheckResult(about, f"{found}; {_size(sum(rooms))} are left above the limits")]
+
+
+def metadata_need(files: int, folders: int) -> tuple[int, int]:
+    """Bytes and inodes that so many files and folders take on metadata targets."""
+    return round((files + folders) * METADATA_BYTES), files + FOLDER_INODES * folders
+
+
+def quotas(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
+    """Whether the quotas of the files' final owner and group take them. Without a file: whether any is
+    passed already."""
+    pattern = survey.pattern
+    copies = pattern.copies if pattern else 1
+    chunks = placement.chunk_files(sizes, pattern) if pattern else sizes.files
+    return [
+        result
+        for quota in survey.quotas
+        for result in _quota(survey.product, quota, sizes.bytes * copies, chunks)
+    ]
+
+
+def _quota(product: str, quota: Quota, need: int, files: int) -> Iterator[CheckResult]:
+    about = f"{product} quota of {printable(quota.name)}"
+    hard = ((quota.used, quota.limit, need, _size, "bytes"),
+            (quota.used_files, quota.file_limit, files, _number, "chunk files"))  # fmt: skip
+    soft = ((quota.used, quota.soft_limit, need, _size, "bytes"),
+            (quota.used_files, quota.soft_file_limit, files, _number, "chunk files"))  # fmt: skip
+    mend = f"stage less, or have the quota raised: {ADMINISTRATOR}"
+    for used, limit, more, shown, unit in hard:
+        if limit is None:
+            continue
+        if used is None:
+            yield CheckResult(about, f"the limit is {shown(limit)}; what is used is not known", "note")
+        elif used + more > limit or used >= limit:
+            found = f"{shown(used)} used, {shown(more)} more, the limit is {shown(limit)}"
+            missing = max(1, used + more - limit)
+            yield CheckResult(
+                about, f"{found}: {missing:,} {unit} are missing", "stop", shown(used + more), mend
+            )
+        elif not more:
+            yield CheckResult(about, f"{shown(used)} of {shown(limit)} used")
+        else:
+            yield CheckResult(about, f"{shown(used)} used, {shown(more)} more, the limit is {shown(limit)}")
+    for used, limit, more, shown, _ in soft:
+        if limit is None or used is None or used + more <= limit:
+            continue
+        if quota.grace is not None and quota.grace <= 0:
+            found = f"its soft limit of {shown(limit)} is passed, and its grace is over: writes are refused"
+            yield CheckResult(about, found, "stop", shown(limit), mend)
+            continue
+        left = (
+            "the grace time begins then" if quota.grace is None else f"{quota.grace:,.0f} s of grace are left"
+        )
+        found = f"{shown(used)} used, {shown(more)} more pass its soft limit of {shown(limit)}; {left}"
+        yield CheckResult(about, found, "warning", shown(limit), mend)
+
+
+def _number(count: int) -> str:
+    return f"{count:,}"

@@ -1,0 +1,45 @@
+"""BeeGFS' commands as stand-ins on PATH (`tests.vendors.beegfs_cluster`); a shell and the usual commands are
+there beside them, and no real BeeGFS."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.vendors.beegfs_cluster import Cluster, mounted
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+@pytest.fixture(params=[7, 8])
+def beegfs(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    """The commands of each version in turn."""
+    return _on_path(Cluster(tmp_path / "beegfs", request.param), monkeypatch)
+
+
+@pytest.fixture
+def beegfs7(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return _on_path(Cluster(tmp_path / "beegfs", 7), monkeypatch)
+
+
+@pytest.fixture
+def beegfs8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    return _on_path(Cluster(tmp_path / "beegfs", 8), monkeypatch)
+
+
+@pytest.fixture
+def target_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder whose file system goes as BeeGFS."""
+    folder = tmp_path / "target"
+    folder.mkdir()
+    mounted(monkeypatch, folder)
+    return folder
+
+
+def _on_path(cluster: Cluster, monkeypatch: pytest.MonkeyPatch) -> Cluster:
+    assert not any(shutil.which(name) for name in ("beegfs", "beegfs-ctl")), "a real BeeGFS is here"
+    monkeypatch.setenv("PATH", f"{cluster.bin}:{os.environ['PATH']}")
+    return cluster

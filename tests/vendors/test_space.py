@@ -1,0 +1,162 @@
+"""Rows of the table in `vendors.space`, and show 3."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from penstock.core.checks import gravest
+from penstock.vendors import space
+from penstock.vendors.facts import Pattern, Quota, Survey, Target
+from penstock.vendors.placement import GIB, TIB, SizeClasses
+
+MIB = 1 << 20
+PATTERN = Pattern("raid0", MIB, 4, "1", "Default")
+
+
+def targets(number: int, *, pool: str = "1", free: int = 10 * TIB, first: int = 101) -> tuple[Target, ...]:
+    made = Target("storage", "", pool=pool, total_bytes=20 * TIB, free_bytes=free, total_inodes=10**9)
+    made = made._replace(free_inodes=10**9, capacity="normal", reachability="online", consistency="good")
+    return tuple(made._replace(id=str(first + at)) for at in range(number))
+
+
+def survey(storage: tuple[Target, ...], **changes: Any) -> Survey:
+    meta = Target("metadata", "1", total_bytes=TIB, free_bytes=TIB, total_inodes=10**9, free_inodes=10**9)
+    return Survey("BeeGFS 8", (meta, *storage), pattern=PATTERN)._replace(**changes)
+
+
+def restripe(wide: int | None, pool: str) -> str:
+    return f"restripe {wide} {pool}".strip()
+
+
+SHOW_3 = SizeClasses([3 * MIB] * 100_000 + [4 * TIB] * 4)
+
+
+def test_show_3_the_target_that_the_pattern_would_overfill() -> None:
+    """Show 3, A1: 100,000 files and four giants onto 64 targets of which one is nearly full."""
+    full = targets(1, free=30 * GIB, first=117)[0]._replace(capacity="low")
+    storage = (*targets(16), full, *targets(47, first=118))
+    wide = survey(storage, pattern=PATTERN._replace(targets=64))
+    (stop,) = space.placed(wide, SHOW_3, restripe)
+    assert stop.verdict == "stop"
+    assert stop.about == "BeeGFS 8 storage target 117"
+    missing = SHOW_3.bytes // 64 - 10 * GIB
+    said = int(stop.found.partition(": ")[2].split(" bytes are missing")[0].replace(",", ""))
+    assert said == pytest.approx(missing, rel=0.02)
+    # Over eight, none comes to it: BeeGFS leaves targets in the pool `low` out where others suffice.
+    assert stop.mend == "stripe over 8 targets, chosen among the 63 that have room: `restripe 8`"
+    (fits,) = space.placed(survey(storage, pattern=PATTERN._replace(targets=8)), SHOW_3, restripe)
+    assert fits.verdict == "ok"
+    # In the capacity pool `normal` any pattern can hit it; another pool is an administrator's choice.
+    normal = (
+        *storage[:16],
+        full._replace(capacity="normal"),
+        *storage[17:],
+        *targets(8, pool="2", first=901),
+    )
+    (stop,) = space.placed(survey(normal), SHOW_3, restripe)
+    assert stop.about == "BeeGFS 8 storage target 117"
+    assert "pool 2 has room on its 8 targets; an administrator may choose it: `restripe None 2`" in stop.mend
+
+
+def test_a1_more_than_all_targets_take() -> None:
+    """A1: 40 TiB onto three targets of 10226.7 GiB."""
+    size = int(10226.7 * GIB)
+    storage = targets(3, free=size)
+    found = space.placed(
+        survey(storage, pattern=PATTERN._replace(targets=3)), SizeClasses([40 * TIB]), restripe
+    )
+    assert [one.about for one in found] == [f"BeeGFS 8 storage target {number}" for number in (101, 102, 103)]
+    for one in found:
+        assert one.verdict == "stop"
+        assert "up to 13.3 TiB (14,660,155,037,014 bytes) of this plan" in one.found
+        assert f"{14_660_155_037_014 - (size - TIB):,} bytes are missing" in one.found
+        assert "administrator" in one.mend
+    many = space.placed(survey(targets(20, free=TIB), pattern=PATTERN), SizeClasses([40 * TIB] * 9), restripe)
+    assert len(many) == space.NAMED + 1
+    assert "12 further targets" in many[-1].found
+
+
+def test_inodes_of_a_target() -> None:
+    storage = targets(4)
+    few = (storage[0]._replace(free_inodes=100), *storage[1:])
+    (stop,) = space.placed(survey(few), SizeClasses([1] * 1000), restripe)
+    assert stop.verdict == "stop"
+    assert "about 250 chunk files come to it, and 100 inodes are free" in stop.found
+    unknown = (storage[0]._replace(free_inodes=None), *storage[1:])
+    assert gravest(space.placed(survey(unknown), SizeClasses([1] * 1000), restripe)) == "ok"
+
+
+def test_space_that_is_not_known_is_a_note() -> None:
+    storage = targets(4)
+    unknown = (storage[0]._replace(free_bytes=None), *storage[1:])
+    (note,) = space.placed(survey(unknown), SizeClasses([1] * 1000), restripe)
+    assert (note.verdict, "the room of 1 targets is not known" in note.found) == ("note", True)
+    assert space.placed(survey(storage, pattern=None), SizeClasses([1]), restripe) == []
+
+
+def test_a5_what_metadata_needs() -> None:
+    """A5: 10 million files are within the rule of 0.3 to 0.5 % where they have 1 MB each."""
+    need, inodes = space.metadata_need(10**7, 0)
+    assert 0.003 <= need / (10**7 * 10**6) <= 0.005
+    assert inodes == 10**7
+    assert space.metadata_need(150 * 10**6, 0)[0] == 500 * 10**9
+    assert space.metadata_need(0, 1000)[1] == 4000
+
+
+@pytest.mark.parametrize(
+    ("free", "inodes", "verdict", "words"),
+    [
+        (TIB, 10**9, "ok", "need about 31.0 GiB, 0.33 % of the data"),
+        (35 * GIB, 10**9, "stop", "25.0 GiB are left above the limits"),
+        (TIB, 10**6, "stop", "1,000,000 are free"),
+        (TIB, None, "ok", ""),
+        (None, None, "note", "not known of every target"),
+    ],
+)
+def test_a5_metadata_rows(free: int | None, inodes: int | None, verdict: str, words: str) -> None:
+    """A5"""
+    sizes = SizeClasses([10**6] * 10**5)
+    sizes._counts, sizes._sums = (  # a hundred times as many
+        type(sizes._counts)(int, {key: 100 * count for key, count in sizes._counts.items()}),
+        type(sizes._sums)(int, {key: 100 * count for key, count in sizes._sums.items()}),
+    )
+    meta = Target("metadata", "1", total_bytes=free, free_bytes=free, total_inodes=inodes, free_inodes=inodes)
+    (seen,) = space.metadata(Survey("BeeGFS 8", (meta,)), sizes, 1000)
+    assert seen.verdict == verdict
+    assert words in seen.found
+
+
+QUOTA = Quota("group", 50, "1", used=10 * GIB, limit=20 * GIB, used_files=100, file_limit=1000)
+
+
+@pytest.mark.parametrize(
+    ("changes", "sizes", "verdict", "words"),
+    [
+        ({}, [], "ok", "10.0 GiB of 20.0 GiB used"),
+        ({}, [GIB], "ok", "1.00 GiB more, the limit is 20.0 GiB"),
+        ({}, [10 * GIB + 5], "stop", "5 bytes are missing"),
+        ({}, [1] * 901, "stop", "1 chunk files are missing"),
+        ({}, [4 * MIB] * 226, "stop", "4 chunk files are missing"),
+        ({"used": 20 * GIB}, [], "stop", "20.0 GiB used"),
+        ({"used": None}, [GIB], "note", "what is used is not known"),
+        ({"limit": None, "file_limit": None}, [TIB], "ok", ""),
+        ({"soft_limit": 11 * GIB}, [2 * GIB], "warning", "the grace time begins then"),
+        ({"soft_limit": 9 * GIB, "grace": 3600.0}, [GIB], "warning", "3,600 s of grace are left"),
+        ({"soft_limit": 9 * GIB, "grace": 0.0}, [GIB], "stop", "its grace is over"),
+    ],
+)
+def test_a8_rows_of_quotas(changes: dict[str, Any], sizes: list[int], verdict: str, words: str) -> None:
+    """A8: they count chunk files, and a mirror's bytes twice."""
+    found = space.quotas(survey(targets(4), quotas=(QUOTA._replace(**changes),)), SizeClasses(sizes))
+    assert gravest(found) == verdict
+    assert words in " ".join(one.found for one in found)
+    assert all(one.about == "BeeGFS 8 quota of group 50 in pool 1" for one in found)
+
+
+def test_a8_a_mirror_counts_twice() -> None:
+    """A8"""
+    mirrored = survey(targets(4), pattern=PATTERN._replace(kind="mirrored"), quotas=(QUOTA,))
+    found = space.quotas(mirrored, SizeClasses([6 * GIB]))
+    assert gravest(found) == "stop"

@@ -1,0 +1,111 @@
+"""The stand-ins refuse what the real commands refuse (show 4): here they are called by hand, wrongly."""
+
+from __future__ import annotations
+
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from tests.vendors.beegfs_cluster import Cluster
+
+
+@pytest.fixture(autouse=True)
+def _a_user(request: pytest.FixtureRequest) -> None:
+    """The stand-ins take the caller for one who is not root."""
+    for name in ("beegfs", "beegfs7", "beegfs8"):
+        if name in request.fixturenames:
+            request.getfixturevalue(name).write(root=False)
+
+
+def call(*argv: object) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([str(one) for one in argv], capture_output=True, text=True, check=False, timeout=20)
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--chunk-size=1M"], 1, "not a power of 2: 1000000"),
+        (["--chunk-size=1m"], 1, "unable to parse"),
+        (["--chunk-size=32Ki"], 1, "out of bounds"),
+        (["--pattern=buddymirror"], 1, "unsupported stripe pattern"),
+        (["--pattern=raid0"], 1, "not permitted"),
+        (["--pool=2"], 1, "not permitted"),
+        (["--recurse"], 1, "--yes"),
+        (["--chunksize=1Mi"], 1, "unknown flag"),
+    ],
+)
+def test_version_8_refuses(beegfs8: Cluster, tmp_path: Path, flags: list[str], code: int, words: str) -> None:
+    """Show 4: `1M`, `m`, `buddymirror`, a pattern or pool by an account that is not root."""
+    seen = call("beegfs", "entry", "set", *flags, tmp_path)
+    assert seen.returncode == code
+    assert words in seen.stderr
+    assert beegfs8.patterns() == {}
+
+
+@pytest.mark.parametrize(
+    ("flags", "code", "words"),
+    [
+        (["--chunksize=1000000"], 3, "power of two"),
+        (["--chunksize=32k"], 3, "Node encountered an error"),
+        (["--pattern=mirrored"], 3, "must be raid0 or buddymirror"),
+        (["--pattern=raid0"], 3, "Only root may change"),
+        (["--storagepoolid=2"], 3, "not permitted"),
+        (["--storagepoolid=fast"], 3, "numeric value"),
+        (["--num-targets=4"], 1, "Invalid argument"),
+    ],
+)
+def test_version_7_refuses(beegfs7: Cluster, tmp_path: Path, flags: list[str], code: int, words: str) -> None:
+    """Show 4: `mirrored`, `--pattern` and a pool by an account that is not root, sizes."""
+    seen = call("beegfs-ctl", "--setpattern", *flags, tmp_path)
+    assert seen.returncode == code
+    assert words in seen.stderr
+    assert beegfs7.patterns() == {}
+
+
+def test_users_may_set_patterns_only_where_the_site_allows_it(beegfs: Cluster, tmp_path: Path) -> None:
+    argv = {
+        7: ("beegfs-ctl", "--setpattern", "--chunksize=1m", "--numtargets=2", tmp_path),
+        8: ("beegfs", "entry", "set", "--chunk-size=1Mi", "--num-targets=2", tmp_path),
+    }[beegfs.version]
+    beegfs.write(allow_user_pattern=False)
+    assert "not permitted" in call(*argv).stderr
+    beegfs.write(allow_user_pattern=True, owners={str(tmp_path): 12345})
+    assert "not permitted" in call(*argv).stderr
+    beegfs.write(owners={})
+    assert call(*argv).returncode == 0
+    assert beegfs.patterns()[str(tmp_path)] == {"kind": "raid0", "chunk": 1 << 20, "targets": 2, "pool": 1}
+
+
+def test_exclusive_flags_of_quotas(beegfs7: Cluster) -> None:
+    assert call("beegfs-ctl", "--getquota", "--csv", "--uid", "--gid", "1").returncode == 1
+    assert call("beegfs-ctl", "--getquota", "--csv", "1").returncode == 1
+    assert (
+        "Only one of --all"
+        in call("beegfs-ctl", "--getquota", "--csv", "--uid", "--all", "--list", "1").stderr
+    )
+
+
+def test_others_quotas_are_for_root(beegfs8: Cluster) -> None:
+    argv = ("beegfs", "quota", "list-usage", "--uids", "12", "--output", "ndjson", "--raw")
+    assert "only root" in call(*argv).stderr
+    beegfs8.write(root=True)
+    assert call(*argv).returncode == 0
+
+
+def test_exit_statuses_of_states(beegfs: Cluster) -> None:
+    beegfs.server_down("stor02")
+    if beegfs.version == 8:
+        assert call("beegfs", "node", "list", "--reachability-error", "--output", "ndjson").returncode == 5
+        return
+    listing = ("beegfs-ctl", "--listnodes", "--reachable", "--errorcodes", "--nodetype=storage")
+    assert call(*listing).returncode == 5
+    assert call("beegfs-check-servers").returncode == 0
+    assert call("beegfs-check-servers", "-e").returncode == 1
+    beegfs.change(101, reachability="Offline")
+    states = ("beegfs-ctl", "--listtargets", "--state", "--errorcodes", "--nodetype=storage")
+    assert call(*states).returncode == 6
+    assert call("beegfs-df", "-e").returncode == 0  # the script does not ask for --state

@@ -1,0 +1,210 @@
+"""Preflight and plan on a folder whose vendor's commands are there, as stand-ins."""
+
+from __future__ import annotations
+
+import os
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import context_for, events_of, tree
+from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
+
+from penstock.core.checks import gravest
+from penstock.errors import NoSpaceError, PreflightError
+from penstock.steps import list_step, plan_step, preflight_step
+from penstock.vendors import registry
+from penstock.vendors.beegfs import tools
+from penstock.vendors.placement import SizeClasses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b""}
+
+
+def test_a1_a2_a8_a_cluster_in_order(beegfs: Cluster, target_folder: Path) -> None:
+    """A1, A2, A8: targets, servers and quotas of each version; each command in the C locale."""
+    quota = {"scope": "user", "id": os.geteuid(), "pool": 1, "used": GIB, "limit": TIB}
+    beegfs.write(quotas=[quota | {"files": 5, "file_limit": None}])
+    found = registry.check_target(target_folder)
+    assert gravest(found) == "ok", found
+    assert f"BeeGFS {beegfs.version}" in found[0].about
+    assert "8 storage targets, 1 metadata targets, 6 servers reached" in found[0].found
+    assert "1.00 GiB of 1.00 TiB used" in found[1].found
+    calls = beegfs.calls()
+    assert {call["locale"] for call in calls} == {"C"}
+    assert not [call for call in calls if "set" in call["argv"] or "--setpattern" in call["argv"]]
+
+
+def test_a1_a2_what_is_not_in_order_stops_preflight(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A1, A2: by name, with 3; nothing of another pool."""
+    mounted(monkeypatch, tmp_path)
+    beegfs.server_down("stor02")
+    beegfs.change(102, reachability="Offline", answers=False)
+    beegfs.change(201, capacity="emergency")
+    beegfs.change(202, consistency="Resyncing")
+    beegfs.change(301, reachability="Offline")
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES))
+    with pytest.raises(PreflightError) as caught:
+        preflight_step.run(context, "data")
+    text = str(caught.value)
+    for part in (
+        "storage server stor02",
+        "storage target 102",
+        "storage target 201",
+        "capacity pool emergency",
+    ):
+        assert part in text
+    assert "301" not in text
+    assert caught.value.exit_code == 3
+
+
+def test_a7_management_away(beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A7: a warning with its deadline; the run goes on."""
+    mounted(monkeypatch, tmp_path)
+    beegfs.write(management=False)
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES))
+    receipt = preflight_step.run(context, "data")
+    assert [text for text in receipt["warnings"] if "sysTargetOfflineTimeoutSecs=900" in text]
+    beegfs.write(management=True)
+    beegfs.server_down("mgmt")
+    receipt = preflight_step.run(context, "data")
+    assert [text for text in receipt["warnings"] if "management server mgmt" in text]
+
+
+def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show 4: no crash, and less than 3 s."""
+    mounted(monkeypatch, tmp_path)
+    monkeypatch.setenv("PATH", "")
+    (note,) = registry.check_target(tmp_path)
+    assert note.verdict == "note"
+    assert "not there: beegfs or beegfs-ctl on PATH" in note.found
+    (note,) = registry.check_plan(tmp_path, SizeClasses([1]), 1)
+    assert note.verdict == "note"
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES))
+    started = time.monotonic()
+    receipt = preflight_step.run(context, "data")
+    assert time.monotonic() - started < 3
+    assert [text for text in receipt["checked"] if "not there" in text]
+
+
+def test_a_kind_without_tools_asks_nothing(beegfs: Cluster, tmp_path: Path) -> None:
+    assert registry.check_target(tmp_path) == []
+    assert registry.check_plan(tmp_path, SizeClasses([1]), 1) == []
+    assert not registry.has_tools(tmp_path)
+    assert beegfs.calls() == []
+
+
+def test_commands_that_fail_are_notes(beegfs: Cluster, target_folder: Path) -> None:
+    program = beegfs.bin / ("beegfs-ctl" if beegfs.version == 7 else "beegfs")
+    program.write_text("#!/bin/sh\necho 'segmentation fault, or so' >&2\nexit 139\n")
+    found = registry.check_target(target_folder)
+    assert gravest(found) == "note"
+    assert "segmentation fault, or so" in " ".join(one.found for one in found)
+
+
+def test_a_command_that_hangs_is_a_note(
+    beegfs8: Cluster, target_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tools, "BUDGET", 1.0)
+    beegfs8.write(hangs="beegfs")
+    started = time.monotonic()
+    found = registry.check_target(target_folder)
+    assert time.monotonic() - started < 5
+    assert gravest(found) == "note"
+    assert "no answer within 1 s" in found[0].found
+    assert "took all of the time" in found[-1].found
+
+
+@pytest.mark.parametrize(
+    ("client", "used"), [("7.4.2\n", 7), ("8.1.0\n", 8), ("", 8)], ids=["client 7", "client 8", "not known"]
+)
+def test_both_commands_are_there(beegfs7: Cluster, tmp_path: Path, client: str, used: int) -> None:
+    """The rows of `tools.find`."""
+    beegfs7.install(["beegfs"])
+    module = tmp_path / "sys" / "module" / "beegfs"
+    module.mkdir(parents=True)
+    if client:
+        (module / "version").write_text(client)
+    found = tools.find(sys=str(tmp_path / "sys"))
+    assert found is not None
+    assert found.version == used
+
+
+def test_several_mounts_are_told_apart(beegfs: Cluster, tmp_path: Path) -> None:
+    (tmp_path / "proc" / "self").mkdir(parents=True)
+    lines = [
+        f"{at} 1 0:{at} / {point} rw - beegfs beegfs_nodev rw\n" for at, point in ((40, "/a"), (41, "/b"))
+    ]
+    (tmp_path / "proc" / "self" / "mountinfo").write_text("".join(lines))
+    found = tools.find(tmp_path / "proc", point="/b")
+    assert found is not None
+    assert found.mount == ("/b",)
+    argv = found.set_pattern("/b/d", tools.Setting(targets=4))
+    assert any("/b" in one and "mount" in "".join(argv) for one in argv[:-1])
+    (tmp_path / "proc" / "self" / "mountinfo").write_text(lines[0])
+    found = tools.find(tmp_path / "proc", point="/a")
+    assert found is not None
+    assert found.mount == ()
+
+
+def show_3(cluster: Cluster, wide: int) -> None:
+    """64 targets, of which 117 is nearly full; eight of another pool."""
+    made = [target(1, role="metadata", total=2 * TIB, free=TIB)]
+    made += [target(number) for number in range(101, 165)]
+    made += [target(number, pool=2) for number in range(901, 909)]
+    made[17].update(free=30 * GIB, capacity="low")
+    cluster.write(targets=made, pattern={"kind": "raid0", "chunk": 1 << 20, "targets": wide, "pool": 1})
+
+
+def test_show_3_by_the_commands(beegfs: Cluster, target_folder: Path) -> None:
+    """Show 3, A1: refused with the target's number and the bytes that are missing; what the user may choose
+    is a command, which changes the answer."""
+    show_3(beegfs, 64)
+    sizes = SizeClasses([3 << 20] * 100_000 + [4 * TIB] * 4)
+    found = registry.check_plan(target_folder, sizes, 1000)
+    (stop,) = [one for one in found if one.verdict == "stop"]
+    assert f"BeeGFS {beegfs.version} storage target 117" in stop.about
+    assert "bytes are missing" in stop.found
+    command = stop.mend.partition("`")[2].partition("`")[0]
+    expected = {
+        7: f"beegfs-ctl --setpattern --numtargets=8 {target_folder}",
+        8: f"beegfs entry set --num-targets=8 {target_folder}",
+    }
+    assert command == expected[beegfs.version]
+    assert os.system(f"{command} >/dev/null 2>&1") == 0
+    assert gravest(registry.check_plan(target_folder, sizes, 1000)) == "ok"
+
+
+def test_plan_refuses_what_does_not_fit(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A1, A8: with 6, before anything is made; what fits stands in the plan."""
+    mounted(monkeypatch, tmp_path)
+    context = context_for(tmp_path, tree(tmp_path / "source", FILES))
+    list_step.run(context, "data")
+    quota = {
+        "scope": "group",
+        "id": os.getegid(),
+        "pool": 1,
+        "used": 100,
+        "limit": 110,
+        "files": 1,
+        "file_limit": None,
+    }
+    beegfs.write(quotas=[quota])
+    with pytest.raises(NoSpaceError, match="20 bytes are missing") as caught:
+        plan_step.run(context, "data")
+    assert caught.value.exit_code == 6
+    releases = context.layout("data").releases
+    assert not releases.exists() or os.listdir(releases) == []
+    beegfs.write(quotas=[quota | {"limit": 1000}])
+    receipt = plan_step.run(context, "data")
+    why = "\n".join(receipt["why"])
+    assert "a file lies on up to 4 of 4 targets, in chunks of 512 KiB" in why
+    assert "3 files and 1 folders need about" in why
+    assert "100 B used, 30 B more, the limit is 1000 B" in why
+    assert events_of(context)[-1].kind == "end"
