@@ -1,13 +1,14 @@
 """Makes docs/file-systems.md: what penstock believes of each kind of file system.
 
-`python docs/file_systems.py` (`make docs`). All of it comes from `penstock.filesystem.kinds`. A test fails
-where the page is not what this prints.
+`python docs/file_systems.py` (`make docs`). The tables of kinds come from `penstock.filesystem.kinds`; what
+is read of a mount, and which test shows it, stands here. Tests fail where the page is not what this prints,
+and where a test that it names is not there.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.filesystem.kinds import ALWAYS, NEVER, TABLE
 
@@ -36,6 +37,81 @@ TAIL = (
     "No decision of penstock rests on these; an empty cell is not known. Links between folders, stable inode "
     "numbers and the modes that were set are tried on each target. Locks are files made by O_EXCL or "
     "link(2), and no release is renamed over anything.\n\n"
+)
+MOUNTS = (
+    "\n## What a mount says\n\n"
+    "Preflight reads the mounts of the target, and of sources that are folders, on the machine where it "
+    "runs; the elements read the target's mount on their nodes. `target.filesystem` can name the kind whose "
+    "rules hold, where the mount is a gateway to it. How files become durable, and which reads count as "
+    "`cold`, follows from the mount whatever is named: on FUSE no file is `cold`.\n\n"
+    "**None of this was run on a live BeeGFS, WEKA or Lustre.** The formats are those of the vendors' "
+    "sources and manuals; the tests read fixtures that were written from them.\n\n"
+)
+READ = (
+    (
+        "BeeGFS",
+        (
+            "`/proc/fs/beegfs/<client>/config` of the clients that do not contradict the mount's `cfgFile` "
+            "and `sysMgmtdHost`; the configuration file that it names, for sysTargetOfflineTimeoutSecs"
+        ),
+        (
+            "tuneFileCacheType (none: each read is cold; buffered, native: by O_DIRECT, or after the pages "
+            "were dropped; not known: by O_DIRECT alone), tuneRemoteFSync (false: a warning, and "
+            "`evidence.fsync_ends` in the seal), sysCreateHardlinksAsSymlinks, sysRenameEbusyAsXdev, "
+            "quotaEnabled, connCommRetrySecs, RDMA buffers, locks, xattrs, ACLs, a key with `MetaCache` or "
+            "`MetadataCache` in its name (the name of 8.4's key is in no source that was at hand). BeeOND "
+            "(`beegfs_ondemand`, or `beeond` in mount point or `cfgFile`) stops the run unless "
+            "`target.ephemeral` is true"
+        ),
+    ),
+    (
+        "WEKA",
+        "mount options of wekafs",
+        (
+            "the cache mode (forcedirect: each read is cold; readcache, writecache: by O_DIRECT, or after "
+            "the pages were dropped; coherent, none or several: by O_DIRECT alone), sync_on_close, acl, "
+            "obs_direct, masks of modes, cores and net of each container, a second mount of the same file "
+            "system"
+        ),
+    ),
+    ("Lustre", "mount options", "flock, localflock, user_xattr"),
+    (
+        "NFS",
+        "mount options",
+        (
+            "version (3 as a source is a warning), noatime, soft, sec (Kerberos; more than 16 groups with "
+            "AUTH_SYS), local_lock, acdirmax, fsc (a cache on the node's disk: O_DIRECT alone is cold)"
+        ),
+    ),
+)
+
+
+class Shown(NamedTuple):
+    """A requirement, and the module below tests/ that shows it: names or docstrings there carry the id."""
+
+    id: str
+    what: str
+    tests: str
+
+
+SHOWN = (
+    Shown("N5", "NFS sources: version, noatime, ro", "filesystem/test_nfs_client.py"),
+    Shown("S20", "NFS sources: Kerberos, 16 groups", "filesystem/test_nfs_client.py"),
+    Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),
+    Shown("O5", "BeeOND is refused unless it is declared ephemeral", "filesystem/test_beegfs_client.py"),
+    Shown("A7", "BeeGFS: the deadline without the management service", "filesystem/test_mount_checks.py"),
+    Shown("L6", "WEKA: four cache modes, four ways to a cold read", "filesystem/test_weka_client.py"),
+    Shown("L6", "a read counts by the mount's cache mode", "filesystem/test_mount_checks.py"),
+    Shown("L7", "WEKA: cores of its own, or UDP", "filesystem/test_weka_client.py"),
+    Shown(
+        "S28",
+        "WEKA: the cores of each container, or that they are not known",
+        "filesystem/test_weka_client.py",
+    ),
+)
+TESTS = (
+    "\n## Which test shows what\n\n"
+    "The ids are those of the requirements that the tests carry in their names.\n\n"
 )
 
 TOOLS = (
@@ -67,7 +143,14 @@ def page() -> str:
     first = ("kind", "durable by", "direct", "one cache", "reserves", "holes", "local")
     second = ("kind", "links between folders", "inodes", "flock is seen by", "a folder's rename replaces",
               "a quota tree refuses", "modes are set by")  # fmt: skip
-    return HEAD + _table(first, map(_decided, rows)) + TAIL + _table(second, map(_known, rows)) + _tools(rows)
+    shown = ((one.id, one.what, f"`tests/{one.tests}`") for one in SHOWN)
+    return (
+        HEAD + _table(first, map(_decided, rows))
+        + MOUNTS + _table(("client", "what is read", "what is taken from it"), READ)
+        + TAIL + _table(second, map(_known, rows))
+        + _tools(rows)
+        + TESTS + _table(("id", "what", "tests"), shown)
+    )  # fmt: skip
 
 
 def _tools(rows: list[Kind]) -> str:

@@ -5,12 +5,14 @@ from __future__ import annotations
 import ast
 import os
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests.contracts.storage_contract import make_writer
 
 import penstock
 from docs import file_systems
+from penstock.config import validation
 from penstock.config.settings import VerifyConfig
 from penstock.filesystem import kinds
 from penstock.filesystem.capabilities import facts
@@ -19,6 +21,9 @@ from penstock.filesystem.kinds import NEVER, Kind
 from penstock.filesystem.mounts import mount_of
 from penstock.release.evidence import beyond
 from penstock.sources.posix import sparse
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
 
 SIZE = 2 << 20
 
@@ -84,10 +89,29 @@ def test_a_row_without_a_folder_is_no_target(monkeypatch: pytest.MonkeyPatch, fo
         check_root(folder)
 
 
+def names_of(rows: Iterable[Kind]) -> set[str]:
+    return {name for row in rows for name in (row.name, *row.types)}
+
+
+def may_name(path: Path) -> set[str]:
+    """A client's module may name the rows whose mounts it reads, a vendor's package those whose tools it
+    knows, and the two registries all rows that have a client or tools."""
+    package, clients = Path(penstock.__file__).parent, "filesystem/clients"
+    where = path.relative_to(package)
+    if where.is_relative_to(clients) or where.is_relative_to("vendors"):
+        own = where.stem if where.is_relative_to(clients) else where.parts[1].removesuffix(".py")
+        rows = [
+            row
+            for row in kinds.TABLE
+            if (row.client or row.tools) and own in ("registry", row.client, row.tools)
+        ]
+        return names_of(rows) | {row.client for row in rows} | {row.tools for row in rows}
+    return set()
+
+
 def test_no_other_module_names_a_file_system() -> None:
-    """As a text of its own; sentences for people may name one. A package of `vendors` may name its vendor's
-    program, which can have the file system's name."""
-    names = {name for row in kinds.TABLE if row.holds_files for name in (row.name, *row.types)}
+    """As a text of its own; sentences for people may name one. Clients and vendors may name theirs."""
+    names = names_of(row for row in kinds.TABLE if row.holds_files)
     package = Path(penstock.__file__).parent
     for path in sorted(package.rglob("*.py")):
         if path == Path(kinds.__file__):
@@ -97,8 +121,7 @@ def test_no_other_module_names_a_file_system() -> None:
             for node in ast.walk(ast.parse(path.read_text()))
             if isinstance(node, ast.Constant) and isinstance(node.value, str)
         }
-        own = {path.parent.name} if path.parent.parent.name == "vendors" else set()
-        assert not found & names - own, path
+        assert not (found & names) - may_name(path), path
 
 
 def test_the_page_is_what_the_generator_prints() -> None:
@@ -106,8 +129,41 @@ def test_the_page_is_what_the_generator_prints() -> None:
     assert written == file_systems.page(), "docs/file-systems.md is out of date: run `make docs`"
 
 
+@pytest.mark.parametrize("shown", file_systems.SHOWN, ids=lambda one: f"{one.id}-{one.tests}")
+def test_each_test_that_the_page_names_carries_its_id(shown: file_systems.Shown) -> None:
+    text = (file_systems.PAGE.parents[1] / "tests" / shown.tests).read_text(encoding="utf-8")
+    assert f"def test_{shown.id.lower()}_" in text or f'"{shown.id}"' in text
+
+
 def test_names_and_numbers_are_told_apart() -> None:
     names = [row.name for row in kinds.TABLE]
     numbers = [row.magic for row in kinds.TABLE if row.magic is not None]
     assert len(set(names)) == len(names)
     assert len(set(numbers)) == len(numbers)
+
+
+def test_each_client_of_the_table_is_a_module() -> None:
+    from penstock.filesystem.clients import registry
+
+    modules = [path.stem for path in Path(registry.__file__).parent.glob("*.py")]
+    readers = {name for name in modules if hasattr(getattr(registry, name, None), "parse_mount")}
+    assert {row.client for row in kinds.TABLE if row.client} == readers
+
+
+def test_the_configuration_can_name_each_row_that_holds_files() -> None:
+    asked = validation.schema()["properties"]["target"]["properties"]["filesystem"]["enum"]
+    assert asked == [kinds.AUTO, *(row.name for row in kinds.TABLE if row.holds_files)]
+
+
+@pytest.mark.parametrize(
+    ("mounted", "named", "rules"),
+    [
+        ("fuse", "auto", "fuse"),
+        ("beegfs", "beegfs", "beegfs"),
+        ("fuse", "beegfs", "beegfs"),
+        ("nfs", "wekafs", "wekafs"),
+        ("ext4", "lustre", "lustre"),
+    ],
+)
+def test_the_row_whose_rules_hold(mounted: str, named: str, rules: str) -> None:
+    assert kinds.rules_of(kinds.named_kind(mounted), named).name == rules

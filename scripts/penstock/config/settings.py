@@ -45,6 +45,10 @@ class TargetConfig:
     state_root: Folder | None = None
     keep_free: Size = GIB
     """Bytes that a run leaves free on the target."""
+    filesystem: str = "auto"
+    """`auto`, or the name of a row of `filesystem.kinds`, whose rules and tools hold (`kinds.rules_of`)."""
+    ephemeral: bool = False
+    """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
 
 
 @dataclass(frozen=True)

@@ -63,6 +63,7 @@ def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -
         if not task.data.is_dir():
             raise FailedError("the staging folder is not there", where=str(task.data))
         seen = facts(task.data)
+        outcome.fsync_ends = seen.proof.fsync_ends
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
         barrier = (
             stack.enter_context(open_storage().barrier(task.data)) if outcome.durability == "syncfs" else None

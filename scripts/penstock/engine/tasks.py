@@ -154,6 +154,8 @@ class Outcome:
     split: list[int] = field(default_factory=list)
     """Rows of giants whose object changed: to be copied whole (`changed: follow`)."""
     durability: str = ""
+    fsync_ends: str = ""
+    """Where an fsync ends on this node, if not on the servers' disks; "" where its mount does not say so."""
     grades: dict[str, int] = field(default_factory=dict)
     """Rows by storage grade (reread)."""
     methods: dict[str, int] = field(default_factory=dict)

@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.filesystem import libc
+from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
 from penstock.filesystem.mounts import mount_of, mount_of_device
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from penstock.filesystem.kinds import Kind
+    from penstock.filesystem.mounts import Mount
 
 
 @dataclass(frozen=True)
@@ -34,6 +36,8 @@ class StorageFacts:
     read_only: bool
     mount_options: str
     device: str
+    proof: MountProof
+    """What this mount, by its options, leaves of the proofs (`clients.proof`)."""
 
     @property
     def kind(self) -> str:
@@ -69,7 +73,18 @@ def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
         read_only=bool(space.f_flag & os.ST_RDONLY),
         mount_options=mount.options,
         device=mount.device,
+        proof=_proof(kind, mount, proc),
     )
+
+
+def _proof(kind: Kind, mount: Mount, proc: str | os.PathLike[str]) -> MountProof:
+    """By the client of this kind. Only those that have one load the clients: most nodes' workers need
+    none."""
+    if not kind.client:
+        return MountProof()
+    from penstock.filesystem.clients.registry import proof_of
+
+    return proof_of(kind, mount, proc)
 
 
 def traits_of_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Kind:

@@ -5,7 +5,8 @@
 | direct  | O_DIRECT on a file system known to honour it, and no page | the bytes came from device or servers|
 |         | of the range was in this kernel's page cache afterwards   | during this call                     |
 | dropped | the range was dropped from the page cache, and no page of | the same                             |
-|         | it was there when the read began                          |                                      |
+|         | it was there when the read began, on a mount whose client |                                      |
+|         | is known to keep nothing else (`clients.proof`)           |                                      |
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
@@ -60,6 +61,7 @@ class ColdReader:
         self._parent_fd = -1
         self._direct = facts.direct
         self._passable = facts.passable
+        self._drops_count = facts.proof.drops_count
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
         self._together = Together(self._folder, _absent) if self._direct else None
@@ -163,7 +165,7 @@ class ColdReader:
             self._read(fd, path, offset, length, consume)
             return "cached"
         if length == 0:
-            return "direct" if direct else "dropped"
+            return "direct" if direct else "dropped" if self._drops_count else "cached"
         drop(fd, offset, length)
         if direct:
             try:
@@ -179,7 +181,7 @@ class ColdReader:
                     os.close(plain)
                 return "cached"
             return "direct" if _absent(fd, offset, length) else "cached"
-        absent = _absent(fd, offset, length)
+        absent = self._drops_count and _absent(fd, offset, length)
         self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
             # The pages of a training job must not be evicted for bytes that nobody reads soon.

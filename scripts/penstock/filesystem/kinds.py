@@ -15,6 +15,10 @@ What a row says of durability and caches, and from where that is known:
 - `one_cache`: a file's bytes are in no cache of this machine but the page cache, which can be emptied of
   them. FUSE has a daemon's, overlay and 9p the layer below, ZFS and GPFS a pool.
 
+`client` names the module of `filesystem.clients` that reads a mount of this kind: what the mount says goes
+before the row, where it promises less (`clients.registry`). A name in `target.filesystem` chooses the row
+whose rules and tools hold (`rules_of`); what durability and evidence rest on is the mount's own row, always.
+
 `links` and `inodes` say what is tried anew on each target (`dataset_folders.links_between_folders`,
 `staging_folder`). No decision rests on `flock`, `folder_over`, `quota_trees` and `modes`: they are there for
 people who choose a target. "" is not known.
@@ -64,6 +68,9 @@ class Kind(NamedTuple):
     """What a quota tree refuses between it and other folders."""
     modes: str = ""
     """Who may set modes, and what may change them."""
+    client: str = ""
+    """The reader of its mounts in `filesystem.clients`; "": there is none, and the row is all that is
+    known."""
     tools: str = ""
     """The package of `vendors` that asks the vendor's commands; "" where none is known."""
 
@@ -98,16 +105,18 @@ TABLE: tuple[Kind, ...] = (
     Kind(
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
-        flock="machine; nodes with tuneUseGlobalFileLocks", tools="beegfs",
+        flock="machine; nodes with tuneUseGlobalFileLocks", client="beegfs", tools="beegfs",
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
-        modes="owner; mount options may force others",
+        modes="owner; mount options may force others", client="weka",
     ),
-    Kind("lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock"),
+    Kind(
+        "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
+    ),
     Kind(
         "nfs", 0x6969, ("nfs", "nfs4"), direct=True, one_cache=True, flock="nodes; machine with local_lock",
-        modes="owner; the server may squash",
+        modes="owner; the server may squash", client="nfs",
     ),
     Kind("ceph", 0x00C36400, one_cache=True),
     Kind("cifs", 0xFF534D42, one_cache=True, modes="the mount options"),
@@ -150,3 +159,22 @@ def kind_of(magic: int, mounted_as: str) -> Kind:
 def named_kind(name: str) -> Kind:
     """The row of this name; `UNKNOWN` under this name where there is none."""
     return next((row for row in TABLE if row.name == name), UNKNOWN._replace(name=name))
+
+
+AUTO = "auto"
+"""`target.filesystem: auto`: the mount's own row."""
+
+
+def rules_of(mounted: Kind, named: str) -> Kind:
+    """The row whose client, tools and rules hold for a target that `target.filesystem` names.
+
+    | `named`      | the mount's row | rules, client and tools | durability and evidence |
+    |--------------|-----------------|-------------------------|-------------------------|
+    | `auto`       | any             | the mount's row         | the mount's row         |
+    | a row's name | that row        | that row                | that row                |
+    | a row's name | another         | the named row           | the mount's row         |
+
+    So a gateway (BeeGFS or WEKA by NFS), or a FUSE mount of one, is looked at with the vendor's tools, and no
+    name makes a read `cold` or a barrier sufficient.
+    """
+    return mounted if named in (AUTO, mounted.name) else named_kind(named)

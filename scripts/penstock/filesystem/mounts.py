@@ -21,6 +21,21 @@ class Mount(NamedTuple):
     """Those of the mount, then those of the file system."""
     device: str = ""
 
+    @property
+    def values(self) -> dict[str, tuple[str, ...]]:
+        """By option the values that it was given, in order; () for one without a value (`ro`)."""
+        return option_values(self.options)
+
+
+def option_values(options: str) -> dict[str, tuple[str, ...]]:
+    """Of a list with commas. An option may stand twice (`core=3,core=4`); commas between double quotes are
+    part of a value (`context="...:c1,c2"`)."""
+    found: dict[str, tuple[str, ...]] = {}
+    for one in re.findall(r'(?:[^,"]|"[^"]*"?)+', options):
+        name, given, value = one.partition("=")
+        found[name] = (*found.get(name, ()), *((value,) if given else ()))
+    return found
+
 
 def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
     """In the order in which they were made; [] when they cannot be read. Lines that are torn are left out."""

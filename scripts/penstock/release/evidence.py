@@ -42,6 +42,9 @@ class Evidence:
     """The weakest storage grade that is allowed."""
     proven: bool
     """Whether a checksum of the source must have proven every file."""
+    fsync_ends: str = ""
+    """Where an fsync ended on nodes that wrote files, if not on the servers' disks. No grade follows from it:
+    grades say what was read, and such a file is read as it was written until the servers lose power."""
     _seen: dict[tuple[str, str, str], _Amount] = field(default_factory=dict)
     """By source grade, storage grade and method: few."""
 
@@ -83,6 +86,7 @@ class Evidence:
             methods=self._by(2),
             required_storage=self.minimum,
             required_source="any checksum" if self.proven else "none",
+            fsync_ends=self.fsync_ends,
         )
 
 

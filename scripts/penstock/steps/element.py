@@ -266,6 +266,7 @@ def _whole(
         workers=outcome.workers,
         streams=outcome.streams,
         durability=outcome.durability,
+        fsync_ends=outcome.fsync_ends,
         grades=outcome.grades,
         methods=outcome.methods,
         warnings=outcome.warnings,

@@ -17,16 +17,18 @@ from typing import TYPE_CHECKING
 from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
+from penstock.config.source_kinds import FOLDER_SCHEMES
 from penstock.core import events
 from penstock.core.checks import told
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError, PreflightError, TransientError
 from penstock.filesystem.capabilities import facts
+from penstock.filesystem.clients.registry import check_mount
 from penstock.listing.collection import apart, open_sources, ordered
 from penstock.listing.key_filter import Filter
 from penstock.locks import dataset_lock
 from penstock.release.evidence import beyond
-from penstock.sources.registry import states_checksums
+from penstock.sources.registry import folder, scheme, states_checksums
 from penstock.vendors import registry
 from penstock.views import human
 
@@ -68,6 +70,8 @@ def run(context: Context, dataset: str) -> PreflightResult:
         checked.append(_interpreter())
     with looks:
         checked.append(_target(context, layout, warnings))
+    with looks:
+        _mounts(context, config, layout, warnings)
     with looks:
         checked.append(_group(context, config))
     with looks:
@@ -145,8 +149,8 @@ def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Vi
     )
     if unknown:
         hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
-    folder = layout.root if layout.root.is_dir() else layout.root.parent
-    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint)
+    beside = layout.root if layout.root.is_dir() else layout.root.parent
+    return Visit(("visit",), json.dumps(given, ensure_ascii=True), beside, hint)
 
 
 def _interpreter() -> str:
@@ -191,9 +195,9 @@ def _target(context: Context, layout: DatasetLayout, warnings: list[str]) -> str
             "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
             "squash root; stage by an account of its own"
         )
-    for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
-        if folder.is_dir():
-            dataset_lock.try_out(folder, layout.dataset)
+    for state in (layout.state, layout.state.parent, layout.state.parent.parent):
+        if state.is_dir():
+            dataset_lock.try_out(state, layout.dataset)
             break
     room = f"{human.size(seen.free_bytes)} free"
     return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
@@ -215,6 +219,27 @@ def _vendors(
             hint="; ".join(dict.fromkeys(result.mend for result in stops)),
         )
     return [f"{result.about}: {result.found}" for result in results if result.verdict in ("ok", "note")]
+
+
+def _mounts(context: Context, config: DatasetConfig, layout: DatasetLayout, warnings: list[str]) -> None:
+    """What this machine's mounts of the target, and of the sources that are folders, say: warnings are added,
+    notes are events. Raises PreflightError where one of them stops the run."""
+    target = context.config.target
+    found = check_mount(layout.root, named=target.filesystem, ephemeral=target.ephemeral)
+    if layout.state_root is not None:
+        found += check_mount(layout.state_root, ephemeral=target.ephemeral)
+    for source in config.sources:
+        if scheme(source.url) in FOLDER_SCHEMES:
+            found += check_mount(folder(source.url), source=True)
+    found = list(dict.fromkeys(found))
+    for one in found:
+        if one.verdict == "warning":
+            warnings.append(told(one))
+        elif one.verdict == "note":
+            context.emit(events.Noted(config.name, STEP, told(one)))
+    for one in found:
+        if one.verdict == "stop":
+            raise PreflightError(one.found, where=one.about, why=f"wanted: {one.wanted}", hint=one.mend)
 
 
 def _evidence(context: Context, config: DatasetConfig, layout: DatasetLayout) -> None:

@@ -36,6 +36,8 @@ class ElementReceipt:
     workers: int = 0
     streams: int = 0
     durability: str = ""
+    fsync_ends: str = ""
+    """Where an fsync ended on that node, if not on the servers' disks; of copy."""
     grades: Mapping[str, int] = field(default_factory=dict)
     """Rows by storage grade; of verify."""
     methods: Mapping[str, int] = field(default_factory=dict)

@@ -97,6 +97,9 @@ class SealedEvidence:
     """By how the caches were passed when the files were read back. None: the seal does not say."""
     required_storage: str = ""
     required_source: str = ""
+    fsync_ends: str = ""
+    """Where an fsync ended while the files were written, if not on the servers' disks, by the mounts of the
+    nodes that wrote them; "" where none said so, and in seals of before."""
 
     @property
     def all_read(self) -> bool:
@@ -112,6 +115,7 @@ class SealedEvidence:
             "weakest_storage": _weakest(STORAGE_GRADES, self.storage),
             "required_storage": self.required_storage,
             "required_source": self.required_source,
+            **({"fsync_ends": self.fsync_ends} if self.fsync_ends else {}),
         }
 
 

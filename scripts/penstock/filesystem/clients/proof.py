@@ -1,0 +1,48 @@
+"""What a mount leaves of the proofs: which read comes from the servers, and where an fsync ends."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+Method = Literal["any", "dropped", "synced", "direct"]
+
+IN_WORDS: dict[Method, str] = {
+    "any": "each read comes from the servers",
+    "dropped": "a read by O_DIRECT, or after the pages were dropped, comes from the servers",
+    "synced": "after an fsync, a read by O_DIRECT, or after the pages were dropped, comes from the servers",
+    "direct": "a read by O_DIRECT alone comes from the servers",
+}
+"""By method, which reads pass this machine's caches. O_DIRECT passes them under each."""
+
+
+class MountProof(NamedTuple):
+    """Of one mount. Without a client that says otherwise, pages that were dropped count
+    (`kinds.one_cache`)."""
+
+    method: Method = "dropped"
+    fsync_ends: str = ""
+    """Where an fsync ends, if not on the servers' disks, and why; "" where nothing says so."""
+
+    @property
+    def drops_count(self) -> bool:
+        """Whether a read through the page cache, after its pages were dropped, counts as cold.
+
+        | method    | counts | because                                                     |
+        |-----------|--------|-------------------------------------------------------------|
+        | `any`     | yes    | there is no cache; the absent pages are looked for even so  |
+        | `dropped` | yes    |                                                             |
+        | `synced`  | yes    | what was written is durable before it is read back, always  |
+        | `direct`  | no     | what the client keeps beside the page cache is not known    |
+        """
+        return self.method != "direct"
+
+
+_WEAKEST_FIRST: tuple[Method, ...] = ("direct", "synced", "dropped", "any")
+
+
+def weakest(proofs: list[MountProof]) -> MountProof:
+    """What holds where each of several may be the mount's; `direct` of none."""
+    if not proofs:
+        return MountProof("direct")
+    method = min((one.method for one in proofs), key=_WEAKEST_FIRST.index)
+    return MountProof(method, next((one.fsync_ends for one in proofs if one.fsync_ends), ""))

@@ -1,0 +1,135 @@
+"""Which client reads a mount, by the table of file systems (`kinds.Kind.client`); and what the mount says."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+from penstock.filesystem import libc
+from penstock.filesystem.clients import beegfs, lustre, nfs, weka
+from penstock.filesystem.clients.proof import MountProof
+from penstock.filesystem.kinds import AUTO, kind_of, rules_of
+from penstock.filesystem.mounts import mount_of, mounts
+from penstock.runtime.proc import PROC
+
+if TYPE_CHECKING:
+    from penstock.filesystem.kinds import Kind
+    from penstock.filesystem.mounts import Mount
+
+
+def check_mount(
+    path: str | os.PathLike[str],
+    proc: str | os.PathLike[str] = PROC,
+    *,
+    named: str = AUTO,
+    source: bool = False,
+    ephemeral: bool = False,
+) -> list[CheckResult]:
+    """What this node's mount of the nearest folder at or above `path` says, judged as a target, or as the
+    source of a dataset. `named` and `ephemeral` are `target.filesystem` and `target.ephemeral`. [] for file
+    systems that no client reads. Never raises: what cannot be read is a result. Looks at /proc, and calls
+    statfs(2) on the folder, which waits where its servers are away."""
+    real = _nearest(path)
+    mount = mount_of(real, proc)
+    try:
+        mounted = kind_of(libc.statfs_type(real), mount.type)
+    except OSError as error:
+        about = f"mount {printable(mount.point or real)}"
+        return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
+    rules = rules_of(mounted, named)
+    found = _judge(mounted, mount, proc, source=source, ephemeral=ephemeral)
+    if rules is not mounted:
+        found.insert(0, _named(mount.point or real, mounted, rules))
+        if rules.client == "beegfs":
+            found += _judge(rules, mount, proc, source=source, ephemeral=ephemeral)
+    return found
+
+
+def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
+    """Which reads come from the servers, and where an fsync ends, as this mount says. `mounted` is the
+    mount's own row, whatever `target.filesystem` names."""
+    if mounted.client == "beegfs":
+        return beegfs.proof(beegfs.parse_mount(mount, beegfs_clients(proc)))
+    if mounted.client == "weka":
+        return weka.proof(weka.parse_mount(mount))
+    if mounted.client == "lustre":
+        return lustre.proof(lustre.parse_mount(mount))
+    if mounted.client == "nfs":
+        return nfs.proof(nfs.parse_mount(mount))
+    return MountProof()
+
+
+def beegfs_clients(proc: str | os.PathLike[str] = PROC) -> list[beegfs.Client]:
+    """Of all BeeGFS mounts of this node, by the clients' ids; those that cannot be read are left out. What
+    their live configuration does not print comes from the configuration file that it names, where that can be
+    read."""
+    folder = f"{proc}/{beegfs.CONFIGS}"
+    try:
+        names = sorted(os.listdir(folder))
+    except OSError:
+        return []
+    clients = []
+    for name in names:
+        live = _text(f"{folder}/{name}/config")
+        if live is not None:
+            client = beegfs.parse_config(live, name)
+            written = _text(client.config_file) if client.config_file.startswith("/") else None
+            clients.append(client if written is None else beegfs.with_file(client, written))
+    return clients
+
+
+def _text(path: str) -> str | None:
+    """None where it cannot be read."""
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:
+        return None
+
+
+def _judge(
+    row: Kind, mount: Mount, proc: str | os.PathLike[str], *, source: bool, ephemeral: bool
+) -> list[CheckResult]:
+    if row.client == "beegfs":
+        seen = beegfs.parse_mount(mount, beegfs_clients(proc))
+        return beegfs.judge(seen, source=source, ephemeral=ephemeral)
+    # The number of statfs may be that of a mount which another one hides in the table.
+    if mount.type not in (row.types or (row.name,)):
+        return []
+    if row.client == "weka":
+        own = weka.parse_mount(mount)
+        # A bind mount is the same mount by another path: it has the same device number.
+        further = {one.number: one for one in mounts(proc) if one.type == mount.type}
+        further.pop(mount.number, None)
+        return weka.judge(own, [weka.parse_mount(one) for one in further.values()], source=source)
+    if row.client == "lustre":
+        return lustre.judge(lustre.parse_mount(mount))
+    if row.client == "nfs":
+        return nfs.judge(nfs.parse_mount(mount), source=source, groups=len(os.getgroups()))
+    return []
+
+
+def _named(point: str, mounted: Kind, rules: Kind) -> CheckResult:
+    """
+    | the mount's own row | verdict                                                             |
+    |---------------------|---------------------------------------------------------------------|
+    | of this machine     | warning: no gateway to anything is mounted as a local file system   |
+    | another             | note                                                                |
+    """
+    return CheckResult(
+        f"mount {printable(point)}",
+        f"{printable(mounted.name)}, and target.filesystem names {rules.name}: its rules hold; "
+        f"durability and evidence stay those of {printable(mounted.name)}",
+        "warning" if mounted.local else "note",
+        rules.name if mounted.local else "",
+        "set `target.filesystem: auto`" if mounted.local else "",
+    )
+
+
+def _nearest(path: str | os.PathLike[str]) -> str:
+    real = os.path.realpath(path)
+    while not os.path.lexists(real) and real != os.path.dirname(real):
+        real = os.path.dirname(real)
+    return real
