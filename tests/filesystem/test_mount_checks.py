@@ -182,6 +182,7 @@ def test_preflight_warns_notes_and_stops_by_the_mounts(
     tmp_path: Path, proc: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from penstock.steps import preflight_step
+    from penstock.steps.preflight import mounts
 
     source = tree(tmp_path / "source", {"a": b"1"})
     root = proc(
@@ -192,7 +193,7 @@ def test_preflight_warns_notes_and_stops_by_the_mounts(
     numbers = {str(tmp_path / "target"): BEEGFS, str(source): NFS}
     own = libc.statfs_type
     monkeypatch.setattr(libc, "statfs_type", lambda path: numbers.get(path) or own(path))
-    monkeypatch.setattr(preflight_step, "check_mount", partial(check_mount, proc=root))
+    monkeypatch.setattr(mounts, "check_mount", partial(check_mount, proc=root))
     (tmp_path / "target").mkdir()
     context = context_for(tmp_path, source)
     with pytest.raises(PreflightError, match="BeeOND") as stopped:

@@ -1,0 +1,67 @@
+"""The cluster: what it allows, and by a job on a node what a node sees."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+from typing import TYPE_CHECKING
+
+from penstock.arrays.live_arrays import live_arrays
+from penstock.cluster.port import Visit
+from penstock.config.serialization import to_json
+from penstock.core import events
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.errors import TransientError
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+STEP = "preflight"
+VISIT_TIMEOUT = 15.0
+"""Seconds without a byte after which a source counts as unreachable from a node. The probe job has a minute
+for all."""
+OF_THE_SHELL = frozenset(
+    {
+        "HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY", "NO_PROXY", "SSL_CERT_FILE", "REQUESTS_CA_BUNDLE",
+        "CURL_CA_BUNDLE", "AWS_CA_BUNDLE", "AWS_PROFILE", "AWS_ACCESS_KEY_ID", "AWS_SECRET_ACCESS_KEY",
+        "AWS_SESSION_TOKEN", "AWS_SHARED_CREDENTIALS_FILE", "AWS_CONFIG_FILE", "AWS_ENDPOINT_URL",
+        "AZURE_STORAGE_KEY", "AZURE_STORAGE_CONNECTION_STRING", "GOOGLE_APPLICATION_CREDENTIALS",
+        "KRB5CCNAME",
+    }
+)  # fmt: skip
+"""Environment variables that let this shell open a source, and that do not reach a node."""
+
+
+def check(context: Context, dataset: str, checked: list[str], warnings: list[str]) -> None:
+    config, layout = context.dataset(dataset), context.layout(dataset)
+    steps = [*RUN_IN_ELEMENTS, *context.config.cluster.on_nodes]
+    met: list[str] = []
+    if not context.cluster.abilities.elements_end_with_controller:
+        # Where the cluster does not answer, `cluster.check` below reports that, in the words of preflight.
+        with contextlib.suppress(TransientError):
+            met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
+    if met:
+        context.emit(events.Noted(dataset, STEP, f"array {', '.join(met)} lives: no probe is sent to a node"))
+    warnings.extend(context.cluster.check(steps, _visit(context, config, layout), met=bool(met)))
+    checked.append(
+        f"cluster: {context.cluster.kind}, {human.counted(context.cluster.slots('copy'), 'element')} at once"
+    )
+
+
+def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
+    """The command that opens the dataset's sources on a node: its profiles, routes and mounts may differ from
+    this machine's."""
+    given = {"dataset": to_json(config), "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT)}
+    unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
+    hint = (
+        "profiles, credential files, mounts and routes must be on the nodes as here; "
+        "or name a partition whose nodes have them"
+    )
+    if unknown:
+        hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
+    folder = layout.root if layout.root.is_dir() else layout.root.parent
+    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint)
