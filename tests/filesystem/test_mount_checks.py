@@ -201,10 +201,11 @@ def test_preflight_warns_notes_and_stops_by_the_mounts(
     assert stopped.value.exit_code == 3
     context = context_for(tmp_path, source)
     context.config = replace(context.config, target=replace(context.config.target, ephemeral=True))
-    warned = "\n".join(preflight_step.run(context, "data")["warnings"])
+    receipt = preflight_step.run(context, "data")
+    warned = "\n".join(receipt["warnings"])
     assert "tuneRemoteFSync=false" in warned
     assert f"NFS mount {source}: version 3 of the protocol; have an administrator" in warned
-    noted = "\n".join(event.text for event in events_of(context) if event.kind == "note")
+    noted = "\n".join(row["found"] for row in receipt["results"] if row["verdict"] == "note")
     assert "as target.ephemeral declares" in noted
     assert "mounted without noatime" in noted
     assert "klist" in noted

@@ -9,9 +9,11 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 
-from penstock.config.settings import PermissionsConfig, SourceConfig, TargetConfig
+from penstock.config.settings import PermissionsConfig, SourceConfig, TargetConfig, VerifyConfig
+from penstock.core.checks import CheckResult
 from penstock.errors import ConfigError, NoSpaceError, PreflightError
 from penstock.steps import preflight_step
+from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:
     from penstock.state.context import Context
@@ -31,6 +33,7 @@ def test_it_lists_what_it_looked_at_and_creates_nothing(tmp_path: Path) -> None:
     kinds = [line.partition(":")[0] for line in receipt["checked"]]
     assert kinds == ["interpreter", "target", "group", "source", "cluster"]
     assert str(source) in receipt["checked"][3]
+    assert [row["about"] for row in receipt["results"] if row["verdict"] != "warning"] == kinds
     assert sorted(os.listdir(tmp_path)) == ["source"]
     assert [event.kind for event in events_of(context) if event.kind != "warning"] == ["start", "end"]
 
@@ -91,3 +94,45 @@ def test_a_file_system_of_the_kernel_holds_no_files(tmp_path: Path) -> None:
     context.config = replace(context.config, target=TargetConfig(Path("/proc/x")))
     with pytest.raises(PreflightError, match="no file can be kept there"):
         preflight_step.run(context, "data")
+
+
+def test_what_stops_is_a_row_with_the_words_of_the_error(tmp_path: Path) -> None:
+    sources = tuple(SourceConfig(str(tmp_path / name), name) for name in ("one", "two"))
+    context = context_for(tmp_path, "x", sources=sources, keep_free=1 << 62)
+    result, error = preflight_step.look(context, "data")
+    assert isinstance(error, PreflightError)
+    stops = [row for row in result["results"] if row["verdict"] == "stop"]
+    assert [row["about"] for row in stops] == ["target", "source", "source"]
+    for row in stops:
+        assert f"- {row['found']}\n  {row['mend']}" in str(error)
+    # The other checks were made, and nothing counts as done.
+    assert {"interpreter", "group", "cluster"} <= {row["about"] for row in result["results"]}
+    assert [event.kind for event in events_of(context)] == ["start"]
+
+
+def test_a_check_that_reports_a_stop_ends_the_step_as_one_that_raises(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    looks = Looks(context)
+    looks.saw(
+        CheckResult("storage target 104", "Offline", "stop", "Online", "have its server started"),
+        CheckResult("storage target 105", "Needs-resync", "warning", "Good"),
+        CheckResult("storage target 106", "Online", "ok", "Online"),
+        what="the target is not in order",
+        where="/x",
+    )
+    error = looks.error()
+    assert isinstance(error, PreflightError)
+    assert str(error) == (
+        "the target is not in order [/x]: storage target 104: Offline\n  have its server started"
+    )
+    result = looks.document("data")
+    assert result["checked"] == ["storage target 106: Online"]
+    assert result["warnings"] == ["storage target 105: Needs-resync"]
+    assert [row["verdict"] for row in result["results"]] == ["stop", "warning", "ok"]
+
+
+def test_evidence_that_is_asked_for_has_a_row(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    context.config = replace(context.config, verify=VerifyConfig(minimum_grade="reread"))
+    (row,) = (one for one in preflight_step.run(context, "data")["results"] if one["about"] == "evidence")
+    assert (row["verdict"], "the grade reread" in row["found"]) == ("ok", True)

@@ -34,6 +34,8 @@ class Command(NamedTuple):
 
 
 _STEP = "step_commands:run"
+_OWN = {"preflight": "preflight_command:run"}
+"""Steps whose command has options of its own."""
 
 COMMANDS = (
     Command("run", "stage datasets, all steps, through Snakemake; the usual command", "run_command:run"),
@@ -42,7 +44,7 @@ COMMANDS = (
     Command("gate", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"),
     Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
     Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
-    *(Command(name, step_table.BY_NAME[name].summary, _STEP) for name in step_table.OF_RUN),
+    *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
     Command("list-group", "preflight and list (called by Snakemake)", "list_commands:group", "some", True),

@@ -14,8 +14,9 @@ from typing import TYPE_CHECKING
 from penstock.core.text import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
+    from penstock.core.documents.step_results import CheckJson
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
 _called = ["penstock"]
@@ -45,10 +46,15 @@ def open_streams() -> None:
 def say(text: str) -> None:
     """Print a message on standard error, with the program's name before it. A closed standard error is no
     error."""
-    text = _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
+    text = _pasted(text)
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(printable_lines(f"penstock: {text}") + "\n")
         sys.stderr.flush()
+
+
+def _pasted(text: str) -> str:
+    """A hint, with commands as they can be pasted."""
+    return _COMMAND.sub(lambda _: f"`{_called[0]} ", text)
 
 
 def show(text: str) -> None:
@@ -59,6 +65,13 @@ def show(text: str) -> None:
 def show_json(result: Mapping[str, object]) -> None:
     """The same as one line of JSON, ASCII alone."""
     sys.stdout.write(json.dumps(result, sort_keys=True, default=str) + "\n")
+
+
+def show_checks(title: str, results: Sequence[CheckJson]) -> None:
+    """A table of what was looked at, on standard output. Raises OSError."""
+    from penstock.views import check_table
+
+    check_table.show(sys.stdout, title, [{**one, "mend": _pasted(one["mend"])} for one in results])
 
 
 def show_path(path: str | os.PathLike[str]) -> None:

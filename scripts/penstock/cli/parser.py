@@ -90,6 +90,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             parser.add_argument(
                 "--run", type=_run, metavar="RUN", help="work on this run (default: what list met last)"
             )
+    if command.name == "preflight":
+        parser.add_argument(
+            "--json", action="store_true", help="print all that was looked at as JSON, a line a dataset"
+        )
     if command.name in ("run", "list", "list-group"):
         parser.add_argument(
             "--new-release", action="store_true",

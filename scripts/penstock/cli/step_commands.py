@@ -10,10 +10,11 @@ from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.cli.session import Session
-    from penstock.core.documents.step_results import ListResult, PlanResult, PreflightResult
+    from penstock.config.settings import Config
+    from penstock.core.documents.step_results import ListResult, PlanResult
     from penstock.state.context import Context
 
     Result = Mapping[str, object]
@@ -28,8 +29,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     joined = parsed.joined is not None
     config = remote_step.joined_config(parsed.config) if joined else session.config()
     names = session.names(config, parsed.dataset)
-    if parsed.receipt is not None and len(names) != 1:
-        raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
+    one_receipt(parsed, names)
     html = getattr(parsed, "html", None)
     options = {} if html is None else {"html": html}
     code = 0
@@ -49,9 +49,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
                 if joined:
                     remote_step.note_failure(parsed.receipt, parsed.command, error)
                 if len(names) == 1:
-                    if len(config.datasets) > 1 and name not in str(error):
-                        # In a run of many datasets each step is a command of its own.
-                        error.what = f"{name}: {error.what}"
+                    add_name(error, name, config)
                     raise
                 output.say(f"{name}: {error}")
                 code = code or error.exit_code
@@ -65,14 +63,25 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     return code
 
 
+def one_receipt(parsed: argparse.Namespace, names: Sequence[str]) -> None:
+    """Raises ConfigError where --receipt is to hold the results of several datasets."""
+    if parsed.receipt is not None and len(names) != 1:
+        raise ConfigError("--receipt takes the result of one dataset", hint="name the dataset")
+
+
+def add_name(error: PenstockError, name: str, config: Config) -> None:
+    """Let the error of a command's only dataset name it, where the configuration has others: in a run of many
+    datasets each step is a command of its own."""
+    if len(config.datasets) > 1 and name not in str(error):
+        error.what = f"{name}: {error.what}"
+
+
 def _show(parsed: argparse.Namespace, result: Result) -> None:
     """What people ask for by the command; a step that moves data has its line on standard error."""
     from penstock.views import result_texts
 
     if parsed.progress == "json":
         output.show_json(result)
-    elif parsed.command == "preflight":
-        output.show(result_texts.preflight(cast("PreflightResult", result)))
     elif parsed.command == "list":
         output.show(result_texts.listing(cast("ListResult", result)))
     elif parsed.command == "plan":

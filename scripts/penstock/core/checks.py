@@ -35,5 +35,5 @@ def gravest(results: Iterable[CheckResult]) -> Verdict:
 
 
 def told(result: CheckResult) -> str:
-    """One sentence for a warning: what it is about, what was found, and what to do."""
+    """One sentence for a warning or a note: what it is about, what was found, and what to do."""
     return f"{result.about}: {result.found}" + (f"; {result.mend}" if result.mend else "")

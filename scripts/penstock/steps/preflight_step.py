@@ -7,7 +7,7 @@ module for each area.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
 from penstock.steps.preflight import cluster, evidence, group, interpreter, mounts, sources, target, vendor_tools
@@ -15,41 +15,55 @@ from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import PreflightResult
+    from penstock.errors import PenstockError
     from penstock.state.context import Context
 
 STEP = "preflight"
 
 
+class Preflighted(NamedTuple):
+    """What one preflight saw, and the error that stops the run, if any."""
+
+    result: PreflightResult
+    error: PenstockError | None
+
+
 def run(context: Context, dataset: str) -> PreflightResult:
-    """Check one dataset, its sources, target and cluster. Returns the receipt {dataset, checked, warnings}.
+    """Check one dataset, its sources, target and cluster. Returns the receipt.
 
     Raises PreflightError, NoSpaceError or ConfigError for what cannot work: one thing as it is, several
     as one PreflightError that names them all, with the exit status of all where they agree.
     """
+    result, error = look(context, dataset)
+    if error is not None:
+        raise error
+    return result
+
+
+def look(context: Context, dataset: str) -> Preflighted:
+    """The same, but what stops the run is returned beside all that was seen. Raises InterruptedRunError."""
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
-    checked: list[str] = []
-    warnings: list[str] = []
     looks = Looks(context)
-    with looks:
-        checked.append(interpreter.check())
-    with looks:
-        checked.append(target.check(context, layout, warnings))
-    with looks:
-        mounts.check(context, config, layout, warnings)
-    with looks:
-        checked.append(group.check(context, config))
-    with looks:
-        checked.extend(vendor_tools.check(context, config, layout, warnings))
-    with looks:
-        evidence.check(context, config, layout)
-    with looks:
-        checked.extend(sources.check(context, config, layout, looks))
-    with looks:
-        cluster.check(context, dataset, checked, warnings)
-    looks.judge()
-    for text in warnings:
-        context.emit(events.Warned(dataset, STEP, text))
-    receipt: PreflightResult = {"dataset": config.name, "checked": checked, "warnings": warnings}
-    context.emit(events.Ended(dataset, STEP, receipt))
-    return receipt
+    with looks.at("interpreter"):
+        interpreter.check(looks)
+    with looks.at("target"):
+        target.check(context, layout, looks)
+    with looks.at("mounts"):
+        mounts.check(context, config, layout, looks)
+    with looks.at("group"):
+        group.check(context, config, looks)
+    with looks.at("target"):
+        vendor_tools.check(context, config, layout, looks)
+    with looks.at("evidence"):
+        evidence.check(context, config, layout, looks)
+    with looks.at("sources"):
+        sources.check(context, config, layout, looks)
+    with looks.at("cluster"):
+        cluster.check(context, dataset, looks)
+    found = Preflighted(looks.document(config.name), looks.error())
+    if found.error is None:
+        for text in found.result["warnings"]:
+            context.emit(events.Warned(dataset, STEP, text))
+        context.emit(events.Ended(dataset, STEP, found.result))
+    return found

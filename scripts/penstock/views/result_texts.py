@@ -1,4 +1,4 @@
-"""The results of preflight, list, plan and a dry run, as text. Guarantee: every name is escaped."""
+"""The results of list, plan and a dry run, as text. Guarantee: every name is escaped."""
 
 from __future__ import annotations
 
@@ -16,20 +16,12 @@ if TYPE_CHECKING:
         DryRunResult,
         ListResult,
         PlanResult,
-        PreflightResult,
         Preview,
     )
 
 WIDTH = 14
 COLUMNS = 80
 """A line has no more, but for a long path or URL."""
-
-
-def preflight(result: PreflightResult) -> str:
-    """A line for each thing that was tried, with what it showed."""
-    rows = [_parted(text) for text in result["checked"]]
-    rows += [("Warning", text) for text in result["warnings"]]
-    return _block(result["dataset"], rows)
 
 
 def listing(result: ListResult) -> str:
@@ -85,11 +77,6 @@ def _would(found: Preview) -> str:
         ("Problem", " ".join(found.get("problem", "").split())),
     ]
     return _block(found["dataset"], rows)
-
-
-def _parted(text: str) -> tuple[str, str]:
-    title, colon, value = text.partition(": ")
-    return (title.capitalize(), value) if colon else ("", title)
 
 
 def _block(dataset: str, rows: Sequence[tuple[str, str]]) -> str:

@@ -8,6 +8,7 @@ A key once here keeps its meaning. Times are seconds since the epoch, sizes are 
 from collections.abc import Mapping, Sequence
 from typing import NotRequired, TypedDict
 
+from penstock.core.checks import CheckResult
 from penstock.core.documents import typed_json
 from penstock.core.documents.verdict import LastAuditJson
 
@@ -128,10 +129,24 @@ class PlanResult(TypedDict):
     why: Sequence[str]
 
 
+class CheckJson(TypedDict):
+    """One thing that preflight looked at: see `core.checks.CheckResult`."""
+
+    about: str
+    found: str
+    verdict: str
+    """ok, note, warning or stop."""
+    wanted: str
+    mend: str
+
+
 class PreflightResult(TypedDict):
     dataset: str
     checked: Sequence[str]
+    """What was found in order, and notes: a line each."""
     warnings: Sequence[str]
+    results: Sequence[CheckJson]
+    """All that was looked at, with what warns and stops, in the order of the checks."""
 
 
 class FindingJson(TypedDict):
@@ -257,6 +272,17 @@ class Preview(TypedDict, total=False):
 
 class DryRunResult(TypedDict):
     datasets: Mapping[str, Preview]
+
+
+def check_json(result: CheckResult) -> CheckJson:
+    """A result as the documents have it."""
+    return {
+        "about": result.about,
+        "found": result.found,
+        "verdict": result.verdict,
+        "wanted": result.wanted,
+        "mend": result.mend,
+    }
 
 
 KINDS: Mapping[str, type[StepReceipt]] = {

@@ -11,7 +11,9 @@ from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.core import events
+from penstock.core.checks import CheckResult
 from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.core.text import printable
 from penstock.errors import TransientError
 from penstock.views import human
 
@@ -19,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
+    from penstock.steps.preflight.looks import Looks
 
 STEP = "preflight"
 VISIT_TIMEOUT = 15.0
@@ -36,7 +39,8 @@ OF_THE_SHELL = frozenset(
 """Environment variables that let this shell open a source, and that do not reach a node."""
 
 
-def check(context: Context, dataset: str, checked: list[str], warnings: list[str]) -> None:
+def check(context: Context, dataset: str, looks: Looks) -> None:
+    """Raises PreflightError or ConfigError for what the cluster, or a node of it, does not allow."""
     config, layout = context.dataset(dataset), context.layout(dataset)
     steps = [*RUN_IN_ELEMENTS, *context.config.cluster.on_nodes]
     met: list[str] = []
@@ -46,10 +50,10 @@ def check(context: Context, dataset: str, checked: list[str], warnings: list[str
             met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
     if met:
         context.emit(events.Noted(dataset, STEP, f"array {', '.join(met)} lives: no probe is sent to a node"))
-    warnings.extend(context.cluster.check(steps, _visit(context, config, layout), met=bool(met)))
-    checked.append(
-        f"cluster: {context.cluster.kind}, {human.counted(context.cluster.slots('copy'), 'element')} at once"
-    )
+    warnings = context.cluster.check(steps, _visit(context, config, layout), met=bool(met))
+    at_once = human.counted(context.cluster.slots("copy"), "element")
+    looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))
+    looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
 
 
 def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:

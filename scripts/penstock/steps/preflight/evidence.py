@@ -1,9 +1,10 @@
-"""The evidence that the configuration asks for: whether it can be had here at all."""
+"""The evidence that the configuration asks for: whether it can be reached here."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from penstock.core.checks import CheckResult
 from penstock.errors import PreflightError
 from penstock.filesystem.capabilities import facts
 from penstock.release.evidence import beyond
@@ -13,9 +14,10 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
+    from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, config: DatasetConfig, layout: DatasetLayout) -> None:
+def check(context: Context, config: DatasetConfig, layout: DatasetLayout, looks: Looks) -> None:
     """Raises PreflightError for proofs that the configuration requires and that are impossible here."""
     verify = context.config.verify
     stated = bool(config.checksums) or any(states_checksums(source.url) for source in config.sources)
@@ -36,3 +38,10 @@ def check(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Non
             why=why,
             hint="lower it, or change what keeps files from it",
         )
+    asked = []
+    if verify.source_checksum == "require":
+        asked.append("a checksum of the source for each file")
+    if verify.minimum_grade != "auto":
+        asked.append(f"the grade {verify.minimum_grade}")
+    if asked:
+        looks.saw(CheckResult("evidence", f"nothing rules out what is required: {', '.join(asked)}"))

@@ -6,17 +6,22 @@ import grp
 import os
 from typing import TYPE_CHECKING
 
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
 from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.state.context import Context
+    from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, config: DatasetConfig) -> str:
+def check(context: Context, config: DatasetConfig, looks: Looks) -> None:
+    """Raises PreflightError for a group to which this account may not give files."""
     gid = context.storage.group_id(config.permissions)
     if gid is None:
-        return "group: as the target gives it"
+        looks.saw(CheckResult("group", "as the target gives it"))
+        return
     mine = {os.getegid(), *os.getgroups()}
     if os.geteuid() != 0 and gid not in mine:
         names = ", ".join(sorted(_name(one) for one in mine))
@@ -26,7 +31,7 @@ def check(context: Context, config: DatasetConfig) -> str:
             why=f"it is in {names}",
             hint="have it added to the group, or name one of these",
         )
-    return f"group: {config.permissions.group} ({gid})"
+    looks.saw(CheckResult("group", printable(f"{config.permissions.group} ({gid})")))
 
 
 def _name(gid: int) -> str:

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import importlib.util
 import sys
+from typing import TYPE_CHECKING
 
+from penstock.core.checks import CheckResult
 from penstock.errors import PreflightError
 
+if TYPE_CHECKING:
+    from penstock.steps.preflight.looks import Looks
 
 LIBRARIES = ("pyarrow", "xxhash", "pathspec")
 
 
-def check() -> str:
+def check(looks: Looks) -> None:
+    """Raises PreflightError where libraries are missing."""
     missing = [name for name in LIBRARIES if importlib.util.find_spec(name) is None]
     if missing:
         raise PreflightError(
@@ -20,4 +25,4 @@ def check() -> str:
             why=f"missing: {', '.join(missing)}",
             hint="install penstock with its dependencies into this environment",
         )
-    return f"interpreter: {sys.executable} {sys.version.split()[0]}"
+    looks.saw(CheckResult("interpreter", f"{sys.executable} {sys.version.split()[0]}"))

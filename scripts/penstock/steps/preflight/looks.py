@@ -1,42 +1,86 @@
-"""The errors of one preflight, collected: one run names all problems."""
+"""What one preflight saw: the results of all checks, and the errors among them. One run names all
+problems."""
 
 from __future__ import annotations
 
+import contextlib
 from typing import TYPE_CHECKING
 
+from penstock.core.checks import CheckResult, told
+from penstock.core.documents.step_results import check_json
+from penstock.core.text import printable
 from penstock.errors import InterruptedRunError, PenstockError, PreflightError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator
+
+    from penstock.core.documents.step_results import PreflightResult
     from penstock.state.context import Context
 
 
 class Looks:
-    """Collects the errors of single checks (`with looks:`), so that one run reports all of them."""
+    """Collects results. A check reports what stops the run in one of two ways, and both give a row and an
+    error with the same words: it raises a PenstockError inside `at`, or it reports a result whose verdict is
+    `stop`."""
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._results: list[CheckResult] = []
         self._errors: list[PenstockError] = []
 
-    def __enter__(self) -> None:
+    @contextlib.contextmanager
+    def at(self, about: str) -> Iterator[None]:
+        """One check: a PenstockError that leaves it becomes a row about this, and the next check is made.
+        Raises InterruptedRunError once a signal has come."""
         self._context.stop.check()
+        try:
+            yield
+        except InterruptedRunError:
+            raise
+        except PenstockError as error:
+            self._errors.append(error)
+            self._results.append(_stopped(about, error))
 
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, _: object) -> bool:
-        if not isinstance(error, PenstockError) or isinstance(error, InterruptedRunError):
-            return False
-        self._errors.append(error)
-        return True
+    def saw(self, *results: CheckResult, what: str = "this is not in order", where: str = "") -> None:
+        """Results of checks that raise nothing. `what` and `where` begin the error of those that stop the
+        run: one error for all of them."""
+        self._results += results
+        stops = _of(results, "stop")
+        if stops:
+            why = "; ".join(f"{one.about}: {one.found}" for one in stops)
+            hint = "; ".join(dict.fromkeys(one.mend for one in stops if one.mend))
+            self._errors.append(PreflightError(what, where=where, why=why, hint=hint))
 
-    def judge(self) -> None:
-        """Raises the error, or one error that names all of them; nothing where there is none."""
+    def document(self, dataset: str) -> PreflightResult:
+        """All results, as the step's receipt has them."""
+        return {
+            "dataset": dataset,
+            "checked": [f"{one.about}: {one.found}" for one in _of(self._results, "ok", "note")],
+            "warnings": [told(one) for one in _of(self._results, "warning")],
+            "results": [check_json(one) for one in self._results],
+        }
+
+    def error(self) -> PenstockError | None:
+        """The error that ends the step: the only one, or one PreflightError that names all, with the exit
+        status of all where they agree; None where nothing stops the run."""
         errors = list({str(error): error for error in self._errors}.values())
-        if not errors:
-            return
-        if len(errors) == 1:
-            raise errors[0]
+        if len(errors) < 2:
+            return errors[0] if errors else None
         told = PreflightError(
             f"{len(errors)} things stop the run", why="\n" + "\n".join(f"- {error}" for error in errors)
         )
         codes = {error.exit_code for error in errors}
         if len(codes) == 1:
             told.exit_code = codes.pop()
-        raise told
+        return told
+
+
+def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
+    return [one for one in results if one.verdict in verdicts]
+
+
+def _stopped(about: str, error: PenstockError) -> CheckResult:
+    """The row of an error: its message, and its hint as what to do."""
+    text = str(error).removesuffix(f"\n  {error.hint}") if error.hint else str(error)
+    found = " ".join(part.strip() for part in text.splitlines())
+    return CheckResult(about, printable(found), "stop", mend=printable(error.hint))

@@ -5,29 +5,36 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING
 
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.filesystem.capabilities import facts
 from penstock.locks import dataset_lock
 from penstock.views import human
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.core.layout import DatasetLayout
+    from penstock.filesystem.capabilities import StorageFacts
     from penstock.state.context import Context
+    from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, layout: DatasetLayout, warnings: list[str]) -> str:
+def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
+    """Raises PreflightError or NoSpaceError for a target that cannot be used."""
     context.storage.check_root(layout.root)
     if layout.state_root is not None:
         context.storage.check_root(layout.state_root)
     context.storage.check_owner(layout)
     seen = facts(layout.root)
+    keep = context.config.target.keep_free
     if seen.read_only:
         raise PreflightError(
             "the target is mounted read-only",
             where=str(layout.root),
             hint="correct `target.root`, or the mount",
         )
-    keep = context.config.target.keep_free
     if seen.free_bytes <= keep:
         raise NoSpaceError(
             "the target has no room",
@@ -35,19 +42,47 @@ def check(context: Context, layout: DatasetLayout, warnings: list[str]) -> str:
             why=f"{human.size(seen.free_bytes)} are free, and target.keep_free is {human.size(keep)}",
             hint="make room, or lower target.keep_free",
         )
-    if not seen.passable:
-        warnings.append(
-            f"{layout.root} is {seen.kind}: reads cannot be shown to pass this machine's caches there, so "
-            "what is read back counts as `reread`, never as `cold`"
-        )
-    if os.geteuid() == 0:
-        warnings.append(
-            "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
-            "squash root; stage by an account of its own"
-        )
     for folder in (layout.state, layout.state.parent, layout.state.parent.parent):
         if folder.is_dir():
             dataset_lock.try_out(folder, layout.dataset)
             break
+    looks.saw(*judged(layout.root, seen, keep), *account(os.geteuid()))
+
+
+def judged(root: Path, seen: StorageFacts, keep: int) -> list[CheckResult]:
+    """
+    | a read passes this machine's caches | results                   |
+    |-------------------------------------|---------------------------|
+    | it can be shown to                  | the target, ok            |
+    | it cannot                           | the target, ok; a warning |
+    """
+    where = printable(str(root))
     room = f"{human.size(seen.free_bytes)} free"
-    return f"target: {layout.root}, {seen.kind}, {room}, durable by {seen.durability}"
+    results = [
+        CheckResult(
+            "target",
+            f"{where}, {seen.kind}, {room}, durable by {seen.durability}",
+            wanted=f"a folder that this account may write, with more than {human.size(keep)} free",
+        )
+    ]
+    if not seen.passable:
+        results.append(
+            CheckResult(
+                "caches",
+                f"{where} is {seen.kind}: reads cannot be shown to pass this machine's caches there, so "
+                "what is read back counts as `reread`, never as `cold`",
+                "warning",
+            )
+        )
+    return results
+
+
+def account(uid: int) -> list[CheckResult]:
+    """A warning for root; nothing for other accounts."""
+    if uid != 0:
+        return []
+    found = (
+        "this is root (uid 0): no folder's mode fences a late writer of root, and most network mounts "
+        "squash root"
+    )
+    return [CheckResult("account", found, "warning", mend="stage by an account of its own")]
