@@ -30,7 +30,8 @@ class Looks:
 
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
-        """One check: a PenstockError that leaves it becomes a row about this, and the next check is made.
+        """One check: a PenstockError that leaves it becomes a row about this, unless an earlier check met the
+        same, and the next check is made.
         Raises InterruptedRunError once a signal has come."""
         self._context.stop.check()
         try:
@@ -38,8 +39,9 @@ class Looks:
         except InterruptedRunError:
             raise
         except PenstockError as error:
+            if str(error) not in map(str, self._errors):
+                self._results.append(_stopped(about, error))
             self._errors.append(error)
-            self._results.append(_stopped(about, error))
 
     def saw(self, *results: CheckResult, what: str = "this is not in order", where: str = "") -> None:
         """Results of checks that raise nothing. `what` and `where` begin the error of those that stop the
@@ -66,13 +68,13 @@ class Looks:
         errors = list({str(error): error for error in self._errors}.values())
         if len(errors) < 2:
             return errors[0] if errors else None
-        told = PreflightError(
+        joined = PreflightError(
             f"{len(errors)} things stop the run", why="\n" + "\n".join(f"- {error}" for error in errors)
         )
         codes = {error.exit_code for error in errors}
         if len(codes) == 1:
-            told.exit_code = codes.pop()
-        return told
+            joined.exit_code = codes.pop()
+        return joined
 
 
 def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
