@@ -10,7 +10,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
-from penstock.steps.preflight import cluster, evidence, group, interpreter, mounts, sources, target, vendor_tools
+from penstock.steps.preflight import (
+    cluster,
+    evidence,
+    group,
+    interpreter,
+    mounts,
+    sources,
+    target,
+    vendor_tools,
+)
 from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:

@@ -57,7 +57,7 @@ class Looks:
         """All results, as the step's receipt has them."""
         return {
             "dataset": dataset,
-            "checked": [f"{one.about}: {one.found}" for one in _of(self._results, "ok", "note")],
+            "checked": [told(one) for one in _of(self._results, "ok", "note")],
             "warnings": [told(one) for one in _of(self._results, "warning")],
             "results": [check_json(one) for one in self._results],
         }
