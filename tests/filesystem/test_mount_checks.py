@@ -161,7 +161,8 @@ def test_no_name_makes_a_read_cold(
     assert found[0].verdict == "note"
     assert found[0].found.startswith("fuse, and target.filesystem names beegfs: its rules hold")
     assert {one.about for one in found[1:]} == {f"BeeGFS mount {folder}"}
-    assert facts(folder, root) == seen
+    again = replace(facts(folder, root), free_bytes=seen.free_bytes, free_inodes=seen.free_inodes)
+    assert again == seen
 
 
 def test_a_name_for_a_disk_of_this_machine_is_a_warning(folder: Path, proc: Callable[..., Path]) -> None:

@@ -94,6 +94,15 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--json", action="store_true", help="print all that was looked at as JSON, a line a dataset"
         )
+        parser.add_argument(
+            "--sysctl", type=_sysctl_profile, metavar="PROFILE",
+            help="look at this host alone: compare its kernel parameters with a vendor's table (netapp-100g, "
+            "netapp-xcp-docs) and print a drop-in for /etc/sysctl.d; writes nothing",
+        )  # fmt: skip
+        parser.add_argument(
+            "--kernel-cmdline", action="store_true",
+            help="look at this host alone: what is recommended for hosts with WEKA's client",
+        )  # fmt: skip
     if command.name in ("run", "list", "list-group"):
         parser.add_argument(
             "--new-release", action="store_true",
@@ -161,6 +170,14 @@ def _checked(module: str, function: str, expected: str) -> Callable[[str], Any]:
             raise argparse.ArgumentTypeError(f"{text!r} is not {expected}") from None
 
     return check
+
+
+def _sysctl_profile(text: str) -> str:
+    from penstock.runtime.host_tuning import PROFILES
+
+    if text not in PROFILES:
+        raise argparse.ArgumentTypeError(f"{text!r} is none of {', '.join(PROFILES)}")
+    return text
 
 
 def _reason(text: str) -> str:

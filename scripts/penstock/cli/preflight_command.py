@@ -1,21 +1,29 @@
-"""`penstock preflight`: the table of all that was looked at, also where something stops the run."""
+"""`penstock preflight`: the table of all that was looked at, also where something stops the run; and the
+settings of this host beside vendors' tables."""
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from penstock.cli import output, step_commands
+from penstock.core.documents.step_results import check_json
+from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
     from penstock.cli.session import Session
+    from penstock.core.checks import CheckResult
     from penstock.core.documents.step_results import PreflightResult
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Look at each dataset in turn, and print what was seen: a table, or with --json or `--progress json` a
     line of JSON. Returns the first failure's exit status; raises the error of the only dataset."""
+    if parsed.sysctl is not None or parsed.kernel_cmdline:
+        return _host(parsed, session)
     from penstock.steps import preflight_step
 
     config = session.config()
@@ -37,6 +45,50 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             output.say(f"{name}: {error}")
             code = code or error.exit_code
     return code
+
+
+def _host(parsed: argparse.Namespace, session: Session) -> int:
+    """Compare this host's settings with the tables that are asked for. Needs no configuration; always 0."""
+    from penstock.runtime import host_tuning
+
+    if parsed.dataset:
+        raise ConfigError("--sysctl and --kernel-cmdline look at this host, not at a dataset")
+    host = os.uname().nodename
+    document: dict[str, object] = {"host": host}
+    if parsed.sysctl is not None:
+        profile = host_tuning.PROFILES[parsed.sysctl]
+        results = host_tuning.sysctl_results(profile)
+        text, place = host_tuning.drop_in(profile, results), host_tuning.drop_in_path(profile)
+        document["sysctl"] = {
+            "profile": profile.name,
+            "source": profile.source,
+            "results": [check_json(one) for one in results],
+            "drop_in": text,
+            "path": place,
+        }
+        if not parsed.json:
+            _show_profile(f"{host}, {profile.name}: {profile.source}", results)
+            if text:
+                output.show(f"\n# {place} (to apply it: sysctl --system)\n{text}\n")
+    if parsed.kernel_cmdline:
+        rows = [check_json(one) for one in host_tuning.kernel_results()]
+        document["kernel"] = {"results": rows}
+        if not parsed.json:
+            output.show_checks(f"{host}: the kernel's command line, for WEKA's client", rows)
+    session.receipt(document)
+    if parsed.json:
+        output.show_json(document)
+    return 0
+
+
+def _show_profile(title: str, results: Sequence[CheckResult]) -> None:
+    """A table of what is not as the profile has it, and how much is."""
+    wrong = [check_json(one) for one in results if one.verdict != "ok"]
+    if wrong:
+        output.show_checks(title, wrong)
+    else:
+        output.show(title)
+    output.show(f"  {len(results) - len(wrong)} of {len(results)} values are as wanted")
 
 
 def _show(parsed: argparse.Namespace, result: PreflightResult) -> None:

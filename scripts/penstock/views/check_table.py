@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.step_results import CheckJson
 
 COLUMNS = 80
-MOST_ABOUT = 24
+MOST_ABOUT = 34
 """Columns for what was looked at; a longer text is wrapped."""
 VERDICT = max(map(len, VERDICTS)) + 2
 STYLES = {"ok": "green", "note": "cyan", "warning": "yellow", "stop": "bold red"}
