@@ -126,6 +126,15 @@ class Bed:
         self._stop()
         self._start(_program())
 
+    def on(self, node: int, *command: str) -> list[str]:
+        """A command that sees the store by this node's mount, under the path of the first node's: as on a
+        cluster, where all nodes mount it at one path."""
+        if node == 0:
+            return [*command]
+        bind = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+        here, there = str(self.nodes[node]), str(self.nodes[0])
+        return ["unshare", "--mount", "sh", "-c", bind, "sh", here, there, *command]
+
     def operations(self) -> list[Operation]:
         """Everything that was asked of the file system so far."""
         found = []

@@ -4,7 +4,6 @@ controller that is frozen (a suspended process, a node that hangs) keeps them.""
 from __future__ import annotations
 
 import os
-import time
 from typing import TYPE_CHECKING
 
 from penstock.core import events
@@ -43,18 +42,16 @@ def _moves(context: Context, layout: DatasetLayout, run: RunLayout, submission: 
     first = _progress(run, submission)
     if not first:
         return False
-    deadline = time.monotonic() + heartbeat.PATIENCE
-    told = False
-    while (left := deadline - time.monotonic()) > 0:
-        if not told:
-            told = True
-            who = submission.by.describe() if submission.by else "another run"
-            text = f"waiting for elements of {who}: they count as ended when nothing moves for {left:.0f} s"
-            context.emit(events.Noted(layout.dataset, submission.step, text))
-        context.stop.wait(min(left, heartbeat.HEARTBEAT / 2))
-        if _progress(run, submission) != first:
-            return True
-    return False
+    patience = heartbeat.PATIENCE
+    who = submission.by.describe() if submission.by else "another run"
+    text = f"waiting for elements of {who}: they count as ended when nothing moves for {patience:.0f} s"
+    context.emit(events.Noted(layout.dataset, submission.step, text))
+    return not heartbeat.stands_still(
+        patience,
+        heartbeat.HEARTBEAT,
+        context.stop.wait,
+        lambda: _progress(run, submission) != first,
+    )
 
 
 def _progress(run: RunLayout, submission: Submission) -> dict[int, int]:

@@ -17,10 +17,10 @@ it on one node. The holder touches the file every `HEARTBEAT`. A lock is taken o
 
 The scheduler's answer never replaces the heartbeat: a job that SLURM reports as ended may still write (its
 slurmd alone died), and the same job number on another cluster is another job, so only jobs of this cluster
-are queried. Time is this process's monotonic clock: the file's times are compared with each other, never with
-a clock. The nonce in the file tells whose lock it is: inode numbers change from one look to the next on some
-file systems (FUSE without `use_ino`). A holder that was taken over nevertheless (a node that froze) finds out
-by `assert_held`.
+are queried. Time is this process's monotonic clock, without the time in which the file system did not answer:
+the file's times are compared with each other, never with a clock. The nonce in the file tells whose lock it
+is: inode numbers change from one look to the next on some file systems (FUSE without `use_ino`). A holder
+that was taken over nevertheless (a node that froze) finds out by `assert_held`.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, NamedTuple, Self
 from penstock.errors import LockedError, PenstockError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.locks import holder as holders
-from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT
+from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 from penstock.storage.durable import NO_LINKS, give_name
 
 if TYPE_CHECKING:
@@ -245,20 +245,25 @@ class DatasetLock:
                 f"{patience:.0f} s"
             )
             self._watch(first, patience)
-        if self._look() == first and self._remove(lambda content: content == first.content, me.nonce):
+        asked = time.monotonic()
+        unchanged = self._look() == first
+        if time.monotonic() - asked > self._heartbeat:
+            return  # as in `stands_still`: the caller waits anew
+        if unchanged and self._remove(lambda content: content == first.content, me.nonce):
             how = "that process is dead" if alive is False else f"no heartbeat for {patience:.0f} s"
             self._tell(f"took over the lock of {who}: {how}")
 
     def _watch(self, first: _LockState, patience: float) -> None:
         """Returns when the lock stood still for so long, or is gone; raises LockedError when it moved."""
-        deadline = time.monotonic() + patience
-        while (left := deadline - time.monotonic()) > 0:
-            self._pause(min(self._heartbeat / 2, patience / 4, left))
+        seen: _LockState | None = first
+
+        def moved() -> bool:
+            nonlocal seen
             seen = self._look()
-            if seen is None:
-                return
-            if seen != first:
-                raise self._locked(holders.parse(seen.content))
+            return seen != first
+
+        if not stands_still(patience, self._heartbeat, self._pause, moved) and seen is not None:
+            raise self._locked(holders.parse(seen.content))
 
     @staticmethod
     def _before(holder: Holder, me: Holder) -> bool:

@@ -72,6 +72,7 @@ type order struct {
 	Path  string `json:"path"`
 	Bytes int64  `json:"bytes"`
 	Errno string `json:"errno"`
+	Nodes []int  `json:"nodes"` // of away and back; none: all
 }
 
 func (s *store) obey(line []byte) error {
@@ -80,10 +81,14 @@ func (s *store) obey(line []byte) error {
 		return err
 	}
 	switch order.Do {
-	case "away": // the server does not answer any more: calls wait
-		s.gate.away()
+	case "away": // the servers do not answer any more: calls wait
+		for _, m := range s.of(order.Nodes) {
+			m.line.away()
+		}
 	case "back":
-		s.gate.answer()
+		for _, m := range s.of(order.Nodes) {
+			m.line.answer()
+		}
 	case "cut": // the power is gone
 		s.cut()
 	case "fail": // writes fail after so many bytes
@@ -100,6 +105,23 @@ func (s *store) obey(line []byte) error {
 		return fmt.Errorf("no order %q", order.Do)
 	}
 	return nil
+}
+
+func (s *store) of(nodes []int) []*mount {
+	if len(nodes) == 0 {
+		return s.mounts
+	}
+	var found []*mount
+	for _, number := range nodes {
+		found = append(found, s.mounts[number])
+	}
+	return found
+}
+
+func (s *store) answer() {
+	for _, m := range s.mounts {
+		m.line.answer()
+	}
 }
 
 func (s *store) mount(number int, point string) error {
@@ -123,7 +145,7 @@ func (s *store) mount(number int, point string) error {
 
 // unmount lets go of whoever waits, and of the mounts, in use or not.
 func (s *store) unmount() {
-	s.gate.answer()
+	s.answer()
 	for _, point := range s.Mounts {
 		syscall.Unmount(point, unix.MNT_DETACH)
 	}

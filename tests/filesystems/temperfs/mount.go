@@ -17,6 +17,7 @@ type mount struct {
 	store  *store
 	number int
 	server *fuse.Server
+	line   line
 
 	mu      sync.Mutex
 	nodes   map[uint64]*node
@@ -56,6 +57,7 @@ func newMount(s *store, number int) (*mount, error) {
 		nodes: map[uint64]*node{}, byKey: map[key]*node{}, handles: map[uint64]*handle{},
 		dirty: map[key]*written{}, last: 1,
 	}
+	m.line.open()
 	var stat syscall.Stat_t
 	if err := syscall.Fstat(fd, &stat); err != nil {
 		return nil, err
@@ -90,7 +92,10 @@ func (m *mount) used(id uint64) *handle {
 
 // begin lets an operation in, and gives what ends it: that writes the line of the log.
 func (m *mount) begin(cancel <-chan struct{}, op string, id uint64, name string) (*node, func(*fuse.Status), fuse.Status) {
-	if status := m.store.gate.enter(cancel); status != fuse.OK {
+	if status := m.line.wait(cancel); status != fuse.OK {
+		return nil, nil, status
+	}
+	if status := m.store.gate.enter(); status != fuse.OK {
 		return nil, nil, status
 	}
 	n := m.node(id)

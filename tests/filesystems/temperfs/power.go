@@ -174,7 +174,7 @@ func (s *store) changing(at, lost *place, back func()) func() {
 
 // cut takes the power away: everything that is not durable is gone, and all later operations fail.
 func (s *store) cut() {
-	s.gate.answer()
+	s.answer()
 	s.gate.kill()
 	s.mu.Lock()
 	defer s.mu.Unlock()

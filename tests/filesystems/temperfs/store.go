@@ -49,7 +49,6 @@ func newStore(options *Options) (*store, error) {
 		Options: options, opens: map[key]map[*handle]bool{}, xattrs: map[key]map[string][]byte{},
 		stubs: map[key]string{}, shadows: map[key]*shadow{}, groups: map[uint32]int64{}, failAfter: -1,
 	}
-	s.gate.open()
 	s.locks.init()
 	if options.Log != "" {
 		log, err := os.OpenFile(options.Log, os.O_WRONLY|os.O_CREATE|os.O_APPEND, 0o644)
@@ -225,28 +224,13 @@ func (s *store) isStub(k key) bool {
 	return there
 }
 
-// gate lets operations in: at once, when the server is back, or as errors after a power cut.
+// gate lets operations in, or answers them with errors after a power cut.
 type gate struct {
 	running sync.RWMutex
-	mu      sync.Mutex
-	back    chan struct{} // closed while the server answers
 	dead    bool
 }
 
-func (g *gate) open() {
-	g.back = make(chan struct{})
-	close(g.back)
-}
-
-func (g *gate) enter(cancel <-chan struct{}) fuse.Status {
-	g.mu.Lock()
-	back := g.back
-	g.mu.Unlock()
-	select {
-	case <-back:
-	case <-cancel:
-		return fuse.EINTR
-	}
+func (g *gate) enter() fuse.Status {
 	g.running.RLock()
 	if g.dead {
 		g.running.RUnlock()
@@ -257,19 +241,42 @@ func (g *gate) enter(cancel <-chan struct{}) fuse.Status {
 
 func (g *gate) leave() { g.running.RUnlock() }
 
-func (g *gate) away() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.back = make(chan struct{})
+// line is a node's way to the servers: while they are away its calls wait.
+type line struct {
+	mu   sync.Mutex
+	back chan struct{} // closed while the servers answer
 }
 
-func (g *gate) answer() {
-	g.mu.Lock()
-	defer g.mu.Unlock()
+func (l *line) open() {
+	l.back = make(chan struct{})
+	close(l.back)
+}
+
+func (l *line) wait(cancel <-chan struct{}) fuse.Status {
+	l.mu.Lock()
+	back := l.back
+	l.mu.Unlock()
 	select {
-	case <-g.back:
+	case <-back:
+		return fuse.OK
+	case <-cancel:
+		return fuse.EINTR
+	}
+}
+
+func (l *line) away() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.back = make(chan struct{})
+}
+
+func (l *line) answer() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	select {
+	case <-l.back:
 	default:
-		close(g.back)
+		close(l.back)
 	}
 }
 

@@ -1,0 +1,153 @@
+"""What penstock does under the gravest tempers, and the same with its guard off: a test that passes either
+way would test nothing. (Power cuts, with two guards off, are in test_power.py.)"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import os
+import threading
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.contracts.storage_contract import make_writer, put
+from tests.filesystems.bed import Bed
+
+from penstock.errors import LockedError, NoSpaceError, PenstockError
+from penstock.locks import dataset_lock, holder
+from penstock.locks.dataset_lock import DatasetLock
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+SIZE = 50_000
+
+
+# A quota that only fsync tells ------------------------------------------------------------------
+
+
+def over_quota(durability: str) -> int:
+    """Bytes that lie under the final name of a file that the quota does not take, where nobody noticed."""
+    with Bed(named="weka-writecache", quota_bytes=SIZE - 1) as bed:
+        with make_writer(bed.nodes[0], durability=durability) as writer:
+            put(writer, "f", bytes(SIZE))
+        return (bed.store / "f").stat().st_size
+
+
+def test_a_quota_that_fsync_alone_tells_is_noticed() -> None:
+    with pytest.raises(NoSpaceError, match="quota"):
+        over_quota("fsync")
+
+
+def test_without_that_fsync_an_empty_file_has_the_name() -> None:
+    assert over_quota("syncfs") == 0
+
+
+def test_a_late_error_leaves_no_name_and_the_file_is_written_anew() -> None:
+    with Bed(named="weka-writecache") as bed, make_writer(bed.nodes[0], durability="fsync") as writer:
+        put(writer, "d/before", b"x")
+        bed.order("fail", bytes=0, errno="EIO")
+        with pytest.raises(PenstockError, match="cannot complete"):
+            put(writer, "d/f", bytes(SIZE))
+        bed.order("fail", bytes=1 << 40, errno="EIO")
+        assert os.listdir(bed.store / "d") == ["before"]
+        put(writer, "d/f", bytes(SIZE))
+        assert (bed.store / "d/f").stat().st_size == SIZE
+
+
+# Links that become symbolic ones ----------------------------------------------------------------
+
+
+def lock(path: Path, pause: Callable[[float], None] = dataset_lock._pause) -> DatasetLock:
+    return DatasetLock(
+        path, "data", run="r", command="run", holder_ended=lambda *_: None, patience=0.6, heartbeat=0.1,
+        pause=pause,
+    )  # fmt: skip
+
+
+class WaitsError(Exception):
+    """A process waits for the lock that it has just made."""
+
+
+def wait(seconds: float) -> None:
+    raise WaitsError
+
+
+def test_a_link_alone_holds_no_lock_and_no_claim_where_links_become_symbolic_ones(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Without `durable.give_name`; test_names.py has it with it."""
+    for module in (durable, dataset_lock):
+        monkeypatch.setattr(module, "give_name", lambda old, new: os.link(old, new, follow_symlinks=False))
+    with Bed(links="symlink") as bed:
+        assert durable.create_file(bed.nodes[0] / "claim", b"mine")
+        assert not (bed.nodes[0] / "claim").exists()
+        with pytest.raises(WaitsError):
+            lock(bed.nodes[0] / "lock", wait).__enter__()
+
+
+# Servers that are away for longer than a lock's patience -----------------------------------------
+
+
+@contextlib.contextmanager
+def held_on_another_node(path: Path) -> Iterator[None]:
+    """A lock of a process on a node of which this one knows nothing. It lives, and beats."""
+    me = holder.this_process("r", "run")
+    path.write_bytes(dataclasses.replace(me, host="node17", boot="another boot").to_json())
+    ended = threading.Event()
+
+    def beat() -> None:
+        while not ended.wait(0.1):
+            os.utime(path)
+
+    thread = threading.Thread(target=beat)
+    thread.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        thread.join()
+
+
+def pause_over_an_outage(bed: Bed) -> Callable[[float], None]:
+    """In the first pause between two looks the servers go away, for longer than a lock's patience. The node
+    that looks reaches them first again: each client tries again at moments of its own."""
+    began: list[threading.Timer] = []
+
+    def pause(seconds: float) -> None:
+        if not began:
+            bed.order("away")
+            began.extend(
+                threading.Timer(after, bed.order, ["back"], {"nodes": [node]})
+                for after, node in ((1.5, 1), (1.8, 0))
+            )
+            for timer in began:
+                timer.start()
+        dataset_lock._pause(seconds)
+
+    return pause
+
+
+def test_a_living_holder_keeps_its_lock_over_an_outage() -> None:
+    with Bed(nodes=2) as bed, held_on_another_node(bed.nodes[0] / "lock"):
+        with pytest.raises(LockedError, match="node17"):
+            lock(bed.nodes[1] / "lock", pause_over_an_outage(bed)).__enter__()
+        assert b"node17" in (bed.store / "lock").read_bytes()
+
+
+def test_by_a_deadline_alone_it_would_lose_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    def watch(self: DatasetLock, first: object, patience: float) -> None:
+        deadline = time.monotonic() + patience
+        while time.monotonic() < deadline:
+            self._pause(0.05)
+            if self._look() != first:
+                raise LockedError("it beats", why="")
+
+    monkeypatch.setattr(DatasetLock, "_watch", watch)
+    with Bed(nodes=2) as bed, held_on_another_node(bed.nodes[0] / "lock"):
+        with lock(bed.nodes[1] / "lock", pause_over_an_outage(bed)):
+            assert b"node17" not in (bed.store / "lock").read_bytes()
+        (bed.store / "lock").touch()

@@ -1,0 +1,125 @@
+"""A dataset is staged, killed amid it, staged to its end, audited on another node and repaired, by the
+commands that people type, on file systems with the tempers of BeeGFS, WEKA, Lustre and NFS."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.filesystems.bed import Bed
+from tests.filesystems.sets import SETS
+from tests.support.commands import PATIENCE, kill_session, run, started
+from tests.support.staging_runs import tree
+from tests.support.whole_way import content
+
+from penstock.core.layout import DatasetLayout
+
+if TYPE_CHECKING:
+    import subprocess
+    from pathlib import Path
+
+FILES = {f"d{i % 5}/f {i:03d}": bytes([i]) * (300 * i) for i in range(150)} | {
+    "giant": bytes(range(250)) * 20_000,
+    "odd\n\\ %41": b"odd",
+}
+
+
+class Place:
+    """A dataset `data` from a folder of this machine to a bed; commands on any of its nodes."""
+
+    def __init__(self, folder: Path, bed: Bed) -> None:
+        self.bed, self.folder = bed, folder
+        self.source = tree(folder / "source", FILES)
+        self.layout = DatasetLayout(bed.nodes[0] / "target", "data")
+        self.config = folder / "config.yaml"
+        self.written(limit="limit: 1MiB/s, ")
+
+    def written(self, *, limit: str = "") -> None:
+        """The configuration; with a limit, so that a run can be met amid its copy."""
+        self.config.write_text(
+            f"target: {{root: {self.layout.root}, keep_free: 0}}\n"
+            f"datasets: {{data: {{source: {self.source}}}}}\n"
+            "plan: {shard_files: 40, giant_bytes: 2MiB, part_bytes: 1MiB}\n"
+            f"engine: {{{limit}workers: 1}}\n"
+        )
+
+    def command(self, node: int, *words: str) -> list[str]:
+        return self.bed.on(node, sys.executable, "-m", "penstock", "--config", str(self.config), *words)
+
+    def penstock(self, node: int, *words: str) -> subprocess.CompletedProcess[str]:
+        return run(*self.command(node, *words), cwd=self.folder)
+
+    def killed_amid_its_copy(self) -> None:
+        with started(*self.command(0, "run"), cwd=self.folder) as process:
+            deadline = time.monotonic() + PATIENCE
+            while not [*self.layout.runs.glob("[0-9a-f]*/journal/*/*.journal")]:
+                assert process.poll() is None, process.stdout and process.stdout.read()
+                assert time.monotonic() < deadline, "nothing was copied"
+                time.sleep(0.01)
+            kill_session(process.pid)
+        assert not self.layout.current.exists()
+
+    def release(self, node: int) -> Path:
+        return self.bed.nodes[node] / self.layout.current.relative_to(self.bed.nodes[0])
+
+
+def whole_life(folder: Path, **bed: object) -> None:
+    with Bed(nodes=4, **bed) as made:  # type: ignore[arg-type]
+        place = Place(folder, made)
+        place.killed_amid_its_copy()
+        place.written()
+        done = place.penstock(0, "run")
+        assert done.returncode == 0, done.stdout + done.stderr
+        for node in range(4):
+            assert content(place.release(node) / "data") == content(place.source)
+        assert len(os.listdir(place.layout.releases)) == 1
+        assert not place.layout.lock.exists()
+        done = place.penstock(1, "audit", "data")
+        assert done.returncode == 0, done.stdout + done.stderr
+        stored = made.store / os.path.realpath(place.release(0) / "data").removeprefix(f"{made.nodes[0]}/")
+        for name in ("d1/f 021", "giant"):
+            seen = (stored / name).stat()
+            with (stored / name).open("r+b") as stream:
+                stream.seek(100)
+                stream.write(b"rot")
+            os.utime(stored / name, ns=(seen.st_atime_ns, seen.st_mtime_ns))
+        done = place.penstock(2, "audit", "data")
+        assert done.returncode == 4, done.stdout + done.stderr
+        assert "f 021" in done.stdout + done.stderr
+        done = place.penstock(3, "repair", "data")
+        assert done.returncode == 0, done.stdout + done.stderr
+        done = place.penstock(1, "audit", "data")
+        assert done.returncode == 0, done.stdout + done.stderr
+        assert content(place.release(2) / "data") == content(place.source)
+        change(place)
+
+
+def change(place: Place) -> None:
+    """A second release, run on another node: what is unchanged is shared where links are."""
+    tree(place.source, {"d1/f 021": b"new", "more": b"more"})
+    done = place.penstock(2, "run")
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert content(place.layout.current / "data") == content(place.source)
+    assert len(os.listdir(place.layout.releases)) == 2
+
+
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("named", ["beegfs8", "weka-writecache"])
+def test_a_dataset_lives_its_whole_life(tmp_path: Path, named: str) -> None:
+    whole_life(tmp_path, named=named)
+
+
+@pytest.mark.every_set
+@pytest.mark.timeout(900)
+@pytest.mark.parametrize("named", [name for name in SETS if name not in ("beegfs8", "weka-writecache")])
+def test_and_on_the_other_sets(tmp_path: Path, named: str) -> None:
+    whole_life(tmp_path, named=named)
+
+
+@pytest.mark.every_set
+@pytest.mark.timeout(900)
+def test_and_where_links_become_symbolic_ones(tmp_path: Path) -> None:
+    whole_life(tmp_path, named="beegfs8", links="symlink")
