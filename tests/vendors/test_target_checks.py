@@ -16,6 +16,7 @@ from penstock.steps import list_step, plan_step, preflight_step
 from penstock.vendors import registry
 from penstock.vendors.beegfs import tools
 from penstock.vendors.placement import SizeClasses
+from penstock.vendors.striping import Setting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -82,7 +83,7 @@ def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest
     (note,) = registry.check_target(tmp_path)
     assert note.verdict == "note"
     assert "not there: beegfs or beegfs-ctl on PATH" in note.found
-    (note,) = registry.check_plan(tmp_path, SizeClasses([1]), 1)
+    (note,) = registry.check_plan(tmp_path, SizeClasses([1]), 1).results
     assert note.verdict == "note"
     context = context_for(tmp_path, tree(tmp_path / "source", FILES))
     started = time.monotonic()
@@ -93,7 +94,7 @@ def test_without_any_command_there_are_notes(tmp_path: Path, monkeypatch: pytest
 
 def test_a_kind_without_tools_asks_nothing(beegfs: Cluster, tmp_path: Path) -> None:
     assert registry.check_target(tmp_path) == []
-    assert registry.check_plan(tmp_path, SizeClasses([1]), 1) == []
+    assert registry.check_plan(tmp_path, SizeClasses([1]), 1).results == []
     assert not registry.has_tools(tmp_path)
     assert beegfs.calls() == []
 
@@ -143,7 +144,7 @@ def test_several_mounts_are_told_apart(beegfs: Cluster, tmp_path: Path) -> None:
     found = tools.find(tmp_path / "proc", point="/b")
     assert found is not None
     assert found.mount == ("/b",)
-    argv = found.set_pattern("/b/d", tools.Setting(targets=4))
+    argv = found.set_pattern("/b/d", Setting(targets=4))
     assert any("/b" in one and "mount" in "".join(argv) for one in argv[:-1])
     (tmp_path / "proc" / "self" / "mountinfo").write_text(lines[0])
     found = tools.find(tmp_path / "proc", point="/a")
@@ -165,7 +166,7 @@ def test_show_3_by_the_commands(beegfs: Cluster, target_folder: Path) -> None:
     is a command, which changes the answer."""
     show_3(beegfs, 64)
     sizes = SizeClasses([3 << 20] * 100_000 + [4 * TIB] * 4)
-    found = registry.check_plan(target_folder, sizes, 1000)
+    found = registry.check_plan(target_folder, sizes, 1000).results
     (stop,) = [one for one in found if one.verdict == "stop"]
     assert f"BeeGFS {beegfs.version} storage target 117" in stop.about
     assert "bytes are missing" in stop.found
@@ -176,7 +177,7 @@ def test_show_3_by_the_commands(beegfs: Cluster, target_folder: Path) -> None:
     }
     assert command == expected[beegfs.version]
     assert os.system(f"{command} >/dev/null 2>&1") == 0
-    assert gravest(registry.check_plan(target_folder, sizes, 1000)) == "ok"
+    assert gravest(registry.check_plan(target_folder, sizes, 1000).results) == "ok"
 
 
 def test_plan_refuses_what_does_not_fit(

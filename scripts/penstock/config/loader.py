@@ -33,6 +33,8 @@ _VERSIONED = ("s3", "s3a")
 _RESERVED = ("all", "results")
 """Names that mean something else to the workflow's command line."""
 _ALIGN = 1 << 20
+_LEAST_CHUNK = 64 << 10
+"""Of BeeGFS (STRIPEPATTERN_MIN_CHUNKSIZE), which keeps a chunk's size in 32 bits."""
 MAX_LISTED = 20
 """Problems that one message lists."""
 FITS = "PENSTOCK_FITS"
@@ -138,9 +140,16 @@ def _meaning(root: Section) -> Iterator[Problem]:
         yield from _sources_problems(dataset)
         yield from _changed_problems(dataset)
     yield from _sizes(root.at("plan"))
+    chunk = root.at("target").at("striping").values.get("chunk")
+    if chunk is not None and not _is_chunk(quantities.size(chunk)):
+        yield Problem(("target", "striping", "chunk"), "must be a power of two, at least 64KiB")
     for _, step in root.at("cluster").at("steps").each():
         if step.values.get("memory") == 0:
             yield Problem((*step.path, "memory"), "must be more than nothing")
+
+
+def _is_chunk(size: int) -> bool:
+    return _LEAST_CHUNK <= size < 1 << 32 and size & (size - 1) == 0
 
 
 def _sizes(plan: Section) -> Iterator[Problem]:
@@ -263,6 +272,13 @@ def _url(text: str) -> str:
     return text if _SCHEME.match(text) else str(_folder(text))
 
 
+def _striping(value: object) -> object:
+    """`inherit`, `auto` or a mapping, as `StripingConfig` has it."""
+    if isinstance(value, dict):
+        return {**value, **({"pool": str(value["pool"])} if "pool" in value else {})}
+    return {"auto": value == "auto"}
+
+
 def _none_for(word: str) -> Callable[[object], object]:
     return lambda value: None if value == word else value
 
@@ -280,6 +296,7 @@ _READERS: Readers = {
     "into": _into,
     "auto": _none_for("auto"),
     "none": _none_for("none"),
+    "striping": _striping,
     "digests": partial(sorted, key=lambda name: name != "xxh3_128"),
 }
 """By the names with which `settings` annotates its fields."""

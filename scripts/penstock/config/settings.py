@@ -37,6 +37,24 @@ TIB = 1 << 40
 
 
 @dataclass(frozen=True)
+class StripingConfig:
+    """How new files are striped over the stores of a parallel file system. What is not given stays as the
+    folder has it; nothing given at all is `inherit`."""
+
+    auto: bool = False
+    """`auto`: the number of targets follows from the sizes of the files."""
+    chunk: Annotated[int | None, "size"] = None
+    """Bytes: a power of two, at least 64 KiB."""
+    targets: int | None = None
+    pool: str | None = None
+    """Name or number."""
+
+    @property
+    def inherited(self) -> bool:
+        return self == StripingConfig()
+
+
+@dataclass(frozen=True)
 class TargetConfig:
     """The file system that datasets are staged to."""
 
@@ -49,6 +67,7 @@ class TargetConfig:
     """`auto`, or the name of a row of `filesystem.kinds`, whose rules and tools hold (`kinds.rules_of`)."""
     ephemeral: bool = False
     """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
+    striping: Annotated[StripingConfig, "striping"] = field(default_factory=StripingConfig)
 
 
 @dataclass(frozen=True)

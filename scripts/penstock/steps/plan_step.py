@@ -144,7 +144,9 @@ class _Planner:
         yield batch.slice(start)
 
     def count(self) -> Totals:
-        tools = registry.has_tools(self.context.layout(self.info.dataset).root)
+        tools = registry.has_tools(
+            self.context.layout(self.info.dataset).root, self.context.config.target.filesystem
+        )
         totals = Totals(to_place=SizeClasses() if tools else None)
         before = b""
         for batch, sizes in self.files():
@@ -222,10 +224,8 @@ def _plan(context: Context, run: Run) -> None:
         planner.base = bases.none(str(error))
         totals = planner.count()
     enough = forecast.room(layout, totals, context.config.target.keep_free)
-    seen = forecast.placed(layout, totals, gid)
-    for result in seen:
-        if result.verdict == "warning":
-            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
+    checks = forecast.placed(layout, totals, gid, context.config.target)
+    seen = [*checks.results, *checks.striping]
     slots = context.cluster.slots("copy")
     # Verify takes the same shards.
     most = max(slots, context.cluster.slots("verify"))
@@ -243,6 +243,10 @@ def _plan(context: Context, run: Run) -> None:
     for one in used:
         abandoned_stagings.take(one, info.run)
     data = context.storage.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    seen += forecast.stripe(data, layout, checks, context.config.target)
+    for result in seen:
+        if result.verdict == "warning":
+            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
     for name in empty_folders.read(folder.empty_folders):
         context.storage.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)

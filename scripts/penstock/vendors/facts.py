@@ -110,6 +110,8 @@ class Survey(NamedTuple):
     pattern: Pattern | None = None
     quotas: tuple[Quota, ...] = ()
     silences: tuple[Silence, ...] = ()
+    pools: tuple[tuple[str, str], ...] = ()
+    """(number, name) of each storage pool, where the commands say them."""
 
     def of_role(self, role: Role) -> list[Target]:
         return [target for target in self.targets if target.role == role]

@@ -1,4 +1,4 @@
-"""What other packages call: preflight `check_target`, plan `check_plan`.
+"""What other packages call: preflight `check_target`, plan `check_plan`, then `stripe`.
 
 A kind of file system names its tools in the one table of kinds (`filesystem.kinds`, `Kind.tools`): a package
 here of that name, whose `tools` module finds the vendor's commands. A kind that names none has nothing to
@@ -11,40 +11,65 @@ import os
 import shlex
 import stat
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.filesystem.capabilities import facts
+from penstock.filesystem.kinds import AUTO, rules_of
 from penstock.filesystem.mounts import mount_of
 from penstock.runtime.proc import PROC
-from penstock.vendors import health, space
+from penstock.vendors import command, health, space, striping
 from penstock.vendors.placement import SizeClasses
+from penstock.vendors.striping import NOTHING, Choice, Setting
 
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from penstock.filesystem.capabilities import StorageFacts
+    from penstock.config.settings import StripingConfig
+    from penstock.core.checks import Verdict
+    from penstock.filesystem.kinds import Kind
+    from penstock.vendors.facts import Survey
 
 
-def has_tools(path: Path) -> bool:
-    """Whether the vendor of the file system of `path` has commands that penstock can ask."""
-    return bool(facts(path).traits.tools)
+def has_tools(path: Path, named: str = AUTO) -> bool:
+    """Whether the vendor of the file system of `path` has commands that penstock can ask; `named` is
+    `target.filesystem`."""
+    return bool(rules_of(facts(path).traits, named).tools)
+
+
+class PlanChecks(NamedTuple):
+    """What the vendor's commands say of a plan."""
+
+    results: list[CheckResult]
+    """Of space, metadata and quotas, as the files will be striped."""
+    striping: list[CheckResult]
+    """Of how they will be striped."""
+    setting: Setting = NOTHING
+    """What `stripe` is to set."""
 
 
 def check_target(
-    path: Path, *, uid: int | None = None, gid: int | None = None, proc: str | os.PathLike[str] = PROC
+    path: Path,
+    *,
+    uid: int | None = None,
+    gid: int | None = None,
+    wish: StripingConfig | None = None,
+    named: str = AUTO,
+    proc: str | os.PathLike[str] = PROC,
 ) -> list[CheckResult]:
     """What the vendor's commands say of the file system that holds, or will hold, `path`: servers, targets,
     and the quotas of the account and group that its files will have (None: this process's, and as the folder
     gives it). [] for kinds without such commands. Never raises but OSError of the path itself."""
-    seen = facts(path, proc)
-    tools, missing = _tools(seen, path, proc)
+    kind = rules_of(facts(path, proc).traits, named)
+    tools, missing = _tools(kind, path, proc)
     if tools is None:
-        return missing
+        return [*missing, *_unstriped(kind, wish)]
     folder = _existing(path)
     survey = tools.survey(str(folder), *_owner(folder, uid, gid))
-    return [*health.judge(survey), *space.quotas(survey, SizeClasses())]
+    none = SizeClasses()
+    chosen = _choose(tools, wish, survey, none, folder)
+    return [*health.judge(survey), *space.quotas(survey, none), *chosen.results]
 
 
 def check_plan(
@@ -54,39 +79,87 @@ def check_plan(
     *,
     uid: int | None = None,
     gid: int | None = None,
+    wish: StripingConfig | None = None,
+    named: str = AUTO,
     proc: str | os.PathLike[str] = PROC,
-) -> list[CheckResult]:
-    """Whether files of these sizes and so many folders fit into `path` as it is striped now: the targets of
-    its pool, the metadata, the quotas of their final owner. As `check_target` otherwise; what that said of
-    servers is not repeated."""
-    seen = facts(path, proc)
-    tools, missing = _tools(seen, path, proc)
+) -> PlanChecks:
+    """Whether files of these sizes and so many folders fit into a folder that is made in `path`, striped as
+    wished: the targets of its pool, the metadata, the quotas of their final owner. As `check_target`
+    otherwise; what that said of servers is not repeated."""
+    kind = rules_of(facts(path, proc).traits, named)
+    tools, missing = _tools(kind, path, proc)
     if tools is None:
-        return missing
+        return PlanChecks(missing, _unstriped(kind, wish))
     folder = _existing(path)
     survey = tools.survey(str(folder), *_owner(folder, uid, gid))
+    chosen = _choose(tools, wish, survey, sizes, folder)
+    if survey.pattern is not None:
+        survey = survey._replace(pattern=chosen.setting.on(survey.pattern))
 
     def restripe(targets: int | None, pool: str) -> str:
-        return shlex.join(tools.restripe(str(folder), targets, pool))
+        return shlex.join(tools.set_pattern(str(folder), Setting(targets=targets, pool=pool)))
 
-    return [
+    results = [
         *space.placed(survey, sizes, restripe),
         *space.metadata(survey, sizes, folders),
         *space.quotas(survey, sizes),
     ]
+    return PlanChecks(results, list(chosen.results), chosen.setting)
 
 
-def _tools(seen: StorageFacts, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
+def stripe(
+    folder: Path, setting: Setting, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC
+) -> list[CheckResult]:
+    """Set on `folder`, which holds nothing yet, how its new files are striped; then read that back. A result
+    of `stop` is for a pool that was required."""
+    if setting == NOTHING:
+        return []
+    tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
+    if tools is None:
+        return missing
+    argv = tools.set_pattern(str(folder), setting)
+    answer = command.run(argv)
+    # Where an administrator is to do it, it holds for what comes later, below the folder above.
+    above = shlex.join(tools.set_pattern(str(folder.parent), setting))
+    if not answer.ok:
+        return [striping.failed(setting, answer.words, above, refused=tools.refused(answer))]
+    return [striping.compared(setting, tools.pattern(str(folder)), shlex.join(argv))]
+
+
+def _choose(
+    tools: Any, wish: StripingConfig | None, survey: Survey, sizes: SizeClasses, folder: Path
+) -> Choice:
+    if wish is None:
+        return Choice()
+    return striping.choose(
+        wish,
+        survey,
+        sizes,
+        root=tools.is_root(),
+        command=lambda setting: shlex.join(tools.set_pattern(str(folder), setting)),
+    )
+
+
+def _unstriped(kind: Kind, wish: StripingConfig | None) -> list[CheckResult]:
+    """Where nothing can be striped that was to be."""
+    if wish is None or wish.inherited:
+        return []
+    text = f"nothing is striped on {printable(kind.name)}: penstock has no command for it here"
+    verdict: Verdict = "stop" if wish.pool else "warning"
+    return [CheckResult(striping.KEY, text, verdict, mend=f"set {striping.KEY}: inherit")]
+
+
+def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, list[CheckResult]]:
     """The vendor's commands; else what to say of it."""
-    if not seen.traits.tools:
+    if not kind.tools:
         return None, []
-    module = import_module(f"penstock.vendors.{seen.traits.tools}.tools")
+    module = import_module(f"penstock.vendors.{kind.tools}.tools")
     found = module.find(proc, point=mount_of(os.path.realpath(_existing(path)), proc).point)
     if found is not None:
         return found, []
     text = f"not there: {' or '.join(module.PROGRAMS)} on PATH; targets, pools and quotas are not known"
     mend = "install the vendor's commands on this machine, or put them on PATH; the run does not need them"
-    return None, [CheckResult(f"commands of {printable(seen.kind)}", text, "note", "on PATH", mend)]
+    return None, [CheckResult(f"commands of {printable(kind.name)}", text, "note", "on PATH", mend)]
 
 
 def _existing(path: Path) -> Path:

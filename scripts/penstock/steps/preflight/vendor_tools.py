@@ -14,7 +14,13 @@ if TYPE_CHECKING:
 
 
 def check(context: Context, config: DatasetConfig, layout: DatasetLayout, looks: Looks) -> None:
-    """Reports nothing where the file system's vendor has no commands. Raises PreflightError for a group that
-    is not known."""
-    results = registry.check_target(layout.releases, gid=context.storage.group_id(config.permissions))
+    """Reports nothing where the file system's vendor has no commands and nothing is to be striped. Raises
+    PreflightError for a group that is not known."""
+    target = context.config.target
+    results = registry.check_target(
+        layout.releases,
+        gid=context.storage.group_id(config.permissions),
+        wish=target.striping,
+        named=target.filesystem,
+    )
     looks.saw(*results, what="the target is not in order", where=str(layout.root))

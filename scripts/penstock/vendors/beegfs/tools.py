@@ -16,20 +16,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
     from penstock.vendors.facts import Pattern, Quota, Server, Target
+    from penstock.vendors.striping import Setting
 
 SYS = "/sys"
 PROGRAMS = (v8.BEEGFS, v7.CTL)
 """Any of these is enough."""
 BUDGET = 40.0
 """Seconds for all commands of one survey."""
-
-
-class Setting(NamedTuple):
-    """What new files of a folder shall get. None and "" stay as they are."""
-
-    chunk_bytes: int | None = None
-    targets: int | None = None
-    pool: str = ""
 
 
 class Tools(NamedTuple):
@@ -48,9 +41,10 @@ class Tools(NamedTuple):
         build = v7.set_pattern if self.version == 7 else v8.set_pattern
         return build(folder, chunk=wish.chunk_bytes, targets=wish.targets, pool=wish.pool, mount=self.mount)
 
-    def restripe(self, folder: str, targets: int | None, pool: str) -> list[str]:
-        """`set_pattern` with another number of targets, another pool, or both."""
-        return self.set_pattern(folder, Setting(targets=targets, pool=pool))
+    @staticmethod
+    def is_root() -> bool:
+        """Whether this account may choose a pool: the commands ask for uid 0."""
+        return os.geteuid() == 0
 
     def refused(self, answer: command.Answer) -> bool:
         """Whether this answer to `set_pattern` says that the account has not the right to it."""
@@ -160,5 +154,11 @@ def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
         if quota.id == (uid if quota.scope == "user" else gid) and quota.pool in ("", pool)
     ]
     return Survey(
-        tools.product, tuple(targets), tuple(servers), pattern, tuple(owned), tuple(asking.silences)
+        tools.product,
+        tuple(targets),
+        tuple(servers),
+        pattern,
+        tuple(owned),
+        tuple(asking.silences),
+        tuple((number, name) for name, number in pools.items()),
     )
