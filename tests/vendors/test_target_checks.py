@@ -209,3 +209,13 @@ def test_plan_refuses_what_does_not_fit(
     assert "3 files and 1 folders need about" in why
     assert "100 B used, 30 B more, the limit is 1000 B" in why
     assert events_of(context)[-1].kind == "end"
+
+
+def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> None:
+    """`target.filesystem: beegfs` on a mount that is another (a gateway)."""
+    assert registry.check_target(tmp_path) == []
+    found = registry.check_target(tmp_path, named="beegfs")
+    assert f"BeeGFS {beegfs.version}" in found[0].about
+    assert registry.has_tools(tmp_path, "beegfs")
+    checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="beegfs")
+    assert "a file lies on up to" in checks.results[0].found
