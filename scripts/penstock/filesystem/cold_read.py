@@ -10,6 +10,10 @@
 | cached  | neither could be shown; always so where bytes may be in   | nothing of the disk                  |
 |         | other caches (`kinds.Kind.one_cache`)                     |                                      |
 
+A file system may take O_DIRECT and read through the page cache all the same (btrfs of Linux 6.18 does:
+measured by cachestat). The first read that leaves pages behind shows it; from then on each range is read as
+`dropped`.
+
 No method passes the memory of a storage server: a client cannot. To an account that neither owns a file nor
 may write it the kernel reports every page as cached: such a read counts as `cached`, never as more. The bytes
 must be durable before (by barrier or fsync): a page that is not written back cannot be dropped.
@@ -64,6 +68,8 @@ class ColdReader:
         self._drops_count = facts.proof.drops_count
         self._buffer = mmap.mmap(-1, BLOCK)
         self._view = memoryview(self._buffer)
+        self._leaves: bool | None = None
+        """Whether direct reads leave pages in the cache; None before the first."""
         self._together = Together(self._folder, _absent) if self._direct else None
 
     @property
@@ -82,7 +88,7 @@ class ColdReader:
         """How a range that `expect` announced was read, and its bytes, which are valid until the next call.
         None where it was not read together with others: the caller then calls `read`, which raises the error
         if there is one."""
-        fetched = self._together and self._together.take((path, offset, length))
+        fetched = self._together and not self._leaves and self._together.take((path, offset, length))
         if not fetched:
             return None
         return Seen("direct" if fetched.cold else "cached", fetched.stat), fetched.data
@@ -167,6 +173,8 @@ class ColdReader:
         if length == 0:
             return "direct" if direct else "dropped" if self._drops_count else "cached"
         drop(fd, offset, length)
+        asked = self._drops_count and not (direct and self._leaves is False)
+        absent = asked and _absent(fd, offset, length)
         if direct:
             try:
                 self._read(fd, path, offset, length, consume)
@@ -180,9 +188,13 @@ class ColdReader:
                 finally:
                     os.close(plain)
                 return "cached"
-            return "direct" if _absent(fd, offset, length) else "cached"
-        absent = self._drops_count and _absent(fd, offset, length)
-        self._read(fd, path, offset, length, consume)
+            if _absent(fd, offset, length):
+                self._leaves = bool(self._leaves)
+                return "direct"
+            if self._leaves is None:
+                self._leaves = absent
+        else:
+            self._read(fd, path, offset, length, consume)
         if length >= BLOCK:
             # The pages of a training job must not be evicted for bytes that nobody reads soon.
             drop(fd, offset, length)
