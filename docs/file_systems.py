@@ -34,8 +34,9 @@ HEAD = (
 )
 TAIL = (
     "\n## For people who choose a target\n\n"
-    "No decision of penstock rests on these; an empty cell is not known. Links between folders, stable inode "
-    "numbers and the modes that were set are tried on each target. Locks are files made by O_EXCL or "
+    "No decision of penstock rests on these; an empty cell is not known. Plan tries on each target what its "
+    "file system really does (links, renames, modes, reservations and some thirty abilities more), and uses "
+    "no ability that was refused there. Locks are files made by O_EXCL or "
     "link(2), and no release is renamed over anything.\n\n"
 )
 MOUNTS = (

@@ -7,7 +7,7 @@ declare -A package=(
     [slurmctld]=slurmctld [slurmd]=slurmd [slurmdbd]=slurmdbd [sbatch]=slurm-client [munged]=munge
     [mariadbd]=mariadb-server [xxhsum]=xxhash [setfacl]=acl [rsync]=rsync
     [mkfs.ext4]=e2fsprogs [mount]=mount [ip]=iproute2 [git]=git [strace]=strace [fusermount3]=fuse3
-    [bindfs]=bindfs [mkfs.xfs]=xfsprogs [eatmydata]=eatmydata [cc]=gcc
+    [bindfs]=bindfs [mkfs.xfs]=xfsprogs [mkfs.btrfs]=btrfs-progs [eatmydata]=eatmydata [cc]=gcc
 )
 
 export PATH="$PATH:/usr/sbin:/sbin:/usr/local/sbin"

@@ -20,6 +20,7 @@ from penstock.errors import FailedError, IntegrityError, ObjectError, PenstockEr
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.path_walk import walk
+from penstock.filesystem.probe.judgement import links_work
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -277,7 +278,9 @@ class StorageContract:
             assert stat.S_IMODE(layout.releases.stat().st_mode) == 0o755
             assert stat.S_IMODE(layout.state.stat().st_mode) == 0o700
         assert (STORAGE.releases(layout), STORAGE.current(layout), STORAGE.leads(layout)) == ([], None, False)
-        assert STORAGE.links_between_folders(layout) == linked
+        report = STORAGE.probe(layout)
+        assert report["rename_over_file"].answer == "yes"
+        assert links_work(report) == linked
         assert sorted(os.listdir(layout.folder)) == [".penstock", "releases"]
 
     def test_a_closed_staging_is_opened_again(self, place: Path) -> None:

@@ -11,6 +11,8 @@ import pytest
 
 from penstock.audit import audit_store
 from penstock.core import columns, layout, run_documents
+from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.documents.seal import Seal
 from penstock.locks.holder import Holder
 
@@ -44,7 +46,16 @@ def test_each_file_that_the_layout_names_stands_in_formats() -> None:
 
 
 @pytest.mark.parametrize(
-    "document", [run_documents.RunInfo, run_documents.PlanInfo, run_documents.ShardInfo, Holder, Seal]
+    "document",
+    [
+        run_documents.RunInfo,
+        run_documents.PlanInfo,
+        run_documents.ShardInfo,
+        Holder,
+        Seal,
+        ProbeReport,
+        probe_report.Seen,
+    ],
 )
 def test_each_field_stands_in_formats(document: type) -> None:
     missing = {one.name for one in dataclasses.fields(document) if f"`{one.name}`" not in FORMATS}

@@ -156,6 +156,11 @@ class RunLayout:
         return self.folder / "plan.json"
 
     @property
+    def probe(self) -> Path:
+        """What the file system did when plan tried it; not there in runs of versions without a probe."""
+        return self.folder / "probe.json"
+
+    @property
     def arrays(self) -> Path:
         """The ids of submitted arrays, durable before the wait."""
         return self.folder / "arrays.jsonl"

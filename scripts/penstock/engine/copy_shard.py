@@ -58,11 +58,12 @@ def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -
         # Imported and opened while the workers start.
         from penstock.engine.records.journal_flusher import Keeper
         from penstock.filesystem.capabilities import facts
+        from penstock.filesystem.probe.judgement import limited
         from penstock.storage.registry import open_storage
 
         if not task.data.is_dir():
             raise FailedError("the staging folder is not there", where=str(task.data))
-        seen = facts(task.data)
+        seen = limited(facts(task.data), task.probe)
         outcome.fsync_ends = seen.proof.fsync_ends
         outcome.durability = seen.durability if task.engine.durability == "auto" else task.engine.durability
         barrier = (
@@ -72,7 +73,7 @@ def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -
         done = journal.replay(task.journals, task.shard.digest, outcome.warnings, multipart.unfinished)
         changes = Amendments.read(task.journals, task.shard.digest, done)
         credentials = Credentials(task.dataset)
-        work = _work(task, outcome.durability, credentials.current)
+        work = _work(task, outcome.durability, seen.traits.preallocate, credentials.current)
         from penstock.engine.batches import batches
         from penstock.formats.shards import read_shard
 
@@ -227,7 +228,7 @@ def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> I
         yield [entry._replace(reuse="") if number in rows else entry for number, entry in numbered]
 
 
-def _work(task: CopyTask, durability: str, credentials: list[Any]) -> CopyWork:
+def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[Any]) -> CopyWork:
     permissions = task.dataset.permissions
     return CopyWork(
         data=task.data,
@@ -238,6 +239,7 @@ def _work(task: CopyTask, durability: str, credentials: list[Any]) -> CopyWork:
             "durability": durability,
             "attempt": task.attempt,
             "keep_mtime": permissions.mtime == "keep",
+            "preallocate": preallocate,
         },
         dataset=task.dataset,
         credentials=credentials,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.row_codec import from_wire
 from penstock.engine.part import LEAST
 
@@ -91,6 +92,8 @@ class CopyTask:
     """`data` of the release whose unchanged files are linked, if any."""
     stated: Path | None = None
     """`RunLayout.stated`, where there are checksum files beside the data."""
+    probe: ProbeReport = field(default_factory=ProbeReport)
+    """What plan saw of the target's file system."""
     stagings: Mapping[str, Abandoned] = field(default_factory=dict)
     """Runs to the trees of their stagings, from which rows are taken over."""
     may_change: tuple[int, int] = (0, 0)

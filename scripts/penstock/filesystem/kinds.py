@@ -19,9 +19,9 @@ What a row says of durability and caches, and from where that is known:
 before the row, where it promises less (`clients.registry`). A name in `target.filesystem` chooses the row
 whose rules and tools hold (`rules_of`); what durability and evidence rest on is the mount's own row, always.
 
-`links` and `inodes` say what is tried anew on each target (`dataset_folders.links_between_folders`,
-`staging_folder`). No decision rests on `flock`, `folder_over`, `quota_trees` and `modes`: they are there for
-people who choose a target. "" is not known.
+`links` and `inodes` say what is tried anew on each target (`filesystem.probe`, `staging_folder`). No decision
+rests on `flock`, `folder_over`, `quota_trees` and `modes`: they are there for people who choose a target. ""
+is not known. A run uses no ability of its row that the probe saw refused (`filesystem.probe.judgement`).
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""The few calls that Python does not offer: openat2, syncfs, fallocate, statfs, cachestat, mincore, memcmp.
+"""The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, statfs, cachestat,
+mincore, memcmp.
 
 Each raises OSError with the call's errno, like `os`; none of them retries.
 """
@@ -6,7 +7,9 @@ Each raises OSError with the call's errno, like `os`; none of them retries.
 from __future__ import annotations
 
 import ctypes
+import errno
 import os
+import platform
 import threading
 
 _LIBC = ctypes.CDLL(None, use_errno=True)
@@ -25,8 +28,11 @@ _LIBC.mincore.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_char_p]
 _LIBC.memcmp.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t]
 _LIBC.fallocate.argtypes = [ctypes.c_int, ctypes.c_int, ctypes.c_longlong, ctypes.c_longlong]
 
-# The numbers are the same on every architecture (calls younger than Linux 5.1 are unified).
+# The numbers of calls younger than Linux 5.1 are the same on every architecture.
 _OPENAT2 = 437
+_RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(platform.machine(), -1)
+RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
+_AT_FDCWD = -100
 _CACHESTAT = 451
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _MAP_FAILED = ctypes.c_void_p(-1).value
@@ -75,6 +81,14 @@ def openat2(dir_fd: int, path: str, flags: int, mode: int = 0) -> int:
     if fd < 0:
         raise _failed(path)
     return fd
+
+
+def renameat2(old: str | os.PathLike[str], new: str | os.PathLike[str], flags: int) -> None:
+    """rename(2) with `RENAME_NOREPLACE` or `RENAME_EXCHANGE`. EINVAL: a flag that the file system does not
+    know."""
+    if _RENAMEAT2 < 0:
+        raise OSError(errno.ENOSYS, os.strerror(errno.ENOSYS))
+    syscall(_RENAMEAT2, _AT_FDCWD, os.fsencode(old), _AT_FDCWD, os.fsencode(new), flags)
 
 
 def syncfs(fd: int) -> None:

@@ -73,8 +73,9 @@ def none(why: str) -> Base:
     return Base(None, why)
 
 
-def find(storage: Storage, run: Run) -> Base:
-    """The release that `current` names, if its files may be linked into the new one:
+def find(storage: Storage, run: Run, *, links: bool) -> Base:
+    """The release that `current` names, if its files may be linked into the new one. `links`: whether the
+    probe saw that a file may have names in two folders.
 
     | what                                           | linked |
     |------------------------------------------------|--------|
@@ -109,7 +110,7 @@ def find(storage: Storage, run: Run) -> Base:
     sources = {index: now[url] for index, url in enumerate(theirs.info.sources) if url in now}
     if not sources:
         return none(f"release {current} came from other sources")
-    if not storage.links_between_folders(layout):
+    if not links:
         return none("this file system refuses hard links between folders")
     return Base(current, "", manifest, sources)
 

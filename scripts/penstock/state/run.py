@@ -8,6 +8,8 @@ from functools import cached_property
 from typing import TYPE_CHECKING
 
 from penstock.config.run_config import RunConfig
+from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.layout import DATA
 from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import FailedError, PreflightError
@@ -52,6 +54,22 @@ class Run:
         """Raises PreflightError when the run was not planned yet, FailedError when its plan is damaged. A
         plan that is made anew is read by a new `Run`."""
         return read_plan(self.folder)
+
+    @cached_property
+    def probe(self) -> ProbeReport:
+        """What plan saw of the target's file system; of older runs a report in which nothing was tried.
+        Raises FailedError when it is damaged."""
+        try:
+            return probe_report.from_json(self.folder.probe.read_bytes(), self.folder.probe)
+        except FileNotFoundError:
+            return ProbeReport()
+        except (OSError, ValueError) as error:
+            raise FailedError(
+                "what plan saw of the file system cannot be read",
+                where=str(self.folder.probe),
+                why=str(error),
+                hint="remove it: then the table of file systems counts alone",
+            ) from error
 
     @cached_property
     def shards(self) -> Mapping[int, ShardInfo]:

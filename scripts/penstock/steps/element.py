@@ -145,6 +145,7 @@ def _work(
             base=run.layout.release(base) / DATA if base else None,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
+            probe=run.probe,
             may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
         outcome = copy_shard(task, reporter, stop.check)

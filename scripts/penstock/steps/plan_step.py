@@ -27,6 +27,7 @@ from penstock.planning import forecast, plan_refusals
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
 from penstock.planning.takeover import TakeOver
+from penstock.planning.target_probe import TargetProbe
 from penstock.sources.registry import may_be_split
 from penstock.state import run_store, seals
 from penstock.vendors import registry
@@ -213,7 +214,12 @@ def _plan(context: Context, run: Run) -> None:
     planner = _Planner(context, run)
     gid = context.storage.group_id(planner.dataset.permissions)
     abandoned_stagings.make_way(context, run)
-    planner.base = bases.find(context.storage, run)
+    tried = TargetProbe(context.storage, run)
+    tried.check()
+    for result in tried.results:
+        said = events.Warned if result.verdict == "warning" else events.Noted
+        context.emit(said(info.dataset, STEP, text=told(result)))
+    planner.base = bases.find(context.storage, run, links=tried.links)
     if planner.plan.reuse:
         found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
@@ -239,6 +245,7 @@ def _plan(context: Context, run: Run) -> None:
     if links := _links_sentence(info):
         context.emit(events.Noted(info.dataset, STEP, text=links))
     abandoned_stagings.clear_own(context, run)
+    tried.keep()
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         abandoned_stagings.take(one, info.run)
@@ -272,6 +279,7 @@ def _plan(context: Context, run: Run) -> None:
             _reuse_sentence(planner.base, totals),
             *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
+            *tried.sentences(),
             forecast.time(layout, totals, min(slots, len(shards))),
             enough,
             *(told(result) for result in seen),

@@ -8,13 +8,11 @@ before anything changes. The root itself is the operator's: it may be a link and
 from __future__ import annotations
 
 import contextlib
-import errno
 import grp
 import json
 import os
 import pwd
 import re
-import shutil
 import stat
 from typing import TYPE_CHECKING
 
@@ -28,6 +26,7 @@ from penstock.storage.durable import create_file, fsync_dir, read_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.layout import DatasetLayout
 
 _POINTER = re.compile(r"releases/([^/]+)")
@@ -255,26 +254,12 @@ def _check_root_of_state(layout: DatasetLayout) -> None:
         )
 
 
-def links_between_folders(layout: DatasetLayout) -> bool:
-    """Whether a file can have names in two folders of the dataset's file system (BeeGFS up to 7.3 refuses
-    that). It is tried in the folder `.links`, by a caller that holds the lock. True where it cannot be tried:
-    each link is checked when it is made."""
-    place = layout.folder / ".links"
-    names = [place / folder / "file" for folder in ("from", "to")]
-    try:
-        shutil.rmtree(place, ignore_errors=True)
-        for name in names:
-            name.parent.mkdir(parents=True)
-        names[0].touch()
-        try:
-            os.link(*names)
-        except OSError as error:
-            return error.errno in (errno.ENOSPC, errno.EDQUOT)
-        return names[0].samefile(names[1]) and not names[1].is_symlink()
-    except OSError:
-        return True
-    finally:
-        shutil.rmtree(place, ignore_errors=True)
+def probe(layout: DatasetLayout) -> ProbeReport:
+    """What the dataset's file system does, tried in hidden folders of the dataset's folder and of `releases`,
+    which are gone on return; by a caller that holds the lock. Raises no OSError."""
+    from penstock.filesystem.probe import trials
+
+    return trials.probe(layout.folder, beside=layout.releases)
 
 
 def _open(path: Path) -> int:

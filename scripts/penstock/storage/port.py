@@ -9,7 +9,7 @@ of the file system are raised by `filesystem.errno_map`, those of small files as
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, Self, TypedDict
+from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, Self, TypedDict
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from penstock.config.settings import PermissionsConfig
+    from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.documents.step_results import ModesSet
     from penstock.core.layout import DatasetLayout
     from penstock.storage.pending_file import Pending
@@ -36,6 +37,8 @@ class WriterOptions(TypedDict):
     """Names this attempt in messages."""
     keep_mtime: bool
     """Files get the source's time."""
+    preallocate: NotRequired[bool]
+    """False: the probe saw that blocks cannot be reserved. Else the table of file systems decides."""
 
 
 class Abandoned(NamedTuple):
@@ -108,8 +111,8 @@ class Storage(Protocol):
     def prepare(self, layout: DatasetLayout, /) -> None:
         """Make the dataset's folders where they are missing. Raises PreflightError."""
 
-    def links_between_folders(self, layout: DatasetLayout, /) -> bool:
-        """Whether a file may have names in two folders; tried under the lock."""
+    def probe(self, layout: DatasetLayout, /) -> ProbeReport:
+        """What the dataset's file system does; tried under the lock, in folders that are gone on return."""
 
     # Releases
 

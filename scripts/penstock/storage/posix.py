@@ -17,10 +17,10 @@ if TYPE_CHECKING:
         close_staging,
         current,
         leads,
-        links_between_folders,
         open_staging,
         owns,
         prepare,
+        probe,
         releases,
     )
     from penstock.storage.durable import append_line, make_dirs, read_json, rename, write_json
@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 _HOMES = {
     "barrier": "Barrier",
-    "dataset_folders": "check_owner check_root close_staging current leads links_between_folders "
-    "open_staging owns prepare releases",
+    "dataset_folders": "check_owner check_root close_staging current leads open_staging owns prepare probe "
+    "releases",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
     "modes": "dir_mode file_mode group_id set_permissions unseal",
@@ -55,8 +55,8 @@ _FUNCTIONS = {
 
 __all__ = [
     "append_line", "barrier", "check_owner", "check_root", "close_staging", "current", "dir_mode",
-    "file_mode", "forget_notice", "group_id", "leads", "links_between_folders", "make_dirs", "mender",
-    "open_folders", "open_staging", "owns", "point", "prepare", "prepare_process", "read_json",
+    "file_mode", "forget_notice", "group_id", "leads", "make_dirs", "mender",
+    "open_folders", "open_staging", "owns", "point", "prepare", "prepare_process", "probe", "read_json",
     "read_notice", "releases", "remove_empty", "remove_tree", "rename", "reveal", "set_permissions",
     "shared_stands", "sweep_pointers", "sweep_temporaries", "unseal", "write_json", "write_notice",
     "writer",

@@ -41,7 +41,8 @@ class StagingFolder:
     """What all ways of writing below `data` share; for one thread. `attempt` names it in messages.
 
     `durability` is `fsync` or `syncfs`, `keep_mtime` whether files get the source's time; modes and group
-    (None: as the folder gives it) are those that files get.
+    (None: as the folder gives it) are those that files get. Where `preallocate` is False, no blocks are
+    reserved.
     """
 
     def __init__(
@@ -54,6 +55,7 @@ class StagingFolder:
         durability: str,
         attempt: str,
         keep_mtime: bool,
+        preallocate: bool = True,
     ) -> None:
         if durability not in ("fsync", "syncfs"):
             raise ValueError(f"durability {durability!r}")
@@ -82,7 +84,7 @@ class StagingFolder:
         """Folders whose names `settle` makes durable."""
         self._certain: set[str] = set()
         """Folders whose own names, and those of all above them, a `settle` of this attempt makes durable."""
-        self.preallocate = facts(data).traits.preallocate
+        self.preallocate = preallocate and facts(data).traits.preallocate
         self._looked = time.monotonic()
         self._prefix = ""
         self._count = 0

@@ -1,0 +1,115 @@
+"""`runs/<run>/probe.json`: what the target's file system did when plan tried it (`filesystem.probe`).
+
+| answer      | means                                                                        |
+|-------------|------------------------------------------------------------------------------|
+| `yes`, `no` | the file system does it, or refuses it or does something else (`error`, `why`)|
+| `value`     | how much of it: a number in the unit of `ABILITIES`                          |
+| `error`     | the call failed by an errno that is no refusal: nothing is known             |
+| `not tried` | it could not be tried, for the reason in `why`                               |
+"""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from penstock.core.documents import typed_json
+
+FORMAT = 1
+
+YES, NO, VALUE, ERROR, NOT_TRIED = "yes", "no", "value", "error", "not tried"
+
+ABILITIES: Mapping[str, str] = {
+    "rename_over_file": "rename over a file",
+    "rename_over_symlink": "rename of a symbolic link over another",
+    "rename_over_empty_folder": "rename of a folder over an empty one",
+    "rename_noreplace": "renameat2 with RENAME_NOREPLACE",
+    "rename_exchange": "renameat2 with RENAME_EXCHANGE",
+    "rename_between_folders": "rename between folders",
+    "rename_open_between_folders": "rename between folders of a file that is open",
+    "rename_between_trees": "rename into the folder beside (another quota tree)",
+    "link": "hard link in one folder",
+    "link_between_folders": "hard link between folders",
+    "link_between_trees": "hard link into the folder beside (another quota tree)",
+    "exclusive_create": "O_EXCL creates a name once",
+    "open_unlink": "a removed file that is open can be read",
+    "inode_stable": "inode numbers stay",
+    "fsync_file": "fsync of a file",
+    "fsync_folder": "fsync of a folder",
+    "syncfs": "syncfs",
+    "direct_alignment": "O_DIRECT reads, alignment in bytes",
+    "fallocate": "fallocate reserves blocks",
+    "tmpfile": "O_TMPFILE, then a link",
+    "holes": "holes take no room and are reported",
+    "holes_before_writeback": "bytes that wait for write-back are no hole",
+    "xattr_bytes": "largest user xattr, bytes",
+    "acl": "POSIX ACLs",
+    "acl_inherited": "default ACLs are inherited",
+    "flock": "flock between two processes of this machine",
+    "name_bytes": "longest name, bytes",
+    "name_not_utf8": "names that are not UTF-8",
+    "case_sensitive": "names differ by case",
+    "owner_kept": "new files belong to their maker",
+    "create_mode": "modes are given as asked",
+    "chmod_kept": "chmod is kept",
+    "setgid_inherited": "folders inherit group and setgid",
+    "time_resolution": "times are kept in steps of, ns",
+}
+"""Each ability that is tried, in the order in which a table shows them, and its name for people."""
+
+
+@dataclass(frozen=True)
+class Seen:
+    """What came of one trial."""
+
+    answer: str = NOT_TRIED
+    value: int | None = None
+    error: str = ""
+    """The name of the errno (`EOPNOTSUPP`), where a call failed."""
+    why: str = ""
+    """For people: what was seen instead, or why it was not tried."""
+
+    def __str__(self) -> str:
+        """One line for people: `no (EXDEV)`, `4096`, `not tried: the file system is read-only`."""
+        said = str(self.value) if self.answer == VALUE else self.answer
+        if self.answer == NOT_TRIED:
+            return ": ".join(filter(None, (said, self.why)))
+        told = ", ".join(filter(None, (self.error, self.why)))
+        return f"{said} ({told})" if told else said
+
+
+@dataclass(frozen=True)
+class ProbeReport:
+    """One probe. A report without abilities, as of runs that were planned before there were probes, says of
+    each that it was not tried."""
+
+    folder: str = ""
+    """Where it was tried."""
+    beside: str = ""
+    """The second folder, to and from which links and renames were tried; "": none."""
+    kind: str = ""
+    """The file system, by its row of the table."""
+    host: str = ""
+    kernel: str = ""
+    """Its release, as `uname -r` has it."""
+    at: str = ""
+    """UTC, ISO 8601."""
+    seconds: float = 0.0
+    abilities: Mapping[str, Seen] = field(default_factory=dict)
+
+    def __getitem__(self, ability: str) -> Seen:
+        """What came of one of `ABILITIES`."""
+        return self.abilities.get(ability, Seen(why="the probe did not get so far" if self.abilities else ""))
+
+    def refused(self, ability: str) -> bool:
+        """Whether the file system was seen not to do it. What was not tried is not refused."""
+        return self[ability].answer in (NO, ERROR)
+
+
+def to_json(report: ProbeReport) -> dict[str, object]:
+    return typed_json.to_json(report, FORMAT)
+
+
+def from_json(content: bytes, where: object) -> ProbeReport:
+    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any other
+    content."""
+    return typed_json.parse(ProbeReport, content, "what a file system did when it was tried", FORMAT, where)

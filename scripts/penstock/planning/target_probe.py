@@ -1,0 +1,53 @@
+"""The probe of a target, as plan uses it: what stops a run, what people should know, what elements read."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import told
+from penstock.core.documents import probe_report
+from penstock.errors import PreflightError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.probe.judgement import differences, links_work
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.core.checks import CheckResult
+    from penstock.state.run import Run
+    from penstock.storage.port import Storage
+
+
+class TargetProbe:
+    """Tries the target of a run; the caller holds the dataset's lock."""
+
+    def __init__(self, storage: Storage, run: Run) -> None:
+        self._storage, self._folder = storage, run.folder
+        self._report = storage.probe(run.layout)
+        self._at = str(run.layout.folder)
+        self.results: Sequence[CheckResult] = differences(facts(run.layout.folder), self._report)
+        """Where it is not as the table of file systems says."""
+
+    @property
+    def links(self) -> bool:
+        """Whether unchanged files may be linked from a release."""
+        return links_work(self._report)
+
+    def check(self) -> None:
+        """Raises PreflightError where the file system cannot hold a release."""
+        stops = [one for one in self.results if one.verdict == "stop"]
+        if stops:
+            raise PreflightError(
+                "no release can be staged on the target's file system",
+                where=self._at,
+                why="; ".join(f"{one.about}: {one.found}" for one in stops),
+                hint="; ".join(dict.fromkeys(one.mend for one in stops)),
+            )
+
+    def keep(self) -> None:
+        """Write `probe.json`: elements read it, and do not try again. Raises OSError."""
+        self._storage.write_json(self._folder.probe, probe_report.to_json(self._report))
+
+    def sentences(self) -> list[str]:
+        """Those of the plan: the warnings."""
+        return [told(one) for one in self.results if one.verdict == "warning"]

@@ -1,0 +1,180 @@
+"""The probe on real file systems: each ability as expected there, and nothing left behind."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+import platform
+import shutil
+import struct
+import time
+from pathlib import Path
+
+import pytest
+from tests.support.forked import NOBODY, forked, killed_at_line
+from tests.support.images import file_system
+
+from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
+from penstock.errors import NewerFormatError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.probe import trials
+from penstock.filesystem.probe.judgement import differences
+from penstock.filesystem.probe.trials import NAME, TRIALS, probe, seen_error
+
+EVERYWHERE = dict.fromkeys(ABILITIES, "yes") | {"name_bytes": "255", "time_resolution": "1"}
+"""What the file systems of one machine have in common."""
+KERNEL = tuple(map(int, platform.release().split(".")[:2]))
+EXPECTED = {
+    "ext4": {"direct_alignment": "512", "xattr_bytes": "4000"},
+    "xfs": {"direct_alignment": "512", "xattr_bytes": "65536"},
+    "btrfs": {"direct_alignment": "1", "xattr_bytes": "16000"},
+    # Since Linux 6.6 tmpfs takes O_DIRECT, and reads memory.
+    "tmpfs": {"direct_alignment": "1" if KERNEL >= (6, 6) else "no (EINVAL)", "xattr_bytes": "65536"},
+}
+"""The rows in which each differs from that."""
+
+
+def answers(report: ProbeReport) -> dict[str, str]:
+    return {name: str(report[name]) for name in ABILITIES}
+
+
+@pytest.fixture(params=[kind for kind in EXPECTED if kind == "tmpfs" or shutil.which(f"mkfs.{kind}")])
+def kind(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+def test_each_ability_is_as_expected_on_each_file_system(tmp_path: Path, kind: str) -> None:
+    with file_system(tmp_path, kind) as point:
+        (point / "set/releases").mkdir(parents=True)
+        report = probe(point / "set", point / "set/releases")
+        assert answers(report) == EVERYWHERE | EXPECTED[kind]
+        assert (report.kind, report.folder) == (kind, str(point / "set"))
+        assert os.listdir(point / "set") == ["releases"]
+        assert not os.listdir(point / "set/releases")
+        assert not [one for one in differences(facts(point), report) if one.verdict != "note"]
+
+
+def test_it_is_quick_and_small(tmp_path: Path) -> None:
+    began = time.monotonic()
+    report = probe(tmp_path)
+    assert time.monotonic() - began < 1 + 5  # other tests run beside
+    assert report["link_between_trees"].answer == "not tried"
+    assert answers(report)["link"] == "yes"
+
+
+def test_folders_of_two_project_quotas_refuse_links_and_renames(tmp_path: Path) -> None:
+    """S15: XFS by project ids, as WEKA between quota trees."""
+    with file_system(tmp_path, "xfs") as point:
+        for name, project in (("one", 5), ("two", 6)):
+            (point / name).mkdir()
+            give_project(point / name, project)
+        report = probe(point / "one", point / "two")
+        assert str(report["link_between_trees"]) == str(report["rename_between_trees"]) == "no (EXDEV)"
+        assert report["link_between_folders"].answer == report["rename_between_folders"].answer == "yes"
+        warned = [one.about for one in differences(facts(point), report) if one.verdict == "warning"]
+        assert sorted(warned) == sorted([ABILITIES["link_between_trees"], ABILITIES["rename_between_trees"]])
+
+
+def give_project(folder: Path, project: int) -> None:
+    """FS_IOC_FSGETXATTR and FS_IOC_FSSETXATTR, with the flag by which what is made below inherits it."""
+    fd = os.open(folder, os.O_RDONLY)
+    try:
+        raw = bytearray(fcntl.ioctl(fd, 0x801C581F, bytes(28)))
+        flags, *_ = struct.unpack_from("<I", raw)
+        struct.pack_into("<I", raw, 0, flags | 0x200)
+        struct.pack_into("<I", raw, 12, project)
+        fcntl.ioctl(fd, 0x401C5820, bytes(raw))
+    finally:
+        os.close(fd)
+
+
+@pytest.mark.parametrize("line", [15, 40, 80, 120, 160, 200, 260])
+def test_what_a_killed_probe_left_is_gone_after_the_next(tmp_path: Path, line: int) -> None:
+    beside = tmp_path / "beside"
+    beside.mkdir()
+    files = ("probe/trials.py", "probe/names.py", "probe/data.py", "probe/attributes.py")
+    assert killed_at_line(lambda: probe(tmp_path, beside), files, line)
+    assert os.path.lexists(tmp_path / NAME) or line == 15
+    probe(tmp_path, beside)
+    assert os.listdir(tmp_path) == ["beside"]
+    assert not os.listdir(beside)
+
+
+def test_a_read_only_file_system_ends_in_words(tmp_path: Path) -> None:
+    with file_system(tmp_path, "tmpfs", "ro") as point:
+        refused(probe(point), "EROFS", "this account cannot make a folder there: Read-only file system")
+
+
+def test_a_full_file_system_ends_in_words(tmp_path: Path) -> None:
+    with file_system(tmp_path, "tmpfs", "nr_inodes=1") as point:
+        refused(probe(point), "ENOSPC", "no space or no inodes left")
+    (tmp_path / "more").mkdir()
+    with file_system(tmp_path / "more", "tmpfs", "nr_inodes=8") as point:
+        report = probe(point)
+        assert str(report["rename_over_file"]) == "yes"
+        assert str(report["xattr_bytes"]) == "not tried: no space or no inodes left"
+        assert not os.listdir(point)
+
+
+def test_a_folder_of_another_account_ends_in_words(tmp_path: Path) -> None:
+    if os.geteuid() != 0:
+        pytest.skip("only root can be another account")
+    with file_system(tmp_path, "tmpfs", "mode=0755") as point:
+        tmp_path.chmod(0o755)
+        for above in tmp_path.parents[:3]:
+            above.chmod(0o755)
+        report = forked(lambda: probe(point), uid=NOBODY)
+        refused(report, "EACCES", "this account cannot make a folder there: Permission denied")
+
+
+def refused(report: ProbeReport, error: str, why: str) -> None:
+    assert {report[name] for name in ABILITIES} == {Seen(error=error, why=why)}
+    (result,) = differences(facts(Path("/")), report)
+    assert (result.verdict, result.found) == ("note", f"not tried: {why}")
+
+
+@pytest.mark.parametrize(
+    ("number", "answer", "error"),
+    [
+        (errno.ENOSPC, "not tried", "ENOSPC"),
+        (errno.EDQUOT, "not tried", "EDQUOT"),
+        (errno.EOPNOTSUPP, "no", "EOPNOTSUPP"),
+        (errno.EXDEV, "no", "EXDEV"),
+        (errno.EIO, "error", "EIO"),
+        (errno.ESTALE, "error", "ESTALE"),
+        (errno.EACCES, "error", "EACCES"),
+        (9999, "error", "errno 9999"),
+    ],
+)
+def test_every_errno_is_an_answer(number: int, answer: str, error: str) -> None:
+    seen = seen_error(OSError(number, "x"))
+    assert (seen.answer, seen.error) == (answer, error)
+
+
+def test_an_error_of_one_trial_leaves_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def dies(_: object) -> Seen:
+        raise OSError(errno.EREMOTEIO, "x")
+
+    monkeypatch.setattr(trials, "TRIALS", TRIALS | {"link": dies})
+    report = probe(tmp_path)
+    assert str(report["link"]) == "error (EREMOTEIO, Remote I/O error)"
+    assert report["link_between_folders"].answer == "yes"
+
+
+def test_each_ability_has_one_trial() -> None:
+    assert list(TRIALS) == list(ABILITIES)
+
+
+def test_the_report_is_read_as_it_was_written(tmp_path: Path) -> None:
+    import json
+
+    report = probe(tmp_path)
+    raw = probe_report.to_json(report)
+    assert probe_report.from_json(json.dumps(raw).encode(), "probe.json") == report
+    assert probe_report.from_json(b"{}", "probe.json") == ProbeReport()
+    with pytest.raises(NewerFormatError):
+        probe_report.from_json(b'{"format": 99}', "probe.json")
+    with pytest.raises(ValueError, match="abilities"):
+        probe_report.from_json(b'{"abilities": {"link": {"answer": 3}}}', "probe.json")
