@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cluster.port import ArraySpec, State, Status
+from penstock.cluster.port import VISIT_FAILED, VISIT_WARNED, ArraySpec, State, Status, Visit
+from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.port import Facts, JobSeen
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError, TransientError
+from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,3 +184,50 @@ def test_what_is_asked_of_the_cluster_alone() -> None:
     assert (cluster.name(), cluster.remembers(), cluster.max_array()) == ("lab", 30.0, 1001)
     assert cluster.find("a-name") == "77"
     assert (cluster.slots("copy"), cluster.kind) == (3, "slurm")
+
+
+@dataclass
+class Visited(Scripted):
+    """Its probes end with these exit statuses; those of a visit leave this answer."""
+
+    statuses: list[int] = field(default_factory=list)
+    answers: Path | None = None
+    answer: str = ""
+
+    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
+        return str(100 + len(self.statuses))
+
+    def job(self, job: str) -> JobSeen:
+        status = self.statuses.pop()
+        if status and self.answer:
+            assert self.answers is not None
+            (self.answers / f".penstock-probe-{job}").write_text(self.answer)
+        return JobSeen("FAILED" if status else "COMPLETED", status, "n07")
+
+    def cancel(self, array: str, indices: tuple[int, ...] | None = None) -> None:
+        return
+
+
+@pytest.mark.parametrize(
+    ("status", "answer", "told"),
+    [
+        (0, "", []),
+        (VISIT_WARNED, "one\ntwo\n", ["on the node n07: one", "on the node n07: two"]),
+        (VISIT_WARNED, "", ["on the node n07: its visit has warnings, and they did not come"]),
+    ],
+)
+def test_what_a_visit_warns_of_comes_with_its_node(
+    status: int, answer: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
+    slurm = Visited(statuses=[status], answers=tmp_path, answer=answer)
+    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
+    assert probe_job.run(slurm, probe, [JobOptions()]) == told
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_what_a_visit_fails_at_stops_preflight(tmp_path: Path) -> None:
+    slurm = Visited(statuses=[VISIT_FAILED], answers=tmp_path, answer="the source folder cannot be read")
+    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
+    with pytest.raises(PreflightError, match="the source folder cannot be read"):
+        probe_job.run(slurm, probe, [JobOptions()])

@@ -88,15 +88,19 @@ class ArraySpec:
 VISIT_FAILED = 85
 """The exit status of a visit that failed: none that a shell (126, 127) or a cluster itself gives."""
 
+VISIT_WARNED = 86
+"""The exit status of a visit that succeeded and has warnings."""
+
 
 @dataclass(frozen=True)
 class Visit:
-    """A command of penstock that preflight's probe job runs on a node: it opens the dataset's sources
-    there."""
+    """A command of penstock that preflight's probe job runs on a node: it opens the dataset's sources there,
+    and judges that node's mounts."""
 
     words: Sequence[str]
     """The command's words. The cluster adds `--answer FILE`; a command that fails writes the reason to FILE
-    and exits with `VISIT_FAILED`."""
+    and exits with `VISIT_FAILED`; one with warnings writes them to FILE, a line each, and exits with
+    `VISIT_WARNED`."""
     given: str
     """The command's standard input: one line."""
     answers: Path

@@ -59,7 +59,7 @@ def look(context: Context, dataset: str) -> Preflighted:
     with looks.at("target"):
         target.check(context, layout, looks)
     with looks.at("mounts"):
-        mounts.check(context, config, layout, looks)
+        mounts.check(context, config, looks)
     with looks.at("group"):
         group.check(context, config, looks)
     with looks.at("target"):

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import VISIT_FAILED
+from penstock.cluster.port import VISIT_FAILED, VISIT_WARNED
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, TransientError
@@ -91,9 +91,8 @@ def run(slurm: Slurm, probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
                 ) from error
             jobs.append((job, options))
         deadline = time.monotonic() + PROBE_WITHIN
-        return [
-            warning for job, options in jobs if (warning := _outcome(slurm, job, options, probe, deadline))
-        ]
+        found = (one for job, options in jobs for one in _outcome(slurm, job, options, probe, deadline))
+        return list(dict.fromkeys(found))
     finally:
         for job, _ in jobs:
             with contextlib.suppress(TransientError, FailedError):
@@ -102,27 +101,22 @@ def run(slurm: Slurm, probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
                 answer.unlink(missing_ok=True)
 
 
-def _visited(probe: Probe, job: str, node: str) -> None:
-    """Raises PreflightError with what the visit failed at on this node."""
-    answer = probe.answer(job)
-    if probe.visit is None or answer is None:
-        return
-    told = ""
+def _answered(probe: Probe, job: str) -> str:
+    """What the visit wrote; "" where nothing came in time."""
+    answer, told = probe.answer(job), ""
+    if answer is None:
+        return ""
     deadline = time.monotonic() + ANSWER_GRACE
     while not told and time.monotonic() < deadline:
         with contextlib.suppress(OSError):
             told = answer.read_text(encoding="utf-8", errors="replace").strip()
         if not told:
             time.sleep(0.2)
-    raise PreflightError(
-        f"on the node {node}, what was opened here cannot be opened",
-        why=told or "its answer did not come",
-        hint=probe.visit.hint,
-    )
+    return told
 
 
-def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline: float) -> str:
-    """Wait for one probe and judge it."""
+def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline: float) -> list[str]:
+    """Wait for one probe and judge it: warnings."""
     interpreter, target = probe.interpreter, probe.target
     delay = 0.2
     while True:
@@ -132,12 +126,20 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline
         if time.monotonic() > deadline:
             place = options.partition or "the default partition"
             if state == "RUNNING":
-                return f"preflight's probe did not end within {PROBE_WITHIN:.0f} s on the node {node}"
-            return f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}: {state} ({reason})"
+                return [f"preflight's probe did not end within {PROBE_WITHIN:.0f} s on the node {node}"]
+            late = f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}"
+            return [f"{late}: {state} ({reason})"]
         time.sleep(delay)
         delay = min(2.0, delay * 1.5)
-    if status == VISIT_FAILED:
-        _visited(probe, job, node)
+    if status == VISIT_FAILED and probe.visit is not None:
+        raise PreflightError(
+            f"on the node {node}, what was opened here cannot be opened",
+            why=_answered(probe, job) or "its answer did not come",
+            hint=probe.visit.hint,
+        )
+    if status == VISIT_WARNED:
+        texts = _answered(probe, job).splitlines() or ["its visit has warnings, and they did not come"]
+        return [f"on the node {node}: {text}" for text in texts]
     lacking = {
         NO_INTERPRETER: (
             f"the interpreter {interpreter} is not there or cannot be run",
@@ -160,4 +162,4 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline
             why=why,
             hint="the node's slurmd log tells more; cluster.probe: false leaves the probe out",
         )
-    return ""
+    return []

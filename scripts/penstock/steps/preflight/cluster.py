@@ -11,10 +11,11 @@ from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.core import events
-from penstock.core.checks import CheckResult
+from penstock.core.checks import CheckResult, told
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import TransientError
+from penstock.steps.preflight import mounts
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -57,9 +58,16 @@ def check(context: Context, dataset: str, looks: Looks) -> None:
 
 
 def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
-    """The command that opens the dataset's sources on a node: its profiles, routes and mounts may differ from
-    this machine's."""
-    given = {"dataset": to_json(config), "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT)}
+    """The command that opens the dataset's sources on a node, and judges its mounts: profiles, routes and
+    mounts may differ from this machine's."""
+    target = context.config.target
+    given = {
+        "dataset": to_json(config),
+        "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT),
+        "target": to_json(target),
+        "kind": mounts.kind(target),
+        "known": [told(one) for one in mounts.found(target, config)],
+    }
     unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
     hint = (
         "profiles, credential files, mounts and routes must be on the nodes as here; "
