@@ -114,6 +114,8 @@ def no_more(given: dict[str, str], left: list[str]) -> None:
 
 
 def list_targets(cluster: Json, given: dict[str, str], left: list[str], _: str) -> int:
+    if cluster["version"] < "7.0" and "--storagepools" in given:
+        raise RefusedError("Invalid argument: --storagepools", INVALID)
     flags = {name: given.pop(name, None) is not None for name in (
         "--nodesfirst", "--longnodes", "--hidenodeid", "--state", "--errorcodes", "--pools", "--spaceinfo",
         "--storagepools")}  # fmt: skip

@@ -219,3 +219,36 @@ def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> No
     assert registry.has_tools(tmp_path, "beegfs")
     checks = registry.check_plan(tmp_path, SizeClasses([1]), 1, named="beegfs")
     assert "a file lies on up to" in checks.results[0].found
+
+
+def test_a1_releases_before_storage_pools_are_read_by_beegfs_df(
+    beegfs7: Cluster, target_folder: Path
+) -> None:
+    """A1: their beegfs-ctl refuses the option that shows pools; their table has another heading."""
+    beegfs7.write(version="6.18")
+    found = registry.check_target(target_folder)
+    assert gravest(found) == "ok", found
+    assert "8 storage targets, 1 metadata targets" in found[0].found
+    assert "beegfs-df" in {call["argv"][0] for call in beegfs7.calls()}
+    beegfs7.change(201, capacity="emergency")
+    assert gravest(registry.check_target(target_folder)) == "stop"
+
+
+def test_what_got_no_answer_is_told_in_the_plan_too(beegfs: Cluster, target_folder: Path) -> None:
+    beegfs.write(management=False)
+    checks = registry.check_plan(target_folder, SizeClasses([1]), 1)
+    assert gravest(checks.results) == "warning"
+    assert "management server" in checks.results[0].about
+
+
+def test_a8_the_quota_of_another_group_is_roots_to_ask(
+    beegfs8: Cluster, target_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A8: for others it is not known, and that is told."""
+    beegfs8.write(root=False, uid=1000)
+    monkeypatch.setattr(os, "geteuid", lambda: 1000)
+    found = registry.check_target(target_folder, gid=os.getegid() + 1)
+    assert [one.about for one in found if one.verdict == "note"] == [
+        f"BeeGFS 8 quota of group {os.getegid() + 1}"
+    ]
+    assert gravest(found) == "note"

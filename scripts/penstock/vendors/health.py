@@ -38,7 +38,7 @@ def judge(survey: Survey) -> list[CheckResult]:
     found = [*_servers(survey), *_targets(survey)]
     if not found:
         found = [_in_order(survey)] if survey.targets or survey.servers else []
-    return [*found, *_silences(survey)]
+    return [*found, *silences(survey)]
 
 
 def _in_order(survey: Survey) -> CheckResult:
@@ -113,7 +113,9 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
         yield "warning", "little room: capacity pool low", f"have room made on it: {ADMINISTRATOR}"
 
 
-def _silences(survey: Survey) -> Iterator[CheckResult]:
+def silences(survey: Survey) -> Iterator[CheckResult]:
+    """A note for each question that got no answer; those that say that the management service was not reached
+    are one warning."""
     management = next((one for one in survey.silences if one.management), None)
     known = any(server.role == "management" and server.reachable is False for server in survey.servers)
     if management is not None and not known:

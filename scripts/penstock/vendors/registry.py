@@ -103,6 +103,7 @@ def check_plan(
         *space.placed(survey, sizes, restripe),
         *space.metadata(survey, sizes, folders),
         *space.quotas(survey, sizes),
+        *health.silences(survey),
     ]
     return PlanChecks(results, list(chosen.results), chosen.setting)
 

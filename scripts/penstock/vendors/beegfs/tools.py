@@ -118,6 +118,11 @@ def _survey_7(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
         # Whatever the exit status: where one target did not answer it is not 0, and the other rows count.
         answer = asking.ask(f"{role} targets", v7.list_targets(role, mount), useful=v7.has_rows)
         targets += v7.read_targets(role, answer.out)
+    if not any(target.role == "storage" for target in targets) and command.present(v7.DF):
+        # Releases before 7.0 have no storage pools, and refuse the option that shows them.
+        found = v7.read_df(asking.ask("targets", v7.df(mount), useful=v7.has_rows).out)
+        if found:
+            targets, asking.silences = found, []
     servers: list[Server] = []
     if command.present(v7.CHECK_SERVERS):
         answer = asking.ask("servers", v7.check_servers(mount))
@@ -148,6 +153,11 @@ def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
     ids = (str(uid), str(gid)) if root else ("current", "current")
     pool = pattern.pool if pattern else ""
     quotas = v8.read_quotas(asking.ask("quotas", v8.list_usage(ids, pool, mount)).out, pools)
+    if not root and gid != os.getegid():
+        why = "it is not this process's group, and only root may ask for another's"
+        asking.silences.append(
+            Silence(f"quota of group {gid}", " ".join(v8.list_usage(ids, pool, mount)), why)
+        )
     owned = [
         quota
         for quota in quotas

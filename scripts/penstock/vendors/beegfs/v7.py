@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 PRODUCT = "BeeGFS 7"
 CTL = "beegfs-ctl"
+DF = "beegfs-df"
 CHECK_SERVERS = "beegfs-check-servers"
 GIB = 1 << 30
 MILLION = 10**6
@@ -45,6 +46,11 @@ def list_targets(role: Role, mount: tuple[str, ...] = ()) -> list[str]:
     kind = "storage" if storage else "meta"
     return [CTL, "--listtargets", "--longnodes", "--state", *pools, "--pools", "--spaceinfo",
             f"--nodetype={kind}", *_mounted(mount)]  # fmt: skip
+
+
+def df(mount: tuple[str, ...] = ()) -> list[str]:
+    """The script around `list_targets`, without states, pools and nodes."""
+    return [DF, *(("-p", mount[0]) if mount else ())]
 
 
 def check_servers(mount: tuple[str, ...] = ()) -> list[str]:
