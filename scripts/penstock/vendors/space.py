@@ -168,7 +168,7 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
         return []
     need, inodes = metadata_need(sizes.files, folders)
     about = f"{survey.product} metadata"
-    share = f", {100 * need / sizes.bytes:.2f} % of the data" if sizes.bytes else ""
+    share = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
     found = f"{sizes.files:,} files and {folders:,} folders need about {_size(need)}{share}"
     rooms = [there[0] for target in targets if (there := placement.room(target, METADATA_LIMITS)) is not None]
     known = [target.free_inodes for target in targets if target.free_inodes is not None]
