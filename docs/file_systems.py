@@ -102,6 +102,7 @@ SHOWN = (
     Shown("N5", "NFS sources: version, noatime, ro", "filesystem/test_nfs_client.py"),
     Shown("S20", "NFS sources: Kerberos, 16 groups", "filesystem/test_nfs_client.py"),
     Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),
+    Shown("O2", "the same by preflight, of the target's chunks", "vendors/test_target_checks.py"),
     Shown("O5", "BeeOND is refused unless it is declared ephemeral", "filesystem/test_beegfs_client.py"),
     Shown("A7", "BeeGFS: the deadline without the management service", "filesystem/test_mount_checks.py"),
     Shown("L6", "WEKA: four cache modes, four ways to a cold read", "filesystem/test_weka_client.py"),

@@ -21,6 +21,8 @@ from penstock.vendors.striping import Setting
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.core.checks import CheckResult
+
 FILES = {"a/one": b"1" * 10, "a/two": b"2" * 20, "b": b""}
 
 
@@ -36,6 +38,29 @@ def test_a1_a2_a8_a_cluster_in_order(beegfs: Cluster, target_folder: Path) -> No
     calls = beegfs.calls()
     assert {call["locale"] for call in calls} == {"C"}
     assert not [call for call in calls if "set" in call["argv"] or "--setpattern" in call["argv"]]
+
+
+@pytest.mark.parametrize(("chunk", "verdict"), [(512 << 10, "ok"), (1 << 20, "warning")])
+def test_o2_the_chunks_of_the_folder_fit_into_the_rdma_buffers(
+    beegfs: Cluster, tmp_path: Path, chunk: int, verdict: str
+) -> None:
+    """O2: 70 buffers of 8 KiB, the defaults, hold no chunk of 1 MiB."""
+    beegfs.write(pattern={"kind": "raid0", "chunk": chunk, "targets": 4, "pool": 1})
+    proc = tmp_path / "proc"
+    (proc / "fs/beegfs/client").mkdir(parents=True)
+    live = "connUseRDMA = 1\nconnRDMABufSize = 8192\nconnRDMABufNum = 70\n"
+    (proc / "fs/beegfs/client/config").write_text(live)
+
+    def judged() -> list[CheckResult]:
+        found = registry.check_target(tmp_path, named="beegfs", proc=proc)
+        return [one for one in found if "RDMA" in one.found]
+
+    (seen,) = judged()
+    assert seen.verdict == verdict
+    assert seen.found.startswith("70 x 8192 = 573440 bytes of RDMA buffers a connection, ")
+    assert f"chunks of {chunk} bytes" in seen.found
+    (proc / "fs/beegfs/client/config").write_text(live.replace("connUseRDMA = 1", "connUseRDMA = 0"))
+    assert judged() == []
 
 
 def test_a1_a2_what_is_not_in_order_stops_preflight(

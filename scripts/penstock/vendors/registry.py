@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.filesystem.capabilities import facts
+from penstock.filesystem.clients.registry import check_chunk
 from penstock.filesystem.kinds import AUTO, rules_of
 from penstock.filesystem.mounts import mount_of
 from penstock.runtime.proc import PROC
@@ -69,7 +70,11 @@ def check_target(
     survey = tools.survey(str(folder), *_owner(folder, uid, gid))
     none = SizeClasses()
     chosen = _choose(tools, wish, survey, none, folder)
-    return [*health.judge(survey), *space.quotas(survey, none), *chosen.results]
+    chunks: list[CheckResult] = []
+    if survey.pattern is not None:
+        chunk = chosen.setting.on(survey.pattern).chunk_bytes
+        chunks = check_chunk(path, chunk, proc, named=named)
+    return [*health.judge(survey), *space.quotas(survey, none), *chosen.results, *chunks]
 
 
 def check_plan(

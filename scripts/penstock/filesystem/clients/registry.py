@@ -34,7 +34,7 @@ def check_mount(
     real = _nearest(path)
     mount = mount_of(real, proc)
     try:
-        mounted = kind_of(libc.statfs_type(real), mount.type)
+        mounted = _row(real, mount)
     except OSError as error:
         about = f"mount {printable(mount.point or real)}"
         return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
@@ -45,6 +45,28 @@ def check_mount(
         if rules.client == "beegfs":
             found += _judge(rules, mount, proc, source=source, ephemeral=ephemeral)
     return found
+
+
+def check_chunk(
+    path: str | os.PathLike[str],
+    chunk: int,
+    proc: str | os.PathLike[str] = PROC,
+    *,
+    named: str = AUTO,
+) -> list[CheckResult]:
+    """Whether chunks of this size, bytes, suit the connections of this node's client. [] where no client of
+    this node uses RDMA, and for kinds whose files have no chunks. Raises OSError."""
+    real = _nearest(path)
+    mount = mount_of(real, proc)
+    if rules_of(_row(real, mount), named).client != "beegfs":
+        return []
+    about = f"chunks on the mount {printable(mount.point or real)}"
+    clients = beegfs.parse_mount(mount, beegfs_clients(proc)).clients
+    return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
+
+
+def _row(real: str, mount: Mount) -> Kind:
+    return kind_of(libc.statfs_type(real), mount.type)
 
 
 def proof_of(mounted: Kind, mount: Mount, proc: str | os.PathLike[str] = PROC) -> MountProof:
