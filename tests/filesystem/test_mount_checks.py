@@ -33,6 +33,7 @@ from penstock.filesystem.clients.registry import beegfs_clients, check_mount
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.mounts import option_values
 from penstock.steps.preflight import mounts
+from penstock.steps.preflight.answers import Answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -260,8 +261,8 @@ def test_a_node_says_what_its_mounts_have_worse(
     line = "rw - nfs4 filer:/x rw,vers=4.2,soft"
     monkeypatch.setattr(mounts, "check_mount", partial(check_mount, proc=proc(f"{folder} {line}")))
     target, dataset = TargetConfig(folder), DatasetConfig("data", (SourceConfig("s3://bucket/"),))
-    known = [told(one) for one in mounts.found(target, dataset)]
-    kind = mounts.kind(target)
+    known = [told(one) for one in mounts.found(target, dataset, Answers([folder]))]
+    kind = mounts.kind(target, Answers([folder]))
     assert mounts.elsewhere(target, dataset, known, kind) == []
     (soft,) = mounts.elsewhere(target, dataset, [], kind)
     assert soft.startswith(f"NFS mount {folder}: soft")
@@ -278,7 +279,7 @@ def test_the_visit_of_a_node_warns_of_another_file_system(folder: Path, differs:
         "dataset": to_json(DatasetConfig("data", (SourceConfig(str(source)),))),
         "timeout": 5,
         "target": to_json(target),
-        "kind": "beegfs" if differs else mounts.kind(target),
+        "kind": "beegfs" if differs else mounts.kind(target, Answers([folder])),
         "known": [],
     }
     words = [sys.executable, "-m", "penstock", "visit", "--answer", str(answer)]

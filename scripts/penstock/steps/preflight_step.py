@@ -20,6 +20,7 @@ from penstock.steps.preflight import (
     target,
     vendor_tools,
 )
+from penstock.steps.preflight.answers import Answers, folders, roots
 from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:
@@ -54,22 +55,23 @@ def look(context: Context, dataset: str) -> Preflighted:
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
+    answers = Answers([*roots(layout), *folders(config.sources)])
     with looks.at("interpreter"):
         interpreter.check(looks)
     with looks.at("target"):
-        target.check(context, layout, looks)
+        target.check(context, layout, answers, looks)
     with looks.at("mounts"):
-        mounts.check(context, config, looks)
+        mounts.check(context, config, answers, looks)
     with looks.at("group"):
         group.check(context, config, looks)
     with looks.at("target"):
-        vendor_tools.check(context, config, layout, looks)
+        vendor_tools.check(context, config, layout, answers, looks)
     with looks.at("evidence"):
-        evidence.check(context, config, layout, looks)
+        evidence.check(context, config, layout, answers, looks)
     with looks.at("sources"):
-        sources.check(context, config, layout, looks)
+        sources.check(context, config, layout, answers, looks)
     with looks.at("cluster"):
-        cluster.check(context, dataset, looks)
+        cluster.check(context, dataset, answers, looks)
     found = Preflighted(looks.document(config.name), looks.error())
     if found.error is None:
         for text in found.result["warnings"]:

@@ -16,12 +16,14 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import TransientError
 from penstock.steps.preflight import mounts
+from penstock.steps.preflight.answers import roots
 from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
+    from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
 
 STEP = "preflight"
@@ -40,9 +42,13 @@ OF_THE_SHELL = frozenset(
 """Environment variables that let this shell open a source, and that do not reach a node."""
 
 
-def check(context: Context, dataset: str, looks: Looks) -> None:
+def check(context: Context, dataset: str, answers: Answers, looks: Looks) -> None:
     """Raises PreflightError or ConfigError for what the cluster, or a node of it, does not allow."""
     config, layout = context.dataset(dataset), context.layout(dataset)
+    if answers.silent(*roots(layout)):
+        # Arrays are noted on the target, and a node writes its answer there.
+        looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
+        return
     steps = [*RUN_IN_ELEMENTS, *context.config.cluster.on_nodes]
     met: list[str] = []
     if not context.cluster.abilities.elements_end_with_controller:
@@ -51,13 +57,13 @@ def check(context: Context, dataset: str, looks: Looks) -> None:
             met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
     if met:
         context.emit(events.Noted(dataset, STEP, f"array {', '.join(met)} lives: no probe is sent to a node"))
-    warnings = context.cluster.check(steps, _visit(context, config, layout), met=bool(met))
+    warnings = context.cluster.check(steps, _visit(context, config, layout, answers), met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
 
 
-def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Visit:
+def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers) -> Visit:
     """The command that opens the dataset's sources on a node, and judges its mounts: profiles, routes and
     mounts may differ from this machine's."""
     target = context.config.target
@@ -65,8 +71,8 @@ def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout) -> Vi
         "dataset": to_json(config),
         "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT),
         "target": to_json(target),
-        "kind": mounts.kind(target),
-        "known": [told(one) for one in mounts.found(target, config)],
+        "kind": mounts.kind(target, answers),
+        "known": [told(one) for one in mounts.found(target, config, answers)],
     }
     unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
     hint = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
@@ -12,18 +13,31 @@ from penstock.listing.key_filter import Filter
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
+    from penstock.sources.port import Source
     from penstock.state.context import Context
+    from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, config: DatasetConfig, layout: DatasetLayout, looks: Looks) -> None:
+def check(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
+) -> None:
     """Raises ConfigError or PreflightError for sources that cannot be opened together; what is wrong with
     one of them is reported, and the others are opened."""
     Filter(config.include, config.exclude)
     opened = open_sources(config, context.config.engine.timeout)
     ordered(config, opened)
-    apart(layout, opened)
+    if not answers.silent(layout.root):
+        apart(layout, [one for one in opened if not answers.silent(folder_of(one))])
     for source in opened:
         with looks.at("source"):
+            folder = folder_of(source)
+            if folder is not None:
+                answers.require(folder, "the source")
             source.check()
             looks.saw(CheckResult("source", printable(source.url)))
+
+
+def folder_of(source: Source) -> Path | None:
+    """The folder that is the source; None of a store."""
+    return Path(source.url.removeprefix("file://")) if source.url.startswith("file://") else None

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.errors import NoSpaceError, PreflightError
-from penstock.filesystem.capabilities import facts
 from penstock.locks import dataset_lock
+from penstock.steps.preflight.answers import roots
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -18,16 +18,19 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.filesystem.capabilities import StorageFacts
     from penstock.state.context import Context
+    from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
+def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
     """Raises PreflightError or NoSpaceError for a target that cannot be used."""
+    for root in roots(layout):
+        answers.require(root, "the target")
     context.storage.check_root(layout.root)
     if layout.state_root is not None:
         context.storage.check_root(layout.state_root)
     context.storage.check_owner(layout)
-    seen = facts(layout.root)
+    seen = answers.facts(layout.root, "the target")
     keep = context.config.target.keep_free
     if seen.read_only:
         raise PreflightError(

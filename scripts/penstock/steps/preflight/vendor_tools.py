@@ -10,12 +10,18 @@ if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
+    from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
 
 
-def check(context: Context, config: DatasetConfig, layout: DatasetLayout, looks: Looks) -> None:
-    """Reports nothing where the file system's vendor has no commands and nothing is to be striped. Raises
+def check(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
+) -> None:
+    """Reports nothing where the file system's vendor has no commands and nothing is to be striped, and
+    where the target does not answer. Raises
     PreflightError for a group that is not known."""
+    if answers.silent(layout.root):
+        return
     target = context.config.target
     results = registry.check_target(
         layout.releases,
