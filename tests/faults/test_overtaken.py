@@ -24,7 +24,8 @@ from penstock.errors import PenstockError
 from penstock.state import current_pointer, run_claims, run_store
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
 HEARTBEAT = 0.05
@@ -38,17 +39,33 @@ class MissedError(Exception):
 class Place:
     """A dataset `data` from a folder that changes between runs."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        target: Path | None = None,
+        stored: Path | None = None,
+        mounted: Mapping[str, tuple[Path, Path]] | None = None,
+    ) -> None:
+        """`target`: where nodes find it, `stored`: where the tests look, `mounted`: what each node sees."""
+        target = target or folder / "target"
+        self.mounted = mounted or {}
         self.folder, self.source = folder, tree(folder / "source", FILES)
         self.config = folder / "config.yaml"
         self.config.write_text(
-            f"target: {{root: {folder}/target, keep_free: 0}}\n"
+            f"target: {{root: {target}, keep_free: 0}}\n"
             f"datasets: {{data: {{source: {folder}/source}}}}\n"
             "plan: {shard_files: 13}\n"
             "engine: {workers: 1}\n"
         )
-        self.layout = DatasetLayout(folder / "target", "data")
+        self.layout = DatasetLayout(stored or target, "data")
         self.changes = 0
+
+    def node(
+        self, name: str, *, heartbeat: float | None, pause_after: str = ""
+    ) -> AbstractContextManager[Node]:
+        mounted = self.mounted.get(name)
+        return node(name, self.config, heartbeat=heartbeat, pause_after=pause_after, mounted=mounted)
 
     def change(self) -> None:
         self.changes += 1
@@ -106,7 +123,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Place:
     if os.geteuid() != 0:
         pytest.skip("only root can make namespaces")
     made = Place(tmp_path_factory.mktemp("overtaken"))
-    with node("nodez", made.config, heartbeat=HEARTBEAT) as first:
+    with made.node("nodez", heartbeat=HEARTBEAT) as first:
         assert first.end() == 0, first.said()
     return made
 
@@ -121,7 +138,7 @@ def overtaken(
 ) -> None:
     """Run A until it stands still, B to its end, wake A; and what must be true."""
     place.change()
-    with node("nodea", place.config, heartbeat=heartbeat, pause_after=pause_after) as a:
+    with place.node("nodea", heartbeat=heartbeat, pause_after=pause_after) as a:
         while not (there := reached(a)) and not a.ended():
             time.sleep(0.0005)
         if there:
@@ -131,7 +148,7 @@ def overtaken(
             raise MissedError
         held = place.layout.lock.exists()
         place.change()
-        with node("nodeb", place.config, heartbeat=heartbeat) as b:
+        with place.node("nodeb", heartbeat=heartbeat) as b:
             assert b.end() == 0, b.said()
         assert content(place.layout.current / "data") == content(place.source)
         published = place.current()
@@ -183,7 +200,7 @@ def test_the_first_run_goes_on_where_nobody_overtook_it(place: Place) -> None:
     """Frozen for long, and woken before anybody came: it ends as if nothing had been."""
     number = run_claims.number(place.layout)
     place.change()
-    with node("nodea", place.config, heartbeat=HEARTBEAT) as a:
+    with place.node("nodea", heartbeat=HEARTBEAT) as a:
         until(lambda: (place.listed(number) and place.state("journal/*/*.journal")) or a.ended(), "copy")
         a.freeze()
         a.wake()

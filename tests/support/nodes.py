@@ -98,13 +98,23 @@ def _state(pid: int) -> str:
 
 
 @contextlib.contextmanager
-def node(name: str, config: Path, *, heartbeat: float | None, pause_after: str = "") -> Iterator[Node]:
+def node(
+    name: str,
+    config: Path,
+    *,
+    heartbeat: float | None,
+    pause_after: str = "",
+    mounted: tuple[Path, Path] | None = None,
+) -> Iterator[Node]:
     """The whole way of dataset `data` on a node of this name; whatever is left of it is killed at the end.
-    Needs root."""
+    `mounted`: a mount, and the path under which the node sees it. Needs root."""
     folder = config.parent
     log = folder / f"{name}-{len(list(folder.glob('*.log')))}.log"
     words = [sys.executable, "-c", RUN, name, str(config), pause_after]
     words += [str(log.with_suffix(".json")), str(log.with_suffix(".paused"))]
+    if mounted is not None:
+        bind = 'mount --bind "$1" "$2" && shift 2 && exec "$@"'
+        words = ["sh", "-c", bind, "sh", *map(str, mounted), *words]
     beat = {} if heartbeat is None else {"PENSTOCK_TEST_HEARTBEAT": str(heartbeat)}
     with log.open("wb") as output:
         process = subprocess.Popen(
