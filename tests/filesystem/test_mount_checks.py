@@ -32,6 +32,7 @@ from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.clients.registry import beegfs_clients, check_mount
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.mounts import option_values
+from penstock.steps import report_step
 from penstock.steps.preflight import mounts
 from penstock.steps.preflight.answers import Answers
 
@@ -245,9 +246,11 @@ def test_the_seal_says_where_an_fsync_ended(tmp_path: Path, ends: str) -> None:
             assert receipt["fsync_ends"] == ""
             path.write_text(json.dumps(receipt | {"fsync_ends": ends}))
         STEPS[-1](context, "data")
+        durability = report_step.run(context, "data")["durability"]
     finally:
         assert isinstance(context.cluster, LocalCluster)
         context.cluster.close()
+    assert durability in ("fsync", "syncfs") if not ends else durability.endswith(f", which ended {ends}")
     content = (data_of(context).parent / "release.json").read_bytes()
     assert json.loads(content)["evidence"].get("fsync_ends", "") == ends
     assert ("fsync_ends" in json.loads(content)["evidence"]) is bool(ends)
