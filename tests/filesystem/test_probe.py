@@ -6,12 +6,15 @@ import errno
 import fcntl
 import os
 import platform
+import re
 import shutil
 import struct
 import time
 from pathlib import Path
 
 import pytest
+from tests.filesystems.bed import Bed
+from tests.filesystems.sets import SETS
 from tests.support.forked import NOBODY, forked, killed_at_line
 from tests.support.images import file_system
 
@@ -36,6 +39,30 @@ EXPECTED = {
 """The rows in which each differs from that."""
 
 
+_OF_BED = {
+    "direct_alignment": "1", "tmpfile": "no (EOPNOTSUPP)", "acl": "no (EOPNOTSUPP)",
+    "acl_inherited": "no (EOPNOTSUPP)", "holes": "no (its data are said to begin at byte 0)",
+}  # fmt: skip
+"""What the test bed's program and FUSE do not do, under every set of tempers."""
+_NO_FLAGS = {"rename_noreplace": "no (EINVAL)", "rename_exchange": "no (EINVAL)"}
+_NO_XATTRS = {"xattr_bytes": "no (EOPNOTSUPP)"}
+_BEEGFS = _OF_BED | _NO_FLAGS | _NO_XATTRS | {
+    "rename_over_empty_folder": "no (EEXIST)", "rename_open_between_folders": "no (EBUSY)",
+    "fallocate": "no (EOPNOTSUPP)", "time_resolution": "1000000000",
+}  # fmt: skip
+_SILLY = {"open_unlink": "no (the file got another name: .nfs)"}
+EXPECTED_SETS = {
+    "beegfs7": {**_BEEGFS, "link_between_folders": "no (EPERM)", "link_between_trees": "no (EPERM)"},
+    "beegfs8": _BEEGFS,
+    "weka-writecache": {**_OF_BED, "xattr_bytes": "1000"},
+    "weka-forcedirect": {**_OF_BED, "xattr_bytes": "1000"},
+    "lustre": {**_OF_BED, **_NO_FLAGS, "xattr_bytes": "65536", "time_resolution": "1000000000"},
+    "nfs3": {**_OF_BED, **_NO_FLAGS, **_NO_XATTRS, **_SILLY, "fallocate": "no (EOPNOTSUPP)"},
+    "nfs4": {**_OF_BED, **_NO_FLAGS, **_SILLY, "xattr_bytes": "65536"},
+}
+"""The rows in which the named sets of the test bed differ: the tempers that one node can see."""
+
+
 def answers(report: ProbeReport) -> dict[str, str]:
     return {name: str(report[name]) for name in ABILITIES}
 
@@ -54,6 +81,23 @@ def test_each_ability_is_as_expected_on_each_file_system(tmp_path: Path, kind: s
         assert os.listdir(point / "set") == ["releases"]
         assert not os.listdir(point / "set/releases")
         assert not [one for one in differences(facts(point), report) if one.verdict != "note"]
+
+
+@pytest.mark.parametrize("named", EXPECTED_SETS)
+def test_each_ability_is_as_expected_on_each_named_set(named: str) -> None:
+    with Bed(named=named) as bed:
+        place = bed.nodes[0]
+        (place / "releases").mkdir()
+        report = probe(place, place / "releases")
+        seen = {name: re.sub(r"\.nfs\w+", ".nfs", one) for name, one in answers(report).items()}
+        assert seen == EVERYWHERE | EXPECTED_SETS[named]
+        assert os.listdir(place) == ["releases"]
+        warned = [one.about for one in differences(facts(place), report) if one.verdict != "note"]
+        assert warned == ([ABILITIES["link_between_folders"]] if named == "beegfs7" else [])
+
+
+def test_every_named_set_has_its_table() -> None:
+    assert EXPECTED_SETS.keys() == SETS.keys()
 
 
 def test_it_is_quick_and_small(tmp_path: Path) -> None:

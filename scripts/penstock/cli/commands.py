@@ -36,6 +36,7 @@ class Command(NamedTuple):
 _STEP = "step_commands:run"
 _OWN = {"preflight": "preflight_command:run"}
 """Steps whose command has options of its own."""
+_SELFTEST = "selftest_command:run"
 
 COMMANDS = (
     Command("run", "stage datasets, all steps, through Snakemake; the usual command", "run_command:run"),
@@ -47,6 +48,14 @@ COMMANDS = (
     *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
+    Command("selftest", "try a folder's file system, and print what it does as a table", _SELFTEST, "apart"),
+    Command(
+        "selftest-writer",
+        "write files until killed (called by selftest)",
+        "selftest_command:write",
+        "apart",
+        True,
+    ),
     Command("list-group", "preflight and list (called by Snakemake)", "list_commands:group", "some", True),
     Command(
         "list-failure", "end as a listing ended (called by Snakemake)", "list_commands:failed", "one", True

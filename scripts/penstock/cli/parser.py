@@ -128,6 +128,13 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
         if command.name == "audit":
             _audit_arguments(parser)
+    elif command.name == "selftest":
+        parser.add_argument(
+            "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
+        )
+        parser.add_argument("--json", action="store_true", help="print the result as JSON, not as a table")
+    elif command.name == "selftest-writer":
+        parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     elif command.name == "list-failure":
         parser.add_argument(
             "--group", type=Path, required=True, metavar="FILE", help="what `list-group` wrote"

@@ -1,0 +1,66 @@
+"""`penstock selftest`: what a folder's file system does, as a table that can be sent to an administrator."""
+
+from __future__ import annotations
+
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cli import output
+
+if TYPE_CHECKING:
+    import argparse
+    from pathlib import Path
+
+    from penstock.cli.session import Session
+
+CONTRADICTED = 4
+"""The exit status where something is not as the table of file systems, or penstock itself, says."""
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """0, or CONTRADICTED. Raises PreflightError (3) where no folder can be made there."""
+    from penstock.steps.selftest import selftest
+    from penstock.views import human
+
+    folder = _folder(parsed, session)
+
+    def said(part: str) -> None:
+        if parsed.progress != "off" and sys.stderr.isatty():
+            output.say(f"selftest: {part} ...")
+
+    result = selftest.run(folder, session.stop.wait, said)
+    session.receipt(result)
+    if parsed.json or parsed.progress == "json":
+        output.show_json(result)
+    else:
+        output.show_checks(str(folder), result["results"])
+        mount = f"{result['kind']} ({result['mount_options']}) on {result['host']}"
+        versions = f"penstock {result['penstock']}, Linux {result['probe']['kernel']}"
+        output.show(f"  {mount}; {versions}; {human.duration(result['seconds'])}")
+        if result["contradicts"]:
+            output.show(f"  {human.counted(result['contradicts'], 'row')} not as it should be")
+    return CONTRADICTED if result["contradicts"] else 0
+
+
+def _folder(parsed: argparse.Namespace, session: Session) -> Path:
+    """The one that is named, or the configured target's root. A configuration that stands there is checked in
+    any case. Raises ConfigError; PreflightError where it is no folder."""
+    from penstock.errors import PreflightError
+
+    folder: Path = parsed.folder
+    if folder is None or parsed.config.exists():
+        root = session.config().target.root
+        folder = root if folder is None else folder
+    if not folder.is_dir():
+        raise PreflightError(
+            "there is no such folder", where=str(folder), hint="make it, or name another one"
+        )
+    return folder.absolute()
+
+
+def write(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
+    """The writer that a selftest kills."""
+    from penstock.steps.selftest import killed_writer
+
+    killed_writer.write(parsed.folder)
+    return 0

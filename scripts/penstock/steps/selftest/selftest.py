@@ -1,0 +1,159 @@
+"""The selftest: its parts in order, in a hidden folder of the folder under test that is gone at the end.
+
+It costs at most 1 GiB, 5,000 files and 200 operations a second (`budget`), and takes ten minutes at most,
+half a minute on a local disk. Nothing outside of the hidden folder is changed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypedDict
+
+import penstock
+from penstock.core.checks import CheckResult, gravest
+from penstock.core.documents import probe_report
+from penstock.core.documents.probe_report import ProbeReport
+from penstock.core.documents.step_results import check_json
+from penstock.errors import PreflightError
+from penstock.filesystem.capabilities import facts
+from penstock.filesystem.errno_map import storage_error
+from penstock.runtime.job_environment import host_name
+from penstock.runtime.proc import process_stat
+from penstock.steps.selftest import killed_writer, measurements, small_staging
+from penstock.steps.selftest.budget import WITHIN, Budget
+from penstock.storage.registry import open_storage
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.core.documents.step_results import CheckJson
+
+FORMAT = 1
+PREFIX = ".penstock-selftest"
+"""Of the hidden folder; behind it stand host, process and the process's start."""
+
+
+class SelftestResult(TypedDict):
+    """What `--json` prints."""
+
+    format: int
+    penstock: str
+    folder: str
+    kind: str
+    """The file system, by its row of the table."""
+    mount_options: str
+    host: str
+    at: str
+    """UTC, ISO 8601."""
+    seconds: float
+    operations: int
+    """On files and folders, about; of the small staging and of the killed writers as estimated."""
+    verdict: str
+    """The gravest of the checks'."""
+    contradicts: int
+    """Checks that are not as they were wanted."""
+    results: Sequence[CheckJson]
+    probe: Mapping[str, object]
+
+
+def run(folder: Path, wait: Callable[[float], None], said: Callable[[str], None]) -> SelftestResult:
+    """Try the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
+    the name of each part as it begins. Raises PreflightError where no folder can be made there."""
+    budget = Budget(wait)
+    seen, place = facts(folder), folder / _name()
+    left = _clear(folder)
+    try:
+        place.mkdir(0o700)
+    except OSError as error:
+        raise PreflightError(
+            "the selftest cannot make a folder there",
+            where=str(folder),
+            why=str(error.strerror),
+            hint="name a folder that this account may write",
+        ) from None
+    at = datetime.now(UTC).isoformat(timespec="seconds")
+    report = ProbeReport()
+    results: list[CheckResult] = []
+    try:
+        said("what the file system can do")
+        found, report = measurements.abilities(place, seen, budget)
+        results += found
+        parts: dict[str, Callable[[], Iterable[CheckResult]]] = {
+            "space and quota": lambda: measurements.space(folder, seen),
+            "fsync": lambda: measurements.durable_writes(place, budget),
+            "a cold read": lambda: measurements.cold_read(place, seen, budget),
+            "a writer that is killed": lambda: killed_writer.kills(place, budget),
+            "a small staging": lambda: small_staging.staged(place, budget),
+        }
+        for name, part in parts.items():
+            said(name)
+            results += _part(name, part, budget)
+    finally:
+        open_storage().remove_tree(place)
+    results.append(CheckResult("caches between two nodes", "not tried: everything ran on this node", "note"))
+    results += left
+    return {
+        "format": FORMAT,
+        "penstock": penstock.__version__,
+        "folder": str(folder),
+        "kind": seen.kind,
+        "mount_options": seen.mount_options,
+        "host": host_name(),
+        "at": at,
+        "seconds": round(budget.seconds, 1),
+        "operations": budget.operations,
+        "verdict": gravest(results),
+        "contradicts": sum(contradicts(one) for one in results),
+        "results": [check_json(one) for one in results],
+        "probe": probe_report.to_json(report),
+    }
+
+
+def contradicts(result: CheckResult) -> bool:
+    """Whether a check is not as the table of file systems, or penstock's own promise, wants it. What was not
+    tried contradicts nothing."""
+    return result.verdict == "stop" or (result.verdict != "ok" and bool(result.wanted))
+
+
+def _part(name: str, part: Callable[[], Iterable[CheckResult]], budget: Budget) -> Iterator[CheckResult]:
+    """A part's results; an error of the file system ends that part alone."""
+    if not budget.left:
+        yield CheckResult(name, f"not tried: {human.duration(WITHIN)} were over", "note")
+        return
+    try:
+        yield from part()
+    except OSError as error:
+        told = storage_error(error, "", str(error.filename or ""))
+        yield CheckResult(name, f"it failed: {told.why}", "stop", "no error", "see the mount and its servers")
+
+
+def _name() -> str:
+    own = process_stat("self")
+    return f"{PREFIX}.{os.uname().nodename}.{os.getpid()}.{own.start if own else 0}.{secrets.token_hex(3)}"
+
+
+def _clear(folder: Path) -> list[CheckResult]:
+    """Remove what selftests of this machine left that were killed; name what those of other machines left."""
+    here, found = os.uname().nodename, []
+    with contextlib.suppress(OSError):
+        for name in sorted(os.listdir(folder)):
+            if not name.startswith(f"{PREFIX}."):
+                continue
+            head, pid, start, _ = ["", "", "", *name.rsplit(".", 3)][-4:]
+            host = head.removeprefix(f"{PREFIX}.")
+            living = process_stat(pid) if pid.isdigit() else None
+            if host != here:
+                found.append(
+                    CheckResult(
+                        "what another selftest left", name, "note",
+                        mend=f"where none runs on {host or 'another machine'}: rm -r {folder / name}",
+                    )
+                )  # fmt: skip
+            elif living is None or living.start != start:
+                open_storage().remove_tree(folder / name)
+    return found
