@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-import dataclasses
+import inspect
 import re
 from pathlib import Path
 
@@ -58,7 +58,7 @@ def test_each_file_that_the_layout_names_stands_in_formats() -> None:
     ],
 )
 def test_each_field_stands_in_formats(document: type) -> None:
-    missing = {one.name for one in dataclasses.fields(document) if f"`{one.name}`" not in FORMATS}
+    missing = {name for name in inspect.get_annotations(document) if f"`{name}`" not in FORMATS}
     assert not missing
 
 

@@ -97,7 +97,7 @@ class ArrayBook:
 
     def _append(self, line: ArrayLine) -> None:
         try:
-            durable.append_line(self._path, array_line.to_json(replace(line, at=time.time())))
+            durable.append_line(self._path, array_line.to_json(line._replace(at=time.time())))
         except OSError as error:
             raise FailedError("cannot note an array", where=str(self._path), why=str(error)) from error
 

@@ -19,7 +19,6 @@ it:
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
@@ -113,33 +112,33 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
     for one in verdict.stands:
         counts = {kind: count for kind, count in one.counts.items() if not falls(kind)}
         if counts and one.audit != audit.audit:
-            stands.append(replace(one, counts=counts))
+            stands.append(one._replace(counts=counts))
     if audit.counts:
         stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
     read = _read(verdict.read, audit.began, choice) if compared else verdict.read
-    return replace(verdict, stands=stands, last=audit, read=read)
+    return verdict._replace(stands=stands, last=audit, read=read)
 
 
 def _read(before: ReadBack, began: str, choice: Choice) -> ReadBack:
     """With what an audit of this choice read, beginning at that moment."""
     if choice.kind == "whole":
-        return replace(before, whole=began)
+        return before._replace(whole=began)
     if choice.kind != "slice":
         return before
     turn = {**before.slices.get(choice.turns, {}), choice.turn: began}
-    return replace(before, slices={**before.slices, choice.turns: turn})
+    return before._replace(slices={**before.slices, choice.turns: turn})
 
 
 def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -> Verdict:
     """After a repair by the release's audits; `left` holds the kind of each finding that is left."""
     counts = Counter(left)
     stands = [StandingFindings(audit, now(), counts)] if counts else []
-    return replace(verdict, stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
+    return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
 
 
 def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
     """After somebody said that the findings need not stand in the way."""
-    return replace(verdict, stands=(), overruled=Overruling(now(), by, why, standing(verdict)))
+    return verdict._replace(stands=(), overruled=Overruling(now(), by, why, standing(verdict)))
 
 
 def read_since(verdict: Verdict | None, seal: Seal) -> datetime | None:

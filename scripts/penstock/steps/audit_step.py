@@ -15,7 +15,7 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
@@ -89,7 +89,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
         if audit is None:
             audit = audit_store.begin(layout, release, digest, choice, request.limit)
         else:
-            audit = replace(audit, limit=request.limit)
+            audit = audit._replace(limit=request.limit)
             context.emit(events.Noted(dataset, STEP, f"going on with audit {audit.id}"))
         result = _audit(context, layout, audit, seal, digest, began)
         audit_store.tidy(layout)
@@ -358,7 +358,7 @@ def _tell(
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
     line = {key: told for key, told in result.items() if key in kept}
     context.storage.append_line(
-        layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **asdict(history.this_author())}
+        layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **history.this_author()._asdict()}
     )
 
 
@@ -376,7 +376,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
         }  # fmt: skip
         if before is not None and counts:
             verdicts.write(layout, verdicts.overruled(before, why, history.user()))
-            line = {"event": "overrule", "at": verdicts.now(), **result, **asdict(history.this_author())}
+            line = {"event": "overrule", "at": verdicts.now(), **result, **history.this_author()._asdict()}
             context.storage.append_line(layout.audit_history, line)
     return result
 

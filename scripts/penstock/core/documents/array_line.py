@@ -2,7 +2,7 @@
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 from penstock.core.format_versions import refuse_newer
@@ -11,8 +11,7 @@ FORMAT = 1
 """Lines without a number are of format 1, too."""
 
 
-@dataclass(frozen=True)
-class ArrayLine:
+class ArrayLine(NamedTuple):
     """Exactly one of the first four is set: the array's name."""
 
     intent: str = ""
@@ -37,7 +36,7 @@ class ArrayLine:
 
 
 def to_json(line: ArrayLine) -> dict[str, object]:
-    said = {name: value for name, value in asdict(line).items() if value != getattr(ArrayLine, name)}
+    said = {name: value for name, value in line._asdict().items() if value != ArrayLine._field_defaults[name]}
     return {**said, "format": FORMAT}
 
 

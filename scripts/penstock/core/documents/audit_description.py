@@ -1,7 +1,8 @@
 """`audits/<id>/audit.json`: what an audit reads of which release, and why."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
-from dataclasses import dataclass
+
+from typing import NamedTuple
 
 from penstock.core.audit_selection import Choice
 from penstock.core.documents import typed_json
@@ -11,8 +12,7 @@ FORMAT = 1
 """Descriptions without a number are of format 1, too."""
 
 
-@dataclass(frozen=True)
-class Audit:
+class Audit(NamedTuple):
     """One audit of one release."""
 
     id: str

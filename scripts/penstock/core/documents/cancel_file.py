@@ -1,7 +1,8 @@
 """`cancelled.json` in a dataset's state: the last `penstock cancel`."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
-from dataclasses import dataclass
+
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
@@ -9,8 +10,7 @@ FORMAT = 1
 """Documents without a number are of format 1, too."""
 
 
-@dataclass(frozen=True)
-class Cancellation:
+class Cancellation(NamedTuple):
     """One `penstock cancel`: who ended the dataset's arrays, and when."""
 
     nonce: str = ""

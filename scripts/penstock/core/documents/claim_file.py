@@ -2,15 +2,14 @@
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class ClaimFile:
+class ClaimFile(NamedTuple):
     """What the file says; `state.run_claims.RunClaim` is what the program knows."""
 
     run: str

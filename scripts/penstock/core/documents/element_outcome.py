@@ -2,7 +2,7 @@
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
@@ -10,8 +10,7 @@ FORMAT = 1
 """Outcomes without a number are of format 1, too."""
 
 
-@dataclass(frozen=True)
-class ElementOutcome:
+class ElementOutcome(NamedTuple):
     """One attempt that did not do all of its shard."""
 
     attempt: str = ""

@@ -2,15 +2,14 @@
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class FetchedFile:
+class FetchedFile(NamedTuple):
     """One damaged file. A path that is not UTF-8 keeps its bytes as \\udcXX escapes."""
 
     path: str
@@ -22,8 +21,7 @@ class FetchedFile:
     """Of the file in the repair's staging, which read back as published; 0 where there is none."""
 
 
-@dataclass(frozen=True)
-class FetchedFiles:
+class FetchedFiles(NamedTuple):
     """Those of a shard, in its order. A file without `why` and `inode` was right in the release already."""
 
     files: Sequence[FetchedFile] = ()

@@ -5,8 +5,8 @@ Lines say which format they are of since format 1 was numbered; a line without a
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Annotated
+from dataclasses import dataclass, field
+from typing import Annotated, NamedTuple
 
 from penstock.core.documents import typed_json
 
@@ -15,8 +15,7 @@ FORMAT = 1
 Json = dict[str, object]
 
 
-@dataclass(frozen=True)
-class Author:
+class Author(NamedTuple):
     """Who did it: the account's name and number, and the node as the cluster calls it."""
 
     by: str = ""
@@ -38,7 +37,7 @@ class HistoryLine:
     """"" of a repair."""
     claim: int | None = None
     """The number of the claim under which it was done; None where the line has none."""
-    author: Author = Author()
+    author: Author = field(default_factory=Author)
 
 
 @dataclass(frozen=True)
@@ -65,8 +64,7 @@ class Rollback(HistoryLine):
     """The release that `current` named before."""
 
 
-@dataclass(frozen=True)
-class RepairCounts:
+class RepairCounts(NamedTuple):
     repaired: int = 0
     unrepairable: int = 0
 
@@ -82,7 +80,7 @@ class Repair(HistoryLine):
     """Paths; of a long list the first ones."""
     unrepairable: Sequence[tuple[str, str]] = ()
     """Path and why; of a long list the first ones."""
-    counts: RepairCounts = RepairCounts()
+    counts: RepairCounts = field(default_factory=RepairCounts)
     fetched_bytes: int = 0
 
 
@@ -94,7 +92,7 @@ def to_json(line: Publication | Repair) -> Json:
         "at": line.at,
         "dataset": line.dataset,
         "release": line.release,
-        **asdict(line.author),
+        **line.author._asdict(),
     }
     if isinstance(line, Publication):
         return common | {
@@ -110,7 +108,7 @@ def to_json(line: Publication | Repair) -> Json:
         "audit": line.audit,
         "repaired": list(line.repaired),
         "unrepairable": [list(one) for one in line.unrepairable],
-        "counts": asdict(line.counts),
+        "counts": line.counts._asdict(),
         "fetched_bytes": line.fetched_bytes,
     }
 

@@ -6,8 +6,8 @@ A seal is written once, before its release is revealed, and only read from then 
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Annotated
+from dataclasses import dataclass, replace
+from typing import Annotated, NamedTuple
 
 from penstock.core.columns import FIELDS_SINCE, sealed_fields
 from penstock.core.documents import typed_json
@@ -21,8 +21,7 @@ are of format 1, so that versions which know no amended listing read them, too."
 Json = dict[str, object]
 
 
-@dataclass(frozen=True)
-class SealedSource:
+class SealedSource(NamedTuple):
     """One source, as the configuration had it. Never a secret."""
 
     url: str = ""
@@ -30,8 +29,7 @@ class SealedSource:
     """The folder below `data/` that it fills; "" for all of it."""
 
 
-@dataclass(frozen=True)
-class SealedPermissions:
+class SealedPermissions(NamedTuple):
     """What every file and folder of the release has. None: not known, not compared."""
 
     file_mode: int | None = None
@@ -43,7 +41,7 @@ class SealedPermissions:
         # JSON has no octal numbers: the modes stand once more as people write them.
         octal = {"files": self.file_mode, "folders": self.dir_mode}
         return {
-            **asdict(self),
+            **self._asdict(),
             "octal": {name: f"{mode:04o}" for name, mode in octal.items() if mode is not None},
         }
 
@@ -59,8 +57,7 @@ class SealedRecords:
     """What each leaf holds, in this order. Those of another version may be none that this one knows."""
 
 
-@dataclass(frozen=True)
-class SealedManifest:
+class SealedManifest(NamedTuple):
     """One file beside `data/`. A count that a file of its kind does not have is None."""
 
     sha256: str = ""
@@ -76,22 +73,20 @@ class SealedManifest:
     """Files that have no line."""
 
     def to_json(self) -> Json:
-        return {name: value for name, value in asdict(self).items() if value is not None}
+        return {name: value for name, value in self._asdict().items() if value is not None}
 
 
-@dataclass(frozen=True)
-class Amount:
+class Amount(NamedTuple):
     files: int = 0
     bytes: int = 0
 
 
-@dataclass(frozen=True)
-class SealedEvidence:
+class SealedEvidence(NamedTuple):
     """Files and bytes by how they were proven."""
 
-    source: Mapping[str, Amount] = field(default_factory=dict)
+    source: Mapping[str, Amount] = typed_json.NOTHING
     """By source grade."""
-    storage: Mapping[str, Amount] = field(default_factory=dict)
+    storage: Mapping[str, Amount] = typed_json.NOTHING
     """By storage grade."""
     methods: Mapping[str, Amount] | None = None
     """By how the caches were passed when the files were read back. None: the seal does not say."""
@@ -119,8 +114,7 @@ class SealedEvidence:
         }
 
 
-@dataclass(frozen=True)
-class SealedAmendment:
+class SealedAmendment(NamedTuple):
     """How the release's listing differs from the one that its run froze."""
 
     listing: str = ""
@@ -142,8 +136,7 @@ class SealedAmendment:
         }
 
 
-@dataclass(frozen=True)
-class Seal:
+class Seal(NamedTuple):
     """What `release.json` says. Times are UTC, ISO 8601; sizes are bytes."""
 
     dataset: str = ""
@@ -167,16 +160,16 @@ class Seal:
     exclude: Sequence[str] = ()
     scanned: int = 0
     """Objects seen, before the filter."""
-    ignored: Mapping[str, int] = field(default_factory=dict)
-    hard_links: Mapping[str, int] = field(default_factory=dict)
+    ignored: Mapping[str, int] = typed_json.NOTHING
+    hard_links: Mapping[str, int] = typed_json.NOTHING
     base: str | None = None
     """The release that unchanged files were linked from."""
     unchanged: int = 0
-    permissions: SealedPermissions = field(default_factory=SealedPermissions)
-    records: SealedRecords = field(default_factory=SealedRecords)
-    manifests: Mapping[str, SealedManifest] = field(default_factory=dict)
+    permissions: SealedPermissions = SealedPermissions()
+    records: SealedRecords = SealedRecords()
+    manifests: Mapping[str, SealedManifest] = typed_json.NOTHING
     """By file name."""
-    evidence: SealedEvidence = field(default_factory=SealedEvidence)
+    evidence: SealedEvidence = SealedEvidence()
     amended: SealedAmendment | None = None
     """Where the source was followed while it changed: the release is no snapshot of one moment."""
 
@@ -186,13 +179,17 @@ def to_json(seal: Seal) -> Json:
     written: Json = {
         **{name: getattr(seal, name) for name in _PLAIN},
         "format": FIELDS_SINCE,
-        "sources": [asdict(source) for source in seal.sources],
+        "sources": [source._asdict() for source in seal.sources],
         "include": list(seal.include),
         "exclude": list(seal.exclude),
         "ignored": dict(seal.ignored),
         "hard_links": dict(seal.hard_links),
         "permissions": seal.permissions.to_json(),
-        "records": {**asdict(seal.records), "fields": list(seal.records.fields)},
+        "records": {
+            "root": seal.records.root,
+            "count": seal.records.count,
+            "fields": list(seal.records.fields),
+        },
         "manifests": {name: manifest.to_json() for name, manifest in seal.manifests.items()},
         "evidence": seal.evidence.to_json(),
     }
@@ -216,14 +213,14 @@ def from_json(content: bytes, where: object) -> Seal:
         return seal
     # It does not say what its leaves hold: what those of its format do.
     fields = sealed_fields(max(1, number) if isinstance(number, int) else 1)
-    return replace(seal, records=replace(seal.records, fields=fields))
+    return seal._replace(records=replace(seal.records, fields=fields))
 
 
 def _amounts(amounts: Mapping[str, Amount]) -> Json:
-    return {kind: asdict(amount) for kind, amount in amounts.items()}
+    return {kind: amount._asdict() for kind, amount in amounts.items()}
 
 
 def _weakest(order: Sequence[str], amounts: Mapping[str, Amount]) -> Json:
     """The weakest grade that any file has, by `order`, and how much has it."""
     grade = next((grade for grade in order if grade in amounts), "")
-    return {"grade": grade, **asdict(amounts.get(grade, Amount()))}
+    return {"grade": grade, **amounts.get(grade, Amount())._asdict()}

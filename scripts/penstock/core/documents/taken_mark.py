@@ -1,7 +1,8 @@
 """`runs/<run>/taken.json`: another run was planned with this run's staging, and may hold files of it."""
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
-from dataclasses import dataclass
+
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
@@ -9,8 +10,7 @@ FORMAT = 1
 """Marks without a number are of format 1, too."""
 
 
-@dataclass(frozen=True)
-class TakenMark:
+class TakenMark(NamedTuple):
     """Who took it, and what it is called."""
 
     by: str = ""

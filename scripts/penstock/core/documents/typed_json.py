@@ -1,4 +1,4 @@
-"""JSON documents as dataclasses and TypedDicts: a field's annotation says what is read.
+"""JSON documents as named tuples, dataclasses and TypedDicts: a field's annotation says what is read.
 
 | the field                                | what is read                                |
 |------------------------------------------|---------------------------------------------|
@@ -12,6 +12,9 @@ The first row is how older documents are read: a field that came later has a def
 documents meant. `Annotated[str, "from"]` is a field that JSON calls `from`; keys of a `Mapping[int, ...]` are
 numbers written as text. Annotations are read at run time, so a module that declares documents has no
 `from __future__ import annotations`.
+
+A document is a named tuple where it can be (no other is based on it, no field is called `count` or `index`):
+each command declares them all, which takes 1.8 ms for a dataclass and 0.1 ms for a named tuple.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from __future__ import annotations
 import json
 import types
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import MISSING, asdict, fields, is_dataclass
+from dataclasses import MISSING, fields, is_dataclass
 from functools import cache, partial
 from typing import (
     TYPE_CHECKING,
@@ -41,6 +44,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 Reader = Callable[[Any], Any]
+NOTHING: Mapping[Any, Any] = types.MappingProxyType({})
+"""What a field of names and values is where nothing is said."""
 
 
 def parse(kind: type[T], content: bytes, what: str, newest: int, where: object) -> T:
@@ -92,9 +97,20 @@ def read(kind: type[T], raw: object) -> T:
     return kind(**found)
 
 
-def to_json(document: DataclassInstance, newest: int) -> dict[str, object]:
+def to_json(document: DataclassInstance | tuple[Any, ...], newest: int) -> dict[str, object]:
     """What `parse` reads, with the number of its format."""
-    return {**asdict(document), "format": newest}
+    return {**_plain_json(document), "format": newest}
+
+
+def _plain_json(value: Any) -> Any:
+    """Documents and all mappings as dictionaries, sequences as lists."""
+    if is_dataclass(value):
+        return {f.name: _plain_json(getattr(value, f.name)) for f in fields(value)}
+    if hasattr(value, "_asdict"):
+        value = value._asdict()
+    if isinstance(value, Mapping):
+        return {name: _plain_json(one) for name, one in value.items()}
+    return [_plain_json(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 class _Field(NamedTuple):
@@ -111,6 +127,10 @@ class _Field(NamedTuple):
 def _fields(kind: Any) -> Sequence[_Field]:
     if is_typeddict(kind):
         hints = {name: (hint, False) for name, hint in kind.__annotations__.items()}
+    elif not is_dataclass(kind):
+        hints = {
+            name: (kind.__annotations__[name], name not in kind._field_defaults) for name in kind._fields
+        }
     else:
         hints = {
             f.name: (f.type, f.default is MISSING and f.default_factory is MISSING) for f in fields(kind)
@@ -139,7 +159,7 @@ def _reader(kind: Any) -> Reader:
         return _list(_reader(inner[0]))
     if origin is Mapping:
         return _mapping(inner[0], _reader(inner[1]))
-    if isinstance(kind, type) and is_dataclass(kind):
+    if isinstance(kind, type) and (is_dataclass(kind) or hasattr(kind, "_fields")):
         return partial(read, kind)
     return _plain((int, float) if kind is float else kind, _NOT[kind])
 

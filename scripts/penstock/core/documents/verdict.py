@@ -5,8 +5,7 @@ Times are UTC, ISO 8601. `state.verdicts` says when a finding falls.
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
-from typing import TypedDict, cast
+from typing import NamedTuple, TypedDict, cast
 
 from penstock.core.documents import typed_json
 
@@ -15,13 +14,12 @@ FORMAT = 1
 Json = dict[str, object]
 
 
-@dataclass(frozen=True)
-class StandingFindings:
+class StandingFindings(NamedTuple):
     """The findings of one audit, or what one repair left of them, that stand."""
 
     audit: str = ""
     at: str = ""
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = typed_json.NOTHING
     """By kind of finding."""
 
 
@@ -42,8 +40,7 @@ class LastAuditJson(TypedDict):
     by: str
 
 
-@dataclass(frozen=True)
-class LastAudit:
+class LastAudit(NamedTuple):
     """The result of the last audit."""
 
     audit: str = ""
@@ -52,7 +49,7 @@ class LastAudit:
     """`whole`, `sample` or `slice`."""
     status: str = ""
     """`PASSED` or `FINDINGS`."""
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = typed_json.NOTHING
     files: int = 0
     """That it read, of `of_files` in the release."""
     of_files: int = 0
@@ -65,21 +62,19 @@ class LastAudit:
     """The account."""
 
     def to_json(self) -> LastAuditJson:
-        return cast("LastAuditJson", {**asdict(self), "counts": dict(self.counts)})
+        return cast("LastAuditJson", {**self._asdict(), "counts": dict(self.counts)})
 
 
-@dataclass(frozen=True)
-class ReadBack:
+class ReadBack(NamedTuple):
     """When the release's bytes were last read back: the moment that the audit began."""
 
     whole: str | None = None
     """All of them by one audit; None if never."""
-    slices: Mapping[int, Mapping[int, str]] = field(default_factory=dict)
+    slices: Mapping[int, Mapping[int, str]] = typed_json.NOTHING
     """By rotations of so many slices: when each slice was."""
 
 
-@dataclass(frozen=True)
-class LastRepair:
+class LastRepair(NamedTuple):
     at: str = ""
     audit: str = ""
     repaired: int = 0
@@ -87,25 +82,23 @@ class LastRepair:
     """Findings that it could not repair."""
 
 
-@dataclass(frozen=True)
-class Overruling:
+class Overruling(NamedTuple):
     """The owner's word that the findings need not stand in the way."""
 
     at: str = ""
     by: str = ""
     why: str = ""
-    counts: Mapping[str, int] = field(default_factory=dict)
+    counts: Mapping[str, int] = typed_json.NOTHING
     """The findings that stood."""
 
 
-@dataclass(frozen=True)
-class Verdict:
+class Verdict(NamedTuple):
     dataset: str = ""
     release: str = ""
     seal: str = ""
     """`sha256:<hex>` of the seal as it was published."""
     stands: Sequence[StandingFindings] = ()
-    read: ReadBack = field(default_factory=ReadBack)
+    read: ReadBack = ReadBack()
     last: LastAudit | None = None
     repair: LastRepair | None = None
     overruled: Overruling | None = None
@@ -125,9 +118,9 @@ def to_json(verdict: Verdict) -> Json:
     if verdict.last is not None:
         written["last"] = verdict.last.to_json()
     if verdict.repair is not None:
-        written["repair"] = asdict(verdict.repair)
+        written["repair"] = verdict.repair._asdict()
     if verdict.overruled is not None:
-        written["overruled"] = {**asdict(verdict.overruled), "counts": dict(verdict.overruled.counts)}
+        written["overruled"] = {**verdict.overruled._asdict(), "counts": dict(verdict.overruled.counts)}
     return written
 
 
