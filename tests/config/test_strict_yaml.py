@@ -52,6 +52,8 @@ def test_what_two_readers_see_in_two_ways(value: str) -> None:
         ("include:\n  - *.jpg\n", 2, "quoted"),
         ("a: !!python/object:os.system x\n", 1, "tags"),
         ("a: !!str 1\n", 1, "tags"),
+        ("a: ! |\n", 1, "tags"),
+        ("a: ! b\n", 1, "tags"),
         ("a: {<<: {b: 1}}\n", 1, "merge"),
         ("a: 1\n---\nb: 2\n", 2, "more than one document"),
         ("? [a]\n: 1\n", 1, "key"),

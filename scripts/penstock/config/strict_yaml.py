@@ -118,7 +118,7 @@ def _scan(text: str) -> None:
                 raise StrictYamlError(f"has more than {MAX_NODES} values", line)
             if event.anchor is not None:
                 raise StrictYamlError(f"anchors are not allowed; {_HINT_ALIAS}", line)
-            if getattr(event, "tag", None) not in (None, "!"):
+            if getattr(event, "tag", None) is not None:
                 raise StrictYamlError("tags (!...) are not allowed", line)
         if isinstance(event, yaml.CollectionStartEvent):
             depth += 1
