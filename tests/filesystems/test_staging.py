@@ -3,7 +3,9 @@ commands that people type, on file systems with the tempers of BeeGFS, WEKA, Lus
 
 from __future__ import annotations
 
+import contextlib
 import os
+import subprocess
 import sys
 import time
 from typing import TYPE_CHECKING
@@ -18,7 +20,7 @@ from tests.support.whole_way import content
 from penstock.core.layout import DatasetLayout
 
 if TYPE_CHECKING:
-    import subprocess
+    from collections.abc import Iterator
     from pathlib import Path
 
 FILES = {f"d{i % 5}/f {i:03d}": bytes([i]) * (300 * i) for i in range(150)} | {
@@ -52,13 +54,20 @@ class Place:
     def penstock(self, node: int, *words: str) -> subprocess.CompletedProcess[str]:
         return run(*self.command(node, *words), cwd=self.folder)
 
-    def killed_amid_its_copy(self) -> None:
+    @contextlib.contextmanager
+    def amid_its_copy(self) -> Iterator[subprocess.Popen[str]]:
+        """A run that has begun to copy."""
         with started(*self.command(0, "run"), cwd=self.folder) as process:
             deadline = time.monotonic() + PATIENCE
-            while not [*self.layout.runs.glob("[0-9a-f]*/journal/*/*.journal")]:
+            stored = self.bed.store / self.layout.runs.relative_to(self.bed.nodes[0])
+            while not [*stored.glob("[0-9a-f]*/journal/*/*.journal")]:
                 assert process.poll() is None, process.stdout and process.stdout.read()
                 assert time.monotonic() < deadline, "nothing was copied"
                 time.sleep(0.01)
+            yield process
+
+    def killed_amid_its_copy(self) -> None:
+        with self.amid_its_copy() as process:
             kill_session(process.pid)
         assert not self.layout.current.exists()
 
@@ -110,6 +119,23 @@ def change(place: Place) -> None:
 @pytest.mark.parametrize("named", ["beegfs8", "weka-writecache"])
 def test_a_dataset_lives_its_whole_life(tmp_path: Path, named: str) -> None:
     whole_life(tmp_path, named=named)
+
+
+def test_servers_that_are_away_amid_a_copy_are_waited_for(tmp_path: Path) -> None:
+    with Bed(nodes=2, named="beegfs8") as bed:
+        place = Place(tmp_path, bed)
+        with place.amid_its_copy() as process:
+            bed.order("away")
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(1)  # what was under way is answered
+            asked = len(bed.operations())
+            with pytest.raises(subprocess.TimeoutExpired):
+                process.wait(2)
+            assert len(bed.operations()) == asked, "nothing was answered"
+            bed.order("back")
+            said = process.communicate(timeout=PATIENCE)[0]
+            assert process.returncode == 0, said
+        assert content(place.release(1) / "data") == content(place.source)
 
 
 @pytest.mark.every_set
