@@ -45,7 +45,8 @@ def test_show_3_the_target_that_the_pattern_would_overfill() -> None:
     said = int(stop.found.partition(": ")[2].split(" bytes are missing")[0].replace(",", ""))
     assert said == pytest.approx(missing, rel=0.02)
     # Over eight, none comes to it: BeeGFS leaves targets in the pool `low` out where others suffice.
-    assert stop.mend == "stripe over 8 targets, chosen among the 63 that have room: `restripe 8`"
+    assert stop.mend.startswith("set `target.striping: {targets: 8}`: 63 targets have room for that;")
+    assert stop.mend.endswith("an administrator runs `restripe 8`")
     (fits,) = space.placed(survey(storage, pattern=PATTERN._replace(targets=8)), SHOW_3, restripe)
     assert fits.verdict == "ok"
     # In the capacity pool `normal` any pattern can hit it; another pool is an administrator's choice.

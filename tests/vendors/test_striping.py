@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.staging_runs import context_for, events_of, tree
-from tests.vendors.beegfs_cluster import mounted
+from tests.vendors.beegfs_cluster import mounted, target
 
 from penstock.config.settings import StripingConfig
-from penstock.errors import PreflightError
+from penstock.errors import NoSpaceError, PreflightError
 from penstock.steps import copy_step, list_step, plan_step, preflight_step
 from penstock.vendors import registry, striping
 from penstock.vendors.facts import Pattern, Survey, Target
@@ -166,6 +166,52 @@ def test_o1_lacking_rights_is_a_warning_with_the_administrators_command(
     assert f"have an administrator run {command[beegfs.version]}" in text
     assert beegfs.patterns() == {}
     copy_step.run(context, "data")
+
+
+def test_what_does_not_fit_as_the_folder_gives_it_is_refused(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A1: two targets would do, the site refuses the pattern, and one of the folder's four is full."""
+    mounted(monkeypatch, tmp_path)
+    beegfs.write(root=False, allow_user_pattern=False)
+    beegfs.change(202, free=4, capacity="low")
+    context = staged(tmp_path, WISH)
+    with pytest.raises(NoSpaceError, match="storage target 202"):
+        plan_step.run(context, "data")
+    assert len(settings(beegfs)) == 1
+    assert os.listdir(context.layout("data").releases) == []
+    beegfs.write(allow_user_pattern=True)
+    plan_step.run(context, "data")
+
+
+def test_show_3_by_the_steps(beegfs8: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Show 3: list and plan of 100,000 files and four giants, 64 targets of which one is nearly full."""
+    source = tmp_path / "source"
+    source.mkdir()
+    for number in range(100):
+        (source / f"{number:02d}").mkdir()
+        for name in range(1000):
+            os.close(os.open(f"{source}/{number:02d}/{name:03d}", os.O_CREAT | os.O_WRONLY))
+    for name in "abcd":
+        with (source / f"giant-{name}").open("wb") as stream:
+            stream.truncate(GIB)
+    mounted(monkeypatch, tmp_path)
+    made = [target(1, role="metadata", total=2 << 40, free=1 << 40), *(target(at) for at in range(101, 165))]
+    made[17].update(free=10 * MIB, capacity="low")
+    beegfs8.write(targets=made, pattern={"kind": "raid0", "chunk": MIB, "targets": 64, "pool": 1})
+    context = context_for(tmp_path, source)
+    list_step.run(context, "data")
+    with pytest.raises(NoSpaceError) as caught:
+        plan_step.run(context, "data")
+    # 4 GiB over 64 targets are 64 MiB on each.
+    assert "BeeGFS 8 storage target 117" in str(caught.value)
+    assert f"it takes 10.0 MiB until it is full: {54 * MIB:,} bytes are missing" in str(caught.value)
+    assert "`target.striping: {targets: 8}`: 63 targets have room" in str(caught.value)
+    striped = replace(context.config.target, striping=StripingConfig(targets=8))
+    context.config = replace(context.config, target=striped)
+    receipt = plan_step.run(context, "data")
+    assert receipt["files"] == 100_004
+    assert "a file lies on up to 8 of 63 targets" in "\n".join(receipt["why"])
 
 
 def test_o1_what_is_read_back_is_compared(

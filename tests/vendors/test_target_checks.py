@@ -195,7 +195,7 @@ def test_show_3_by_the_commands(beegfs: Cluster, target_folder: Path) -> None:
     (stop,) = [one for one in found if one.verdict == "stop"]
     assert f"BeeGFS {beegfs.version} storage target 117" in stop.about
     assert "bytes are missing" in stop.found
-    command = stop.mend.partition("`")[2].partition("`")[0]
+    command = stop.mend.partition("administrator runs `")[2].partition("`")[0]
     expected = {
         7: f"beegfs-ctl --setpattern --numtargets=8 {target_folder}",
         8: f"beegfs entry set --num-targets=8 {target_folder}",

@@ -9,21 +9,16 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents import element_receipt
 from penstock.core.time_estimate import MeasuredCopy, rates, seconds
-from penstock.errors import NewerFormatError, NoSpaceError, PreflightError
+from penstock.errors import NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
 from penstock.state import history
-from penstock.vendors import registry
-from penstock.vendors.placement import SizeClasses
 from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
-    from penstock.config.settings import TargetConfig
-    from penstock.core.checks import CheckResult
     from penstock.core.layout import DatasetLayout
-    from penstock.vendors.registry import PlanChecks
+    from penstock.vendors.placement import SizeClasses
 
 FILE_SYSTEM_BLOCK = 4096
 """A file takes whole blocks of so many bytes, as common file systems do."""
@@ -104,49 +99,6 @@ def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
             hint="make room, or stage less; nothing was copied",
         )
     return f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
-
-
-def placed(layout: DatasetLayout, totals: Totals, gid: int | None, target: TargetConfig) -> PlanChecks:
-    """How the files to be copied come to lie on the target's stores, its metadata and quotas, by the commands
-    of its vendor, when they are striped as the configuration says; nothing where the vendor has none. Raises
-    NoSpaceError when they do not suffice, PreflightError where they may not be striped so."""
-    checks = registry.check_plan(
-        layout.releases,
-        totals.to_place or SizeClasses(),
-        totals.folders,
-        gid=gid,
-        wish=target.striping,
-        named=target.filesystem,
-    )
-    _striped(layout, checks.striping)
-    stops = [result for result in checks.results if result.verdict == "stop"]
-    if stops:
-        raise NoSpaceError(
-            "the target cannot take this run",
-            where=str(layout.root),
-            why="; ".join(f"{result.about}: {result.found}" for result in stops),
-            hint="; ".join(dict.fromkeys(result.mend for result in stops)) + "; nothing was copied",
-        )
-    return checks
-
-
-def stripe(data: Path, layout: DatasetLayout, checks: PlanChecks, target: TargetConfig) -> list[CheckResult]:
-    """Set on the staging folder `data`, in which nothing lies yet, what `placed` chose. Raises PreflightError
-    where a required pool could not be set."""
-    results = registry.stripe(data, checks.setting, named=target.filesystem)
-    _striped(layout, results)
-    return results
-
-
-def _striped(layout: DatasetLayout, results: list[CheckResult]) -> None:
-    for result in results:
-        if result.verdict == "stop":
-            raise PreflightError(
-                "files cannot be striped as wished",
-                where=f"{result.about}, {layout.releases}",
-                why=result.found,
-                hint=result.mend,
-            )
 
 
 def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:

@@ -28,10 +28,9 @@ from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
 from penstock.planning.takeover import TakeOver
 from penstock.planning.target_probe import TargetProbe
+from penstock.planning.target_stores import TargetStores
 from penstock.sources.registry import may_be_split
 from penstock.state import run_store, seals
-from penstock.vendors import registry
-from penstock.vendors.placement import SizeClasses
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
@@ -106,11 +105,12 @@ def _published_plan(run: Run) -> PlanInfo:
 
 
 class _Planner:
-    def __init__(self, context: Context, run: Run) -> None:
+    def __init__(self, context: Context, run: Run, gid: int | None) -> None:
         self.context, self.info, self.folder = context, run.info, run.folder
         self.dataset, self.plan = run.config.dataset, run.config.plan
         self.base = bases.none("")
         self.over = TakeOver((), run, proven=False)
+        self.stores = TargetStores(run.layout, context.config.target, gid)
         self.require = run.config.verify.source_checksum == "require"
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
@@ -145,10 +145,7 @@ class _Planner:
         yield batch.slice(start)
 
     def count(self) -> Totals:
-        tools = registry.has_tools(
-            self.context.layout(self.info.dataset).root, self.context.config.target.filesystem
-        )
-        totals = Totals(to_place=SizeClasses() if tools else None)
+        totals = Totals(to_place=self.stores.sizes)
         before = b""
         for batch, sizes in self.files():
             reuse = reused(batch)
@@ -211,8 +208,8 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
 
 def _plan(context: Context, run: Run) -> None:
     layout, info, folder = run.layout, run.info, run.folder
-    planner = _Planner(context, run)
-    gid = context.storage.group_id(planner.dataset.permissions)
+    gid = context.storage.group_id(run.config.dataset.permissions)
+    planner = _Planner(context, run, gid)
     abandoned_stagings.make_way(context, run)
     tried = TargetProbe(context.storage, run)
     tried.check()
@@ -230,8 +227,7 @@ def _plan(context: Context, run: Run) -> None:
         planner.base = bases.none(str(error))
         totals = planner.count()
     enough = forecast.room(layout, totals, context.config.target.keep_free)
-    checks = forecast.placed(layout, totals, gid, context.config.target)
-    seen = [*checks.results, *checks.striping]
+    seen = planner.stores.check(totals)
     slots = context.cluster.slots("copy")
     # Verify takes the same shards.
     most = max(slots, context.cluster.slots("verify"))
@@ -250,7 +246,11 @@ def _plan(context: Context, run: Run) -> None:
     for one in used:
         abandoned_stagings.take(one, info.run)
     data = context.storage.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
-    seen += forecast.stripe(data, layout, checks, context.config.target)
+    try:
+        seen += planner.stores.stripe(data, totals)
+    except PenstockError:
+        context.storage.remove_tree(data.parent)
+        raise
     for result in seen:
         if result.verdict == "warning":
             context.emit(events.Warned(info.dataset, STEP, text=told(result)))

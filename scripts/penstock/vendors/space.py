@@ -142,8 +142,8 @@ def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None,
         if targets < pattern.targets and not _overfilled(here, narrower, sizes):
             kept = len(placement.eligible(here, targets))
             found.append(
-                f"stripe over {targets} targets, chosen among the {kept} that have room: "
-                f"`{restripe(targets, '')}`"
+                f"set `target.striping: {{targets: {targets}}}`: {kept} targets have room for that; where "
+                f"the site allows users no pattern, an administrator runs `{restripe(targets, '')}`"
             )
             break
     pools: dict[str, list[Target]] = {}

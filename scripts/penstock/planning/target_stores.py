@@ -1,0 +1,80 @@
+"""How the files of a plan come to lie on the target's stores, its metadata and quotas, by the commands of its
+file system's vendor; nothing where it has none."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import NoSpaceError, PreflightError
+from penstock.vendors import registry
+from penstock.vendors.placement import SizeClasses
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.config.settings import TargetConfig
+    from penstock.core.checks import CheckResult
+    from penstock.core.layout import DatasetLayout
+    from penstock.planning.forecast import Totals
+
+
+class TargetStores:
+    """The stores of one dataset's target. First `check`, before anything is made, then `stripe`."""
+
+    def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
+        self._layout, self._target, self._gid = layout, target, gid
+        self._checks = registry.PlanChecks([], [])
+
+    @property
+    def sizes(self) -> SizeClasses | None:
+        """Where the files to be copied are to be counted; None where the vendor has no commands."""
+        there = registry.has_tools(self._layout.root, self._target.filesystem)
+        return SizeClasses() if there else None
+
+    def check(self, totals: Totals) -> list[CheckResult]:
+        """Whether these files fit, striped as the configuration says. Raises NoSpaceError where they do not,
+        PreflightError where they may not be striped so."""
+        self._checks = registry.check_plan(
+            self._layout.releases,
+            totals.to_place or SizeClasses(),
+            totals.folders,
+            gid=self._gid,
+            wish=self._target.striping,
+            named=self._target.filesystem,
+        )
+        self._refuse_striping(self._checks.striping)
+        self._refuse(self._checks.results)
+        return [*self._checks.results, *self._checks.striping]
+
+    def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
+        """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was
+        refused, look whether the files fit as the folder gives it. Raises as `check`."""
+        results = registry.stripe(data, self._checks.setting, named=self._target.filesystem)
+        self._refuse_striping(results)
+        if any(result.verdict != "ok" for result in results):
+            sizes = totals.to_place or SizeClasses()
+            as_given = registry.check_plan(
+                data, sizes, totals.folders, gid=self._gid, named=self._target.filesystem
+            )
+            self._refuse(as_given.results)
+        return results
+
+    def _refuse(self, results: list[CheckResult]) -> None:
+        stops = [result for result in results if result.verdict == "stop"]
+        if stops:
+            raise NoSpaceError(
+                "the target cannot take this run",
+                where=str(self._layout.root),
+                why="; ".join(f"{result.about}: {result.found}" for result in stops),
+                hint="; ".join(dict.fromkeys(result.mend for result in stops)) + "; nothing was copied",
+            )
+
+    def _refuse_striping(self, results: list[CheckResult]) -> None:
+        for result in results:
+            if result.verdict == "stop":
+                raise PreflightError(
+                    "files cannot be striped as wished",
+                    where=f"{result.about}, {self._layout.releases}",
+                    why=result.found,
+                    hint=result.mend,
+                )
