@@ -42,9 +42,9 @@ TAIL = (
 MOUNTS = (
     "\n## What a mount says\n\n"
     "Preflight reads the mounts of the target, and of sources that are folders, on the machine where it "
-    "runs; on SLURM its probe job reads those of a node, and warns of what is worse there, or of another "
-    "kind of "
-    "file system. The elements read the target's mount on their nodes. `target.filesystem` can name the "
+    "runs; on SLURM its probe job reads those of a node. What is worse there, or on another kind of file "
+    "system, is a row with the node's name, and what would stop the run stops it. "
+    "The elements read the target's mount on their nodes. `target.filesystem` can name the "
     "kind whose "
     "rules hold, where the mount is a gateway to it. How files become durable, and which reads count as "
     "`cold`, follows from the mount whatever is named: on FUSE no file is `cold`.\n\n"

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cluster.port import VISIT_FAILED, VISIT_WARNED, ArraySpec, State, Status, Visit
+from penstock.cluster.port import VISIT_FAILED, ArraySpec, State, Status, Visit
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
@@ -188,7 +188,7 @@ def test_what_is_asked_of_the_cluster_alone() -> None:
 
 @dataclass
 class Visited(Scripted):
-    """Its probes end with these exit statuses; those of a visit leave this answer."""
+    """Its probes end with these exit statuses, and leave this answer."""
 
     statuses: list[int] = field(default_factory=list)
     answers: Path | None = None
@@ -199,7 +199,7 @@ class Visited(Scripted):
 
     def job(self, job: str) -> JobSeen:
         status = self.statuses.pop()
-        if status and self.answer:
+        if self.answer:
             assert self.answers is not None
             (self.answers / f".penstock-probe-{job}").write_text(self.answer)
         return JobSeen("FAILED" if status else "COMPLETED", status, "n07")
@@ -209,25 +209,38 @@ class Visited(Scripted):
 
 
 @pytest.mark.parametrize(
-    ("status", "answer", "told"),
+    ("answer", "why", "told"),
     [
-        (0, "", []),
-        (VISIT_WARNED, "one\ntwo\n", ["on the node n07: one", "on the node n07: two"]),
-        (VISIT_WARNED, "", ["on the node n07: its visit has warnings, and they did not come"]),
+        ("{}", "", []),
+        ("{}", "odd", ["on the node n07: odd"]),
+        ("", "", ["on the node n07: its answer did not come"]),
     ],
 )
-def test_what_a_visit_warns_of_comes_with_its_node(
-    status: int, answer: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_the_answer_of_a_visit_is_handed_over_with_its_node(
+    answer: str, why: str, told: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
-    slurm = Visited(statuses=[status], answers=tmp_path, answer=answer)
-    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
+    slurm = Visited(statuses=[0], answers=tmp_path, answer=answer)
+    heard: list[tuple[str, str]] = []
+
+    def read(node: str, text: str) -> str:
+        heard.append((node, text))
+        return why
+
+    visit = Visit(("visit",), "{}", tmp_path, "look", read)
+    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, visit)
     assert probe_job.run(slurm, probe, [JobOptions()]) == told
+    assert heard == ([("n07", "{}")] if answer else [])
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_a_visit_fails_at_stops_preflight(tmp_path: Path) -> None:
-    slurm = Visited(statuses=[VISIT_FAILED], answers=tmp_path, answer="the source folder cannot be read")
+@pytest.mark.parametrize("answer", ["the source folder cannot be read", ""])
+def test_what_a_visit_fails_at_stops_preflight(
+    answer: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
+    slurm = Visited(statuses=[VISIT_FAILED], answers=tmp_path, answer=answer)
     probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
-    with pytest.raises(PreflightError, match="the source folder cannot be read"):
+    why = answer or "its answer did not come"
+    with pytest.raises(PreflightError, match=f"on the node n07, .* cannot be opened: {why}"):
         probe_job.run(slurm, probe, [JobOptions()])

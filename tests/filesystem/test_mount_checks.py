@@ -7,8 +7,6 @@ of the package that is replaced here; the mount table and /proc/fs/beegfs are fo
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -20,10 +18,7 @@ from tests.support.published import STEPS, data_of
 from tests.support.staging_runs import context_for, tree
 
 from penstock.cluster.local import LocalCluster
-from penstock.cluster.port import VISIT_WARNED
-from penstock.config.serialization import to_json
-from penstock.config.settings import DatasetConfig, SourceConfig, TargetConfig
-from penstock.core.checks import gravest, told
+from penstock.core.checks import gravest
 from penstock.core.documents import seal
 from penstock.errors import PreflightError
 from penstock.filesystem import capabilities, libc
@@ -34,7 +29,6 @@ from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.mounts import option_values
 from penstock.steps import report_step
 from penstock.steps.preflight import mounts
-from penstock.steps.preflight.answers import Answers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -255,39 +249,3 @@ def test_the_seal_says_where_an_fsync_ended(tmp_path: Path, ends: str) -> None:
     assert json.loads(content)["evidence"].get("fsync_ends", "") == ends
     assert ("fsync_ends" in json.loads(content)["evidence"]) is bool(ends)
     assert seal.from_json(content, "release.json").evidence.fsync_ends == ends
-
-
-def test_a_node_says_what_its_mounts_have_worse(
-    folder: Path, proc: Callable[..., Path], monkeypatch: pytest.MonkeyPatch, number: Callable[[int], None]
-) -> None:
-    number(NFS)
-    line = "rw - nfs4 filer:/x rw,vers=4.2,soft"
-    monkeypatch.setattr(mounts, "check_mount", partial(check_mount, proc=proc(f"{folder} {line}")))
-    target, dataset = TargetConfig(folder), DatasetConfig("data", (SourceConfig("s3://bucket/"),))
-    known = [told(one) for one in mounts.found(target, dataset, Answers([folder]))]
-    kind = mounts.kind(target, Answers([folder]))
-    assert mounts.elsewhere(target, dataset, known, kind) == []
-    (soft,) = mounts.elsewhere(target, dataset, [], kind)
-    assert soft.startswith(f"NFS mount {folder}: soft")
-    assert mounts.elsewhere(target, dataset, known, "beegfs") == [
-        f"{folder} is {kind}, and beegfs where preflight runs"
-    ]
-
-
-@pytest.mark.parametrize("differs", [False, True])
-def test_the_visit_of_a_node_warns_of_another_file_system(folder: Path, differs: bool) -> None:
-    source = tree(folder / "source", {"a": b"1"})
-    target, answer = TargetConfig(folder), folder / "answer"
-    given = {
-        "dataset": to_json(DatasetConfig("data", (SourceConfig(str(source)),))),
-        "timeout": 5,
-        "target": to_json(target),
-        "kind": "beegfs" if differs else mounts.kind(target, Answers([folder])),
-        "known": [],
-    }
-    words = [sys.executable, "-m", "penstock", "visit", "--answer", str(answer)]
-    ended = subprocess.run(words, input=json.dumps(given), text=True, timeout=60, check=False)
-    assert ended.returncode == (VISIT_WARNED if differs else 0)
-    assert answer.exists() is differs
-    if differs:
-        assert "beegfs where preflight runs" in answer.read_text()

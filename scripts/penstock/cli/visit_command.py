@@ -1,8 +1,9 @@
-"""`penstock visit`: what preflight's probe does on a node. It opens a dataset's sources there, and judges
-the mounts of that node."""
+"""`penstock visit`: what preflight's probe does on a node. It opens a dataset's sources there, and looks at
+the mounts and at the node itself."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import signal
 import sys
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Iterator
     from types import FrameType
 
     from penstock.cli.session import Session
@@ -19,37 +21,43 @@ DEADLINE = 40
 
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
-    """0 when every source opens and no mount is worse than where preflight runs. `VISIT_FAILED` and
-    `VISIT_WARNED`, with reasons and warnings in the file of --answer, else."""
-    from penstock.cluster.port import VISIT_FAILED, VISIT_WARNED
+    """Write the answer (`core.documents.node_answer`) to the file of --answer. 0 when every source opens,
+    else `VISIT_FAILED`."""
+    from penstock.cluster.port import VISIT_FAILED
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig, TargetConfig
-    from penstock.errors import PenstockError
-    from penstock.listing.collection import open_sources
-    from penstock.steps.preflight import mounts
+    from penstock.core.documents import node_answer
+    from penstock.steps.preflight import visit
 
     given = json.loads(sys.stdin.readline())
-    dataset = from_json(DatasetConfig, given["dataset"])
-    wrong, warned = [], []
+    late = TimeoutError(f"no answer within {DEADLINE} s")
+    passed = False
 
-    def late(_: int, __: FrameType | None) -> None:
-        raise TimeoutError(f"no answer within {DEADLINE} s")
+    def end(_: int, __: FrameType | None) -> None:
+        nonlocal passed
+        passed = True
+        raise late
 
-    signal.signal(signal.SIGALRM, late)
-    signal.alarm(DEADLINE)
-    try:
-        for source in open_sources(dataset, given["timeout"]):
-            session.stop.check()
-            source.check()
-        target = from_json(TargetConfig, given["target"])
-        warned = mounts.elsewhere(target, dataset, given["known"], given["kind"])
-    except (PenstockError, OSError) as error:
-        wrong.append(str(error))
-    signal.alarm(0)
-    if wrong:
-        parsed.answer.write_text("\n".join(wrong), encoding="utf-8")
-        return VISIT_FAILED
-    if warned:
-        parsed.answer.write_text("\n".join(warned), encoding="utf-8")
-        return VISIT_WARNED
-    return 0
+    def check() -> None:
+        session.stop.check()
+        if passed:
+            raise late
+
+    @contextlib.contextmanager
+    def deadline() -> Iterator[None]:
+        signal.signal(signal.SIGALRM, end)
+        signal.alarm(DEADLINE)
+        try:
+            yield
+        finally:
+            signal.alarm(0)
+
+    answer = visit.answer(
+        from_json(DatasetConfig, given["dataset"]),
+        from_json(TargetConfig, given["target"]),
+        given["timeout"],
+        check,
+        deadline(),
+    )
+    parsed.answer.write_text(json.dumps(node_answer.to_json(answer)), encoding="utf-8")
+    return VISIT_FAILED if answer.errors else 0

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.cluster.abilities import Abilities
@@ -88,25 +88,28 @@ class ArraySpec:
 VISIT_FAILED = 85
 """The exit status of a visit that failed: none that a shell (126, 127) or a cluster itself gives."""
 
-VISIT_WARNED = 86
-"""The exit status of a visit that succeeded and has warnings."""
+
+def _as_it_stands(_: str, answer: str) -> str:
+    return answer
 
 
 @dataclass(frozen=True)
 class Visit:
     """A command of penstock that preflight's probe job runs on a node: it opens the dataset's sources there,
-    and judges that node's mounts."""
+    and looks at that node's mounts."""
 
     words: Sequence[str]
-    """The command's words. The cluster adds `--answer FILE`; a command that fails writes the reason to FILE
-    and exits with `VISIT_FAILED`; one with warnings writes them to FILE, a line each, and exits with
-    `VISIT_WARNED`."""
+    """The command's words. The cluster adds `--answer FILE`: the command writes its answer there, and exits
+    with 0, or with `VISIT_FAILED`."""
     given: str
     """The command's standard input: one line."""
     answers: Path
     """The folder for FILE, visible here and on the node; preflight removes FILE."""
     hint: str = ""
     """What a person can do when the visit fails."""
+    read: Callable[[str, str], str] = _as_it_stands
+    """Takes a node's answer, as it stands in FILE; returns why the visit failed there, "" where it did
+    not."""
 
 
 class Cluster(Protocol):

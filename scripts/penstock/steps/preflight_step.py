@@ -55,7 +55,7 @@ def look(context: Context, dataset: str) -> Preflighted:
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
-    answers = Answers([*roots(layout), *folders(config.sources)])
+    answers = Answers([*roots(context.config.target), *folders(config.sources)])
     with looks.at("interpreter"):
         interpreter.check(looks)
     with looks.at("target"):
@@ -71,7 +71,7 @@ def look(context: Context, dataset: str) -> Preflighted:
     with looks.at("sources"):
         sources.check(context, config, layout, answers, looks)
     with looks.at("cluster"):
-        cluster.check(context, dataset, answers, looks)
+        cluster.check(context, config, answers, looks)
     found = Preflighted(looks.document(config.name), looks.error())
     if found.error is None:
         for text in found.result["warnings"]:

@@ -9,7 +9,7 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import VISIT_FAILED, VISIT_WARNED
+from penstock.cluster.port import VISIT_FAILED
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, TransientError
@@ -131,15 +131,14 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline
             return [f"{late}: {state} ({reason})"]
         time.sleep(delay)
         delay = min(2.0, delay * 1.5)
-    if status == VISIT_FAILED and probe.visit is not None:
-        raise PreflightError(
-            f"on the node {node}, what was opened here cannot be opened",
-            why=_answered(probe, job) or "its answer did not come",
-            hint=probe.visit.hint,
-        )
-    if status == VISIT_WARNED:
-        texts = _answered(probe, job).splitlines() or ["its visit has warnings, and they did not come"]
-        return [f"on the node {node}: {text}" for text in texts]
+    if probe.visit is not None and (state == "COMPLETED" or status == VISIT_FAILED):
+        answer = _answered(probe, job)
+        why = probe.visit.read(node, answer) if answer else "its answer did not come"
+        if status == VISIT_FAILED:
+            raise PreflightError(
+                f"on the node {node}, what was opened here cannot be opened", why=why, hint=probe.visit.hint
+            )
+        return [f"on the node {node}: {why}"] if why else []
     lacking = {
         NO_INTERPRETER: (
             f"the interpreter {interpreter} is not there or cannot be run",

@@ -147,6 +147,8 @@ class PreflightResult(TypedDict):
     warnings: Sequence[str]
     results: Sequence[CheckJson]
     """All that was looked at, with what warns and stops, in the order of the checks."""
+    nodes: Sequence[Mapping[str, object]]
+    """What nodes answered to the probe: `core.documents.node_answer`, each with its format."""
 
 
 class FindingJson(TypedDict):

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.config.source_kinds import FOLDER_SCHEMES
+from penstock.core.documents.node_answer import MountSeen
 from penstock.errors import ConfigError, PreflightError
 from penstock.filesystem.watched_facts import Silent, watched_facts
 from penstock.sources.registry import folder, scheme
@@ -15,8 +16,7 @@ from penstock.sources.registry import folder, scheme
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.config.settings import SourceConfig
-    from penstock.core.layout import DatasetLayout
+    from penstock.config.settings import SourceConfig, TargetConfig
     from penstock.filesystem.capabilities import StorageFacts
 
 
@@ -52,10 +52,30 @@ class Answers:
         assert not isinstance(found, Silent)
         return found
 
+    def seen(self, path: Path) -> MountSeen:
+        """The same as documents have it: why nothing is known is its `error`."""
+        found = self._found[path]
+        if isinstance(found, Silent):
+            return MountSeen(str(path), error=f"no answer within {found.seconds:.0f} s")
+        if isinstance(found, OSError):
+            return MountSeen(str(path), error=found.strerror or str(found))
+        return MountSeen(
+            path=str(path),
+            kind=found.kind,
+            options=found.mount_options,
+            device=found.device,
+            free_bytes=found.free_bytes,
+            total_bytes=found.total_bytes,
+            free_inodes=found.free_inodes,
+            durability=found.durability,
+            read_only=found.read_only,
+            passable=found.passable,
+        )
 
-def roots(layout: DatasetLayout) -> list[Path]:
+
+def roots(target: TargetConfig) -> list[Path]:
     """The target's folders."""
-    return [one for one in (layout.root, layout.state_root) if one is not None]
+    return [one for one in (target.root, target.state_root) if one is not None]
 
 
 def folders(sources: Sequence[SourceConfig]) -> list[Path]:

@@ -11,17 +11,18 @@ from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.core import events
-from penstock.core.checks import CheckResult, told
+from penstock.core.checks import CheckResult
+from penstock.core.documents import node_answer
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import TransientError
-from penstock.steps.preflight import mounts
-from penstock.steps.preflight.answers import roots
+from penstock.steps.preflight import evidence, mounts, node_view
+from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
-    from penstock.core.layout import DatasetLayout
+    from penstock.core.documents.node_answer import NodeAnswer
     from penstock.state.context import Context
     from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
@@ -42,10 +43,9 @@ OF_THE_SHELL = frozenset(
 """Environment variables that let this shell open a source, and that do not reach a node."""
 
 
-def check(context: Context, dataset: str, answers: Answers, looks: Looks) -> None:
+def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
     """Raises PreflightError or ConfigError for what the cluster, or a node of it, does not allow."""
-    config, layout = context.dataset(dataset), context.layout(dataset)
-    if answers.silent(*roots(layout)):
+    if answers.silent(*roots(context.config.target)):
         # Arrays are noted on the target, and a node writes its answer there.
         looks.saw(CheckResult("cluster", "not looked at, since the target does not answer", "note"))
         return
@@ -54,26 +54,56 @@ def check(context: Context, dataset: str, answers: Answers, looks: Looks) -> Non
     if not context.cluster.abilities.elements_end_with_controller:
         # Where the cluster does not answer, `cluster.check` below reports that, in the words of preflight.
         with contextlib.suppress(TransientError):
-            met = [one.array for one in live_arrays(context, dataset) if not one.elsewhere]
+            met = [one.array for one in live_arrays(context, config.name) if not one.elsewhere]
     if met:
-        context.emit(events.Noted(dataset, STEP, f"array {', '.join(met)} lives: no probe is sent to a node"))
-    warnings = context.cluster.check(steps, _visit(context, config, layout, answers), met=bool(met))
+        text = f"array {', '.join(met)} lives: no probe is sent to a node"
+        context.emit(events.Noted(config.name, STEP, text))
+    heard: list[tuple[str, NodeAnswer]] = []
+    try:
+        warnings = context.cluster.check(steps, _visit(context, config, heard), met=bool(met))
+    finally:
+        for node, answer in heard:
+            _node(context, config, node or answer.host.name, answer, answers, looks)
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
 
 
-def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers) -> Visit:
-    """The command that opens the dataset's sources on a node, and judges its mounts: profiles, routes and
-    mounts may differ from this machine's."""
+def _node(
+    context: Context, config: DatasetConfig, node: str, answer: NodeAnswer, answers: Answers, looks: Looks
+) -> None:
+    """What the answer of the node of this name says, beside what this machine sees."""
     target = context.config.target
+    here = answers.seen(target.root)
+    sources = {f"file://{one}": answers.seen(one) for one in folders(config.sources)}
+    results = node_view.judged(node, answer, here, sources, mounts.found(target, config, answers))
+    place = f"on the node {node}"
+    looks.heard(answer)
+    looks.saw(*results, what=f"{place}, a mount is not in order")
+    if answer.target.kind not in ("", here.kind):
+        with looks.at("evidence"):
+            evidence.check_grade(context, config, answer.target.kind, f"{place}, ")
+
+
+def _visit(context: Context, config: DatasetConfig, heard: list[tuple[str, NodeAnswer]]) -> Visit:
+    """The command that opens the dataset's sources on a node, and looks at its mounts: profiles, routes and
+    mounts may differ from this machine's. Answers that are read are added to `heard`, with the names that the
+    cluster has for their nodes."""
+    root = context.config.target.root
     given = {
         "dataset": to_json(config),
         "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT),
-        "target": to_json(target),
-        "kind": mounts.kind(target, answers),
-        "known": [told(one) for one in mounts.found(target, config, answers)],
+        "target": to_json(context.config.target),
     }
+
+    def read(node: str, text: str) -> str:
+        try:
+            answer = node_answer.from_json(text.encode(), node)
+        except ValueError:
+            return text  # not JSON: the words of an older penstock on the node
+        heard.append((node, answer))
+        return "\n".join(answer.errors)
+
     unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)
     hint = (
         "profiles, credential files, mounts and routes must be on the nodes as here; "
@@ -81,5 +111,5 @@ def _visit(context: Context, config: DatasetConfig, layout: DatasetLayout, answe
     )
     if unknown:
         hint += f" (nothing of this shell reaches a node, also not {', '.join(unknown)})"
-    folder = layout.root if layout.root.is_dir() else layout.root.parent
-    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint)
+    folder = root if root.is_dir() else root.parent
+    return Visit(("visit",), json.dumps(given, ensure_ascii=True), folder, hint, read)

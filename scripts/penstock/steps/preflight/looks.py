@@ -7,6 +7,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult, told
+from penstock.core.documents import node_answer
 from penstock.core.documents.step_results import check_json
 from penstock.core.text import printable
 from penstock.errors import InterruptedRunError, PenstockError, PreflightError
@@ -14,6 +15,7 @@ from penstock.errors import InterruptedRunError, PenstockError, PreflightError
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
+    from penstock.core.documents.node_answer import NodeAnswer
     from penstock.core.documents.step_results import PreflightResult
     from penstock.state.context import Context
 
@@ -27,6 +29,7 @@ class Looks:
         self._context = context
         self._results: list[CheckResult] = []
         self._errors: list[PenstockError] = []
+        self._nodes: list[NodeAnswer] = []
 
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
@@ -53,6 +56,10 @@ class Looks:
             hint = "; ".join(dict.fromkeys(one.mend for one in stops if one.mend))
             self._errors.append(PreflightError(what, where=where, why=why, hint=hint))
 
+    def heard(self, answer: NodeAnswer) -> None:
+        """A node's answer to the probe, for the document."""
+        self._nodes.append(answer)
+
     def document(self, dataset: str) -> PreflightResult:
         """All results, as the step's receipt has them."""
         return {
@@ -60,6 +67,7 @@ class Looks:
             "checked": [told(one) for one in _of(self._results, "ok", "note")],
             "warnings": [told(one) for one in _of(self._results, "warning")],
             "results": [check_json(one) for one in self._results],
+            "nodes": [node_answer.to_json(one) for one in self._nodes],
         }
 
     def error(self) -> PenstockError | None:

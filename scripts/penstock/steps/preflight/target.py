@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Looks) -> None:
     """Raises PreflightError or NoSpaceError for a target that cannot be used."""
-    for root in roots(layout):
+    for root in roots(context.config.target):
         answers.require(root, "the target")
     context.storage.check_root(layout.root)
     if layout.state_root is not None:

@@ -1,0 +1,89 @@
+"""What a node answers to preflight's probe: one JSON document for the host, the target's mount and the
+sources.
+
+The probe's job writes it into the target's folder, and preflight removes it when it has read it; the result
+of preflight keeps it (`nodes`).
+"""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from penstock.core.documents import typed_json
+
+FORMAT = 1
+
+
+@dataclass(frozen=True)
+class HostSeen:
+    """The node itself, as this account's job sees it."""
+
+    name: str
+    kernel: str
+    """Its release (`uname -r`)."""
+    machine: str
+    cpus: int
+    """That the probe's job may use."""
+    memory: int
+    """Bytes, of the whole node."""
+    uid: int
+    gid: int
+    groups: Sequence[int] = ()
+
+
+@dataclass(frozen=True)
+class MountSeen:
+    """The file system that holds one folder, as one machine sees it (`filesystem.capabilities`)."""
+
+    path: str
+    kind: str = ""
+    """Its name in the table of file systems; "" where nothing is known, and `error` says why."""
+    options: str = ""
+    device: str = ""
+    free_bytes: int = 0
+    total_bytes: int = 0
+    free_inodes: int | None = None
+    durability: str = ""
+    read_only: bool = False
+    passable: bool = False
+    """Whether a read can be shown to pass all caches of that machine."""
+    error: str = ""
+
+
+@dataclass(frozen=True)
+class SourceSeen:
+    """One source of the dataset, opened on the node."""
+
+    url: str
+    error: str = ""
+    """Why it cannot be opened there; "" where it can."""
+    mount: MountSeen | None = None
+    """Of a folder."""
+
+
+@dataclass(frozen=True)
+class NodeAnswer:
+    """The whole answer."""
+
+    host: HostSeen
+    target: MountSeen
+    sources: Sequence[SourceSeen]
+    checks: Sequence[Mapping[str, str]] = ()
+    """What checks of the node's own mounts saw: `core.checks.CheckResult`s."""
+    penstock: str = ""
+    """The version on the node."""
+
+    @property
+    def errors(self) -> list[str]:
+        """Why sources cannot be opened there."""
+        return [one.error for one in self.sources if one.error]
+
+
+def to_json(answer: NodeAnswer) -> Mapping[str, object]:
+    return typed_json.to_json(answer, FORMAT)
+
+
+def from_json(content: bytes, where: object) -> NodeAnswer:
+    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for what is no
+    answer."""
+    return typed_json.parse(NodeAnswer, content, "a node's answer", FORMAT, where)

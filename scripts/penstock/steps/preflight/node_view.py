@@ -1,0 +1,105 @@
+"""A node's view: its answer to the probe, beside what this machine sees. Elements work on nodes, so the
+mount there is the one that counts."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import VERDICTS, CheckResult
+from penstock.core.text import printable
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.checks import Verdict
+    from penstock.core.documents.node_answer import MountSeen, NodeAnswer
+
+OF_ONE_HOST = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "port=", "container_name=")
+"""Mount options that name the host itself or its connection: they differ between machines that see the
+same."""
+
+
+def judged(
+    node: str,
+    answer: NodeAnswer,
+    target: MountSeen,
+    sources: Mapping[str, MountSeen],
+    known: Sequence[CheckResult],
+) -> list[CheckResult]:
+    """What the answer of a node says; `node` is its name. `target`, `sources` (by their URLs) and `known`
+    (what checks of the mounts saw) are of this machine. What the node's checks saw just as here is not
+    repeated."""
+    name = printable(node)
+    results = mount_results(f"target on {name}", answer.target, target)
+    for source in answer.sources:
+        if source.error:
+            continue  # what cannot be opened stops the run, with its own words
+        if source.mount is not None:
+            results += mount_results(f"source on {name}", source.mount, sources.get(source.url))
+        else:
+            results.append(CheckResult(f"source on {name}", printable(source.url)))
+    seen = {(one.about, one.found) for one in known}
+    checks = [one for one in answer.checks if (one.get("about"), one.get("found")) not in seen]
+    return results + [_handed_on(name, one) for one in checks]
+
+
+def mount_results(about: str, there: MountSeen, here: MountSeen | None) -> list[CheckResult]:
+    """The mount that a node sees, compared with the one that this machine sees at the same path.
+
+    | on the node                                        | results                                       |
+    |----------------------------------------------------|-----------------------------------------------|
+    | nothing is known of it                             | a note                                        |
+    | any                                                | the mount, ok                                 |
+    | another file system than here                      | and a warning                                 |
+    | the same file system, other options than here      | and a note                                    |
+    | reads cannot be shown to pass its caches, here yes | and a warning, of a folder that is written to |
+    """
+    where = printable(there.path)
+    if there.error:
+        return [CheckResult(about, f"{where}: not known ({printable(there.error)})", "note")]
+    results = [
+        CheckResult(
+            about,
+            f"{where}, {there.kind}, {human.size(there.free_bytes)} free, durable by {there.durability}",
+        )
+    ]
+    if here is None or here.error:
+        return results
+    if there.kind != here.kind:
+        found = f"{_shown(there)} on the node, {_shown(here)} on this machine"
+        mend = "what holds on the nodes counts for copying and reading back; mount the same on both"
+        results.append(CheckResult(about, found, "warning", "one file system under one path", mend))
+    else:
+        mine, theirs = _options(here), _options(there)
+        if mine != theirs:
+            only = [f"on the node alone: {', '.join(sorted(theirs - mine))}"] if theirs - mine else []
+            only += [f"on this machine alone: {', '.join(sorted(mine - theirs))}"] if mine - theirs else []
+            results.append(CheckResult(about, printable(f"other mount options, {'; '.join(only)}"), "note"))
+    if here.passable and not there.passable:
+        found = (
+            f"{where} is {there.kind} there: reads cannot be shown to pass the node's caches, so what is "
+            "read back counts as `reread`, never as `cold`"
+        )
+        results.append(CheckResult(about, found, "warning"))
+    return results
+
+
+def _shown(mount: MountSeen) -> str:
+    return printable(f"{mount.kind} ({mount.device})" if mount.device else mount.kind)
+
+
+def _options(mount: MountSeen) -> set[str]:
+    return {one for one in mount.options.split(",") if one and not one.startswith(OF_ONE_HOST)}
+
+
+def _handed_on(name: str, row: Mapping[str, str]) -> CheckResult:
+    """A result of the node's own checks. A verdict that this version does not know is a note."""
+    verdict: Verdict = next((one for one in VERDICTS if one == row.get("verdict")), "note")
+    return CheckResult(
+        about=printable(f"{row.get('about', '')} on {name}"),
+        found=printable(row.get("found", "")),
+        verdict=verdict,
+        wanted=printable(row.get("wanted", "")),
+        mend=printable(row.get("mend", "")),
+    )

@@ -1,0 +1,172 @@
+"""A node's one answer to the probe (D4): written there, judged here, beside what this machine sees."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster_port.test_slurm_rules import Scripted
+from tests.support.staging_runs import context_for, tree
+
+import penstock
+from penstock.cluster.port import VISIT_FAILED
+from penstock.cluster.slurm.cluster import SlurmCluster
+from penstock.cluster.slurm.nodes import Node
+from penstock.cluster.slurm.port import JobSeen
+from penstock.config.serialization import to_json
+from penstock.config.settings import ClusterConfig, JobOptions
+from penstock.core.checks import CheckResult
+from penstock.core.documents import node_answer
+from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer, SourceSeen
+from penstock.errors import NewerFormatError, PreflightError
+from penstock.steps import preflight_step
+from penstock.steps.preflight import node_view
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.state.context import Context
+
+OPTIONS = "rw,vers=4.2,addr=10.0.0.1"
+HERE = MountSeen("/t", "nfs", OPTIONS, "filer:/t", 1 << 40, durability="fsync", passable=True)
+HOST = HostSeen("n1", "6.1.0", "x86_64", 8, 1 << 34, 1000, 1000, (1000,))
+
+
+@pytest.mark.parametrize(
+    ("there", "verdicts", "words"),
+    [
+        (HERE, ["ok"], "nfs"),
+        (replace(HERE, options="rw,vers=4.2,addr=10.0.0.2"), ["ok"], "1.00 TiB"),
+        (
+            replace(HERE, options="rw,vers=3"),
+            ["ok", "note"],
+            "on the node alone: vers=3; on this machine alone: vers=4.2",
+        ),
+        (
+            replace(HERE, kind="beegfs", device="x"),
+            ["ok", "warning"],
+            "beegfs (x) on the node, nfs (filer:/t) on this machine",
+        ),
+        (replace(HERE, kind="fuse", passable=False), ["ok", "warning", "warning"], "never as `cold`"),
+        (MountSeen("/t", error="no answer within 10 s"), ["note"], "not known (no answer within 10 s)"),
+    ],
+    ids=["same", "another address", "options", "file system", "caches", "silent"],
+)
+def test_the_mount_of_a_node_beside_this_machines(there: MountSeen, verdicts: list[str], words: str) -> None:
+    """The rows of `node_view.mount_results`."""
+    results = node_view.mount_results("target on n1", there, HERE)
+    assert [one.verdict for one in results] == verdicts
+    assert {one.about for one in results} == {"target on n1"}
+    assert words in results[-1].found
+
+
+def test_what_the_nodes_own_checks_saw_has_its_name_and_is_not_said_twice() -> None:
+    same = CheckResult("NFS mount /t", "soft", "warning")
+    other = CheckResult("NFS mount /t", "vers=3", "stop", "4", "mount it so")
+    future = {"about": "x", "found": "y", "verdict": "of a later version"}
+    answer = NodeAnswer(HOST, HERE, [], [same._asdict(), other._asdict(), future])
+    results = node_view.judged("n1", answer, HERE, {}, [same])
+    assert results[1:] == [
+        other._replace(about="NFS mount /t on n1"),
+        CheckResult("x on n1", "y", "note"),
+    ]
+
+
+def test_the_answer_is_a_document_with_a_format() -> None:
+    sources = (SourceSeen("file:///x", "gone", HERE),)
+    answer = NodeAnswer(HOST, HERE, sources, ({"about": "a"},), "1.0")
+    content = json.dumps(node_answer.to_json(answer)).encode()
+    assert node_answer.from_json(content, "n1") == answer
+    assert answer.errors == ["gone"]
+    newer = json.dumps({**json.loads(content), "format": 99}).encode()
+    with pytest.raises(NewerFormatError):
+        node_answer.from_json(newer, "n1")
+    with pytest.raises(ValueError, match="no JSON"):
+        node_answer.from_json(b"the source folder cannot be read", "n1")
+
+
+@dataclass
+class Carried(Scripted):
+    """It runs the probe's script at once, on this machine, as the node n1."""
+
+    without: Path | None = None
+    """A folder that the node does not have."""
+    runs: list[int] = field(default_factory=list)
+
+    def nodes(self) -> list[Node]:
+        return [Node("n1", 8, 8, 0, 1 << 34, frozenset({"data"}), frozenset())]
+
+    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
+        env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "78"}
+        away = self.without and self.without.with_name("away")
+        if self.without and away:
+            self.without.rename(away)
+        words = ["/bin/sh"]
+        done = subprocess.run(words, input=script, text=True, env=env, cwd="/", check=False)
+        if self.without and away:
+            away.rename(self.without)
+        self.runs.append(done.returncode)
+        return "78"
+
+    def job(self, job: str) -> JobSeen:
+        status = self.runs[-1]
+        return JobSeen("FAILED" if status else "COMPLETED", status, "n1")
+
+
+def context_on(tmp_path: Path, slurm: Carried) -> Context:
+    made = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    options = JobOptions(core_spec=None)
+    made.config = replace(made.config, cluster=ClusterConfig(backend="slurm", options=options))
+    made.config.target.root.mkdir()
+    made.cluster = SlurmCluster(made.config.cluster, made.config.target.root, slurm=slurm)
+    return made
+
+
+def test_one_probe_gives_one_answer_for_host_mounts_and_sources(tmp_path: Path) -> None:
+    """D4: by the script that the job runs, and `penstock visit` in it."""
+    context = context_on(tmp_path, Carried())
+    result, error = preflight_step.look(context, "data")
+    assert error is None
+    (node,) = result["nodes"]
+    assert node["format"] == node_answer.FORMAT
+    answer = node_answer.from_json(json.dumps(node).encode(), "n1")
+    assert answer.host.name == os.uname().nodename
+    assert answer.host.cpus == len(os.sched_getaffinity(0))
+    assert answer.penstock == penstock.__version__
+    (source,) = answer.sources
+    assert (source.url, source.error) == (f"file://{tmp_path}/source", "")
+    for mount in (answer.target, source.mount):
+        assert mount is not None
+        assert mount.kind
+        assert mount.total_bytes > 0
+    rows = [row for row in result["results"] if row["about"].endswith(" on n1")]
+    assert [(row["about"].split()[0], row["verdict"]) for row in rows] == [("target", "ok"), ("source", "ok")]
+    assert os.listdir(context.config.target.root) == [], "the answer is removed"
+
+
+def test_each_source_that_the_node_cannot_open_has_its_error(tmp_path: Path) -> None:
+    context = context_on(tmp_path, Carried())
+    dataset = to_json(context.config.datasets["data"])
+    dataset["sources"] = [{"url": str(tmp_path / name), "into": name} for name in ("none", "source", "gone")]
+    given = {"dataset": dataset, "target": to_json(context.config.target), "timeout": 5}
+    words = [sys.executable, "-m", "penstock", "visit", "--answer", str(tmp_path / "answer")]
+    done = subprocess.run(words, input=json.dumps(given), text=True, capture_output=True, check=False)
+    assert done.returncode == VISIT_FAILED, done.stderr
+    answer = node_answer.from_json((tmp_path / "answer").read_bytes(), "n1")
+    assert ["cannot be read" in one.error for one in answer.sources] == [True, False, True]
+
+
+def test_what_the_node_cannot_open_stops_and_its_mounts_are_in_the_table(tmp_path: Path) -> None:
+    context = context_on(tmp_path, Carried(without=tmp_path / "source"))
+    result, error = preflight_step.look(context, "data")
+    assert isinstance(error, PreflightError)
+    assert "on the node n1, what was opened here cannot be opened: the source folder" in str(error)
+    on_node = [row for row in result["results"] if " on " in row["about"]]
+    verdicts = {row["about"].split()[0]: row["verdict"] for row in on_node}
+    assert verdicts == {"target": "ok"}
+    assert len(result["nodes"]) == 1
