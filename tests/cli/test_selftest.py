@@ -14,8 +14,11 @@ from tests.filesystems.bed import Bed
 from tests.support.commands import penstock as command
 from tests.support.images import file_system
 
+from penstock.cli import main
 from penstock.core.checks import CheckResult
 from penstock.core.documents.probe_report import ABILITIES
+from penstock.filesystem import kinds
+from penstock.filesystem.kinds import Kind
 from penstock.steps.selftest import budget, killed_writer, selftest, small_staging
 from penstock.steps.selftest.budget import Budget
 
@@ -87,15 +90,31 @@ def test_each_row_is_as_expected(tmp_path: Path, kind: str) -> None:
     assert result["operations"] / result["seconds"] <= budget.PER_SECOND
 
 
-def test_what_contradicts_ends_with_4_and_the_table_says_what(tmp_path: Path) -> None:
+def test_what_contradicts_the_row_ends_with_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    row = Kind("labfs", types=("tmpfs",), folder_over="nothing")
+    monkeypatch.setattr(kinds, "TABLE", (row, *kinds.TABLE))
+    with file_system(tmp_path, "tmpfs") as point:
+        assert main.main(["selftest", str(point), "--json"]) == 4
+    result = json.loads(capsys.readouterr().out)
+    (wrong,) = [row for row in result["results"] if row["wanted"]]
+    assert (wrong["about"], wrong["wanted"]) == (
+        ABILITIES["rename_over_empty_folder"],
+        "no, by the table of file systems",
+    )
+    assert (result["kind"], result["contradicts"]) == ("labfs", 1)
+
+
+def test_the_table_says_what_follows_from_what_is_refused(tmp_path: Path) -> None:
     """A BeeGFS that makes symbolic links in place of hard ones, as the test bed plays it."""
     with Bed(named="beegfs8", links="symlink") as bed:
         done = command("selftest", str(bed.nodes[0]), cwd=tmp_path)
-        assert done.returncode == 4, done.stderr + done.stdout
+        assert done.returncode == 0, done.stderr + done.stdout
         table = " ".join(done.stdout.split())
-        assert re.search(r"warning hard link between no \(a symbolic link was made in its", table)
-        assert "files that did not change are copied again" in table
-        assert "49 files, 42.9 MiB staged, audited and the same" in table
+        assert re.search(r"warning hard link between folders no \(a symbolic link was", table)
+        assert "to do: files that did not change are copied again" in table
+        assert "a small staging 49 files, 42.9 MiB staged" in table
         assert not os.listdir(bed.nodes[0])
 
 

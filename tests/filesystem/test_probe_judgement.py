@@ -15,7 +15,14 @@ from penstock.filesystem.probe.judgement import differences, limited, links_work
 
 NO, ERROR = Seen("no", error="EOPNOTSUPP"), Seen("error", error="EIO", why="Input/output error")
 ROW = Kind(
-    "labfs", direct=True, preallocate=True, holes_told=True, flock="machine", folder_over="empty folder"
+    "labfs",
+    direct=True,
+    preallocate=True,
+    holes_told=True,
+    flock="machine",
+    folder_over="empty folder",
+    links="yes",
+    inodes="stable",
 )
 
 
@@ -57,6 +64,15 @@ def test_these_are_missed(row: StorageFacts, name: str) -> None:
     (found,) = differences(row, seen_with(**{name: NO}))
     assert (found.about, found.verdict, found.found) == (ABILITIES[name], "warning", "no (EOPNOTSUPP)")
     assert found.mend
+
+
+@pytest.mark.parametrize("name", ["link_between_folders", "inode_stable"])
+def test_what_the_row_does_not_claim_is_not_wanted(row: StorageFacts, name: str) -> None:
+    (found,) = differences(row, seen_with(**{name: NO}))
+    assert found.wanted == "yes"
+    silent = replace(row, traits=ROW._replace(links="since 7.4", inodes=""))
+    (found,) = differences(silent, seen_with(**{name: NO}))
+    assert (found.verdict, found.wanted) == ("warning", "")
 
 
 def test_a_large_alignment_is_a_refusal(row: StorageFacts) -> None:

@@ -61,7 +61,8 @@ def links_work(report: ProbeReport) -> bool:
 
 
 def differences(seen: StorageFacts, report: ProbeReport) -> list[CheckResult]:
-    """What people should know of a probe, the gravest first. `seen` are the facts by the table alone.
+    """What people should know of a probe, the gravest first. `seen` are the facts by the table alone. A
+    result has no `wanted` where the row claims nothing.
 
     | what the probe saw                                               | verdict   |
     |------------------------------------------------------------------|-----------|
@@ -88,9 +89,11 @@ def _wrong(seen: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:
         if report.refused(name):
             mend = f"{why}: choose another file system for `target.root`"
             yield _result(report, name, "stop", mend, wanted=YES)
+    row = seen.traits
+    unclaimed = {"link_between_folders": row.links != YES, "inode_stable": row.inodes != "stable"}
     for name, why in MISSED.items():
         if report.refused(name):
-            yield _result(report, name, "warning", why, wanted=YES)
+            yield _result(report, name, "warning", why, wanted="" if unclaimed.get(name) else YES)
     now = limited(seen, report)
     if now.durability != seen.durability:
         yield _result(report, "syncfs", "warning", "each file is synced by itself", wanted=YES)
