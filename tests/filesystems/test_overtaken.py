@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.faults.test_overtaken import BETWEEN, HEARTBEAT, WITHIN, MissedError, Place, overtaken
 from tests.filesystems.bed import Bed
-from tests.filesystems.sets import SETS
 
 from penstock.state import run_claims
 
@@ -45,7 +44,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
         yield made
 
 
-@pytest.fixture(scope="module", params=SETS)
+@pytest.fixture(scope="module", params=["beegfs8", "nfs3"])
 def any_place(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     with place_on(tmp_path_factory, request.param) as made:
         yield made
