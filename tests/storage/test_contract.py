@@ -61,6 +61,7 @@ class TestMounted(StorageContract):
         tree_removal.remove_tree(folder)
 
     def test_cold_means_cold(self, place: Path) -> None:
+        from penstock.engine.reading.rereader import COLD_TRIES
         from penstock.filesystem.cold_read import ColdReader
         from penstock.storage.registry import open_storage
 
@@ -68,7 +69,9 @@ class TestMounted(StorageContract):
             put(writer, "f", bytes(100_000))
             barrier.wait()
         with ColdReader(place, facts(place)) as reader:
-            assert reader.read("f", 0, 100_000, lambda _: None).method in ("direct", "dropped")
+            # As verify does: under load a page may still be held by the kernel when it is to be dropped.
+            methods = {reader.read("f", 0, 100_000, lambda _: None).method for _ in range(COLD_TRIES)}
+        assert methods & {"direct", "dropped"}
 
 
 @pytest.mark.parametrize(("options", "size"), [("size=256k", 70_000), ("size=8m,nr_inodes=12", 10)])
