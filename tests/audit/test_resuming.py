@@ -8,7 +8,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -190,7 +189,7 @@ def test_the_limit_is_shared_by_the_elements(staged: Context) -> None:
     told = json.loads(audit.layout(layout).run_file.read_text())
     assert told["config"]["engine"]["limit"] == 1000
     # Met again with another limit, the elements follow that one.
-    audit_plan.plan(staged, layout, replace(audit, limit=70), seal)
+    audit_plan.plan(staged, layout, audit._replace(limit=70), seal)
     assert json.loads(audit.layout(layout).run_file.read_text())["config"]["engine"]["limit"] == 70
 
 

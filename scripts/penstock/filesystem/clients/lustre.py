@@ -1,4 +1,4 @@
-"""Lustre: the mount options of its client, as /proc/self/mountinfo has them (mount.lustre(8))."""
+"""Lustre: the mount options of its client, as the mount table has them (mount.lustre(8))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NFS: the mount options of the kernel's client, as /proc/self/mountinfo has them (nfs(5))."""
+"""NFS: the mount options of the kernel's client, as the mount table has them (nfs(5))."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""WEKA: the mount options of wekafs, as /proc/self/mountinfo has them. Formats: the fixtures of csi-wekafs
+"""WEKA: the mount options of wekafs, as the mount table has them. Formats: the fixtures of csi-wekafs
 (pkg/wekafs/utilities_test.go), options and modes: docs.weka.io 4.4, mounting filesystems."""
 
 from __future__ import annotations
