@@ -108,6 +108,8 @@ SHOWN = (
     Shown("L6", "WEKA: four cache modes, four ways to a cold read", "filesystem/test_weka_client.py"),
     Shown("L6", "a read counts by the mount's cache mode", "filesystem/test_mount_checks.py"),
     Shown("L7", "WEKA: cores of its own, or UDP", "filesystem/test_weka_client.py"),
+    Shown("S17", "two runs onto a file system that takes one", "steps/test_promises.py"),
+    Shown("S17", "other runs' promises on BeeGFS' targets and quotas", "vendors/test_space.py"),
     Shown(
         "S28",
         "WEKA: the cores of each container, or that they are not known",
@@ -146,6 +148,27 @@ TOOLS = (
 )
 
 
+PROMISES = (
+    "\n## Runs beside each other\n\n"
+    "Plan posts what its run will write in `<root>/.promises/`, then counts what is free: of the file "
+    "system, of the vendor's targets and of quotas, less what the other living runs below this root "
+    "have promised. Where both do not fit it ends with exit status 6 and names the other runs, their "
+    "accounts and bytes. A run lowers its promise once a minute while it copies; publish and `penstock "
+    "cancel` withdraw it. Of plans at the same moment the oldest is counted first: younger ones are "
+    "refused where both do not fit.\n\n"
+    "A promise lives as its dataset's lock does: it is void at once where the process is seen to be "
+    "dead, and elsewhere when it was touched for 2 minutes by nobody, which a plan waits for only where "
+    "that decides. Between two steps it holds while the workflow lives, or for an hour after a step "
+    "that a person called. The next plan removes what is void. What another account promises is counted "
+    "where the file is its own and the file system could hold that much; else it is named in a warning.\n\n"
+    "The folder has the mode of the root, and the sticky bit where several accounts may write in it. "
+    "Where they may not write in the root itself, an administrator makes it: `mkdir -m 1777 "
+    "<root>/.promises`. A promise that cannot be written is a warning. Runs below another root of the "
+    "same file system are not seen; where folders are listed with a delay (NFS), two plans within it "
+    "may both pass. Space that a repair needs is not promised.\n"
+)
+
+
 def page() -> str:
     """The whole page."""
     rows = [row for row in TABLE if row.holds_files]
@@ -158,6 +181,7 @@ def page() -> str:
         + MOUNTS + _table(("client", "what is read", "what is taken from it"), READ)
         + TAIL + _table(second, map(_known, rows))
         + _tools(rows)
+        + PROMISES
         + TESTS + _table(("id", "what", "tests"), shown)
     )  # fmt: skip
 

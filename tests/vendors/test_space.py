@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from penstock.core.checks import gravest
+from penstock.core.documents.promise import Promise
 from penstock.vendors import space
 from penstock.vendors.facts import Pattern, Quota, Survey, Target
 from penstock.vendors.placement import GIB, TIB, SizeClasses
@@ -24,6 +25,48 @@ def targets(number: int, *, pool: str = "1", free: int = 10 * TIB, first: int = 
 def survey(storage: tuple[Target, ...], **changes: Any) -> Survey:
     meta = Target("metadata", "1", total_bytes=TIB, free_bytes=TIB, total_inodes=10**9, free_inodes=10**9)
     return Survey("BeeGFS 8", (meta, *storage), pattern=PATTERN)._replace(**changes)
+
+
+def promised(size: int, files: int, **changes: Any) -> Promise:
+    made = Promise("r", "data", uid=1000, gid=2000, bytes=size, files=files, lock="", pool="1")
+    return made._replace(**changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "taken"),
+    [
+        ({}, True),
+        ({"pool": ""}, True),
+        ({"pool": "Default"}, True),
+        ({"pool": "2"}, False),
+    ],
+)
+def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
+    changes: dict[str, str], taken: bool
+) -> None:
+    """S17: by the pool's number or name; of an unknown pool from all."""
+    here = survey((*targets(4), *targets(2, pool="2", first=901)), pools=(("1", "Default"),))
+    quota = Quota("user", 1000, "1", used=TIB, limit=2 * TIB, used_files=5)
+    others = [promised(2 * TIB, 1000, **changes), promised(2 * TIB, 1000, uid=1, **changes)]
+    seen = space.beside(here._replace(quotas=(quota,)), others)
+    of_pool = [target.free_bytes for target in seen.in_pool()]
+    assert of_pool == [9 * TIB if taken else 10 * TIB] * 4
+    assert seen.targets[1].free_inodes == 10**9 - (500 if taken else 0)
+    assert seen.targets[0].free_bytes == TIB - space.metadata_need(2000, 0)[0]
+    assert seen.quotas[0].used == (3 * TIB if taken else TIB)
+    assert seen.quotas[0].used_files == (1005 if taken else 5)
+
+
+@pytest.mark.parametrize(
+    ("scope", "number", "taken"),
+    [("user", 1000, True), ("user", 2000, False), ("group", 2000, True), ("group", 1000, False)],
+)
+def test_s17_a_quota_is_filled_by_promises_of_its_own_account(scope: Any, number: int, taken: bool) -> None:
+    """S17: what is not known stays so."""
+    here = survey(targets(4), quotas=(Quota(scope, number, used=5, limit=TIB),))
+    (quota,) = space.beside(here, [promised(7, 1)]).quotas
+    assert (quota.used, quota.used_files) == (12 if taken else 5, None)
+    assert space.beside(here, ()) is here
 
 
 def restripe(wide: int | None, pool: str) -> str:

@@ -44,6 +44,10 @@ ARRAYS = 4
 """The most live arrays of one step: each costs a query."""
 
 
+def _nothing(files: int, size: int) -> None:
+    del files, size
+
+
 def run_array(
     context: Context,
     dataset: str,
@@ -52,9 +56,11 @@ def run_array(
     indices: Sequence[int],
     receipt_ok: Callable[[int], bool],
     command: Sequence[str] | None = None,
+    amounts: Callable[[int, int], None] = _nothing,
 ) -> Mapping[int, Status]:
     """Returns, when every index has a good receipt, the last status of each element that ran. `command` is
-    the command line of an element without its index; by default that of a shard's element.
+    the command line of an element without its index; by default that of a shard's element. `amounts` is
+    called with the files and bytes that are done, at each look at the elements.
 
     Raises FailedError that names the elements, reasons and files (exit status 5 when every failure is a
     changed source, 6 when one is a full target), also when a person cancelled the dataset or elements of it;
@@ -63,6 +69,7 @@ def run_array(
     """
     words = command or element_command(context, run, step)
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
+    watch.amounts = amounts
     begun = time.monotonic()
     try:
         _meet(watch)

@@ -95,6 +95,8 @@ class Watch:
     asked_in_vain: bool = False
     patient: bool = True
     """Whether to wait for a cluster that does not answer."""
+    amounts: Callable[[int, int], None] | None = None
+    """Called with the files and bytes that are done."""
     unknown: dict[str, float] = field(default_factory=dict)
     """When the cluster was first seen not to know an array."""
 
@@ -192,6 +194,8 @@ def tell(watch: Watch) -> None:
 def tell_amounts(watch: Watch) -> tuple[int, int]:
     """Report the files and bytes that are done, as an event; returns both."""
     files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices)
+    if watch.amounts is not None:
+        watch.amounts(files, size)
     states = wait_report.states(watch.statuses)
     watch.context.emit(events.Progressed(watch.dataset, watch.step, files, size, failed, states))
     return files, size

@@ -1,5 +1,6 @@
 """Where everything of a dataset lies below the target root. One place for every name.
 
+<root>/.promises/<name>
 <root>/<dataset>/current -> releases/<release>
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
@@ -37,6 +38,11 @@ class DatasetLayout:
     dataset: str
     state_root: Path | None = None
     """`target.state_root`: where `.penstock` lies instead, if configured."""
+
+    @property
+    def promises(self) -> Path:
+        """What the runs of all datasets and accounts will still write below this root."""
+        return self.root / ".promises"
 
     @property
     def folder(self) -> Path:

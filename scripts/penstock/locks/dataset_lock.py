@@ -67,13 +67,18 @@ def _nobody(text: str) -> None:
     del text
 
 
+def _nothing() -> None:
+    pass
+
+
 class DatasetLock:
     """`with DatasetLock(...) as lock:` holds the dataset. Raises LockedError that names the holder.
 
     `holder_ended(job, cluster)`: True the scheduler knows the job as ended, False it is alive, None it cannot
     say, or the job is another cluster's. `pause(seconds)` waits between two looks and may raise to give up.
-    `tell(text)` is called with a sentence when this process waits for a holder or took over from one. `path`
-    is the lock file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant;
+    `tell(text)` is called with a sentence when this process waits for a holder or took over from one.
+    `beat()` is called after each heartbeat, by the lock's own thread, and raises nothing. `path` is the lock
+    file's: an audit has one of its own, since it changes nothing that a run does. Not reentrant;
     for one thread.
     """
 
@@ -87,6 +92,7 @@ class DatasetLock:
         holder_ended: Callable[[str, str], bool | None],
         pause: Callable[[float], None] = _pause,
         tell: Callable[[str], None] = _nobody,
+        beat: Callable[[], None] = _nothing,
         patience: float = PATIENCE,
         heartbeat: float = HEARTBEAT,
     ) -> None:
@@ -96,6 +102,7 @@ class DatasetLock:
         self._holder_ended = holder_ended
         self._pause = pause
         self._tell = tell
+        self._also = beat
         self._patience = patience
         self._short = min(patience, SHORT * heartbeat / HEARTBEAT)
         self._heartbeat = heartbeat
@@ -332,6 +339,7 @@ class DatasetLock:
             # A missed beat is no harm: others wait for twelve of them; a lost lock shows in assert_held.
             with contextlib.suppress(OSError):
                 os.utime(self._fd)
+            self._also()
 
 
 def try_out(folder: Path, dataset: str) -> None:

@@ -8,14 +8,19 @@ from typing import TYPE_CHECKING
 from penstock.core import events
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.ownership import liveness
+from penstock.ownership.promises import Kept
 from penstock.state import cancel_mark, run_claims
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
 
     from penstock.core.layout import DatasetLayout
     from penstock.locks.dataset_lock import DatasetLock
     from penstock.state.context import Context
+
+
+def _nothing() -> None:
+    pass
 
 
 class Hold:
@@ -67,13 +72,16 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
-    lock = lock_of(context, layout, run or release, step)
+    kept = Kept(context.storage, layout, run) if run else None
+    lock = lock_of(context, layout, run or release, step, beat=kept.beat if kept else _nothing)
     with lock:
         hold = Hold(layout, lock, run)
         if run:
             run_claims.check(layout, run)
         cancel_mark.refuse(layout, step)
         before, context.hold = context.hold, hold
+        if kept:
+            kept.begin(step)
         try:
             yield hold
             if hold.run and step != "publish":
@@ -85,6 +93,8 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
             raise _overtaken(hold) or error from None
         finally:
             context.hold = before
+            if kept:
+                kept.end()
 
 
 def _overtaken(hold: Hold) -> LockedError | None:
@@ -100,7 +110,12 @@ def _overtaken(hold: Hold) -> LockedError | None:
 
 
 def lock_of(
-    context: Context, layout: DatasetLayout, run: str, command: str, name: str = "lock"
+    context: Context,
+    layout: DatasetLayout,
+    run: str,
+    command: str,
+    name: str = "lock",
+    beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
     """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for."""
     from penstock.locks.dataset_lock import DatasetLock
@@ -112,5 +127,6 @@ def lock_of(
         command=command,
         holder_ended=lambda job, cluster: liveness.scheduler(context, job, cluster),
         pause=context.stop.wait,
+        beat=beat,
         tell=lambda text: context.emit(events.Warned(layout.dataset, command, text)),
     )

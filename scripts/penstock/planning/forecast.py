@@ -17,6 +17,7 @@ from penstock.views import human
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
+    from penstock.core.documents.promise import Promise
     from penstock.core.layout import DatasetLayout
     from penstock.vendors.placement import SizeClasses
 
@@ -77,28 +78,38 @@ def _blocks(sizes: Sequence[int]) -> int:
     return FILE_SYSTEM_BLOCK * sum([-(-size // FILE_SYSTEM_BLOCK) for size in sizes])
 
 
-def room(layout: DatasetLayout, totals: Totals, keep: int) -> str:
+def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Promise] = ()) -> str:
     """Compares the space and inodes that the copy needs with those that are free, when `keep` bytes must stay
-    free; returns one sentence about it. Raises NoSpaceError when they do not suffice."""
+    free, and so much as other runs have promised; returns one sentence about it. Raises NoSpaceError when
+    they do not suffice."""
     seen = facts(layout.root)
     files = totals.to_copy[0] + totals.folders
-    if totals.blocks + keep > seen.free_bytes:
+    theirs = sum(one.bytes for one in promised), sum(one.files for one in promised)
+    if totals.blocks + keep + theirs[0] > seen.free_bytes:
+        other = (
+            f", {human.size(theirs[0])} ({theirs[0]:,} bytes) of it promised to other runs"
+            if theirs[0]
+            else ""
+        )
         raise NoSpaceError(
             "the target has too little space for this run",
             where=str(layout.root),
             why=f"it needs {human.size(totals.blocks)} ({totals.blocks:,} bytes) and leaves "
             f"{human.size(keep)} (target.keep_free); {human.size(seen.free_bytes)} "
-            f"({seen.free_bytes:,} bytes) are free on {seen.kind}",
+            f"({seen.free_bytes:,} bytes) are free on {seen.kind}{other}",
             hint="make room, lower target.keep_free, or stage less; nothing was copied",
         )
-    if seen.free_inodes is not None and files > seen.free_inodes:
+    if seen.free_inodes is not None and files + theirs[1] > seen.free_inodes:
+        other = f", {theirs[1]:,} of them promised to other runs" if theirs[1] else ""
         raise NoSpaceError(
             "the target has too few inodes for this run",
             where=str(layout.root),
-            why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on {seen.kind}",
+            why=f"it needs {files:,} for files and folders; {seen.free_inodes:,} are free on "
+            f"{seen.kind}{other}",
             hint="make room, or stage less; nothing was copied",
         )
-    return f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
+    text = f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
+    return f"{text}; other runs will still write {human.size(theirs[0])}" if theirs[0] else text
 
 
 def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:

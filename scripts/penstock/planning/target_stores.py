@@ -10,10 +10,12 @@ from penstock.vendors import registry
 from penstock.vendors.placement import SizeClasses
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.config.settings import TargetConfig
     from penstock.core.checks import CheckResult
+    from penstock.core.documents.promise import Promise
     from penstock.core.layout import DatasetLayout
     from penstock.planning.forecast import Totals
 
@@ -24,6 +26,17 @@ class TargetStores:
     def __init__(self, layout: DatasetLayout, target: TargetConfig, gid: int | None) -> None:
         self._layout, self._target, self._gid = layout, target, gid
         self._checks = registry.PlanChecks([], [])
+        self._promised: Sequence[Promise] = ()
+
+    @property
+    def pool(self) -> str:
+        """The storage pool that the files will lie in, as `check` found it; "": not known."""
+        return self._checks.pool
+
+    @property
+    def gid(self) -> int:
+        """The group of the files."""
+        return registry.owner_of_new(self._layout.releases, None, self._gid)[1]
 
     @property
     def sizes(self) -> SizeClasses | None:
@@ -31,9 +44,10 @@ class TargetStores:
         there = registry.has_tools(self._layout.root, self._target.filesystem)
         return SizeClasses() if there else None
 
-    def check(self, totals: Totals) -> list[CheckResult]:
-        """Whether these files fit, striped as the configuration says. Raises NoSpaceError where they do not,
-        PreflightError where they may not be striped so."""
+    def check(self, totals: Totals, promised: Sequence[Promise] = ()) -> list[CheckResult]:
+        """Whether these files fit beside what other runs have promised, striped as the configuration says.
+        Raises NoSpaceError where they do not, PreflightError where they may not be striped so."""
+        self._promised = promised
         self._checks = registry.check_plan(
             self._layout.releases,
             totals.to_place or SizeClasses(),
@@ -41,6 +55,7 @@ class TargetStores:
             gid=self._gid,
             wish=self._target.striping,
             named=self._target.filesystem,
+            promised=promised,
         )
         self._refuse_striping(self._checks.striping)
         self._refuse(self._checks.results)
@@ -54,7 +69,12 @@ class TargetStores:
         if any(result.verdict != "ok" for result in results):
             sizes = totals.to_place or SizeClasses()
             as_given = registry.check_plan(
-                data, sizes, totals.folders, gid=self._gid, named=self._target.filesystem
+                data,
+                sizes,
+                totals.folders,
+                gid=self._gid,
+                named=self._target.filesystem,
+                promised=self._promised,
             )
             self._refuse(as_given.results)
         return results

@@ -13,10 +13,11 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.locks.heartbeat import HEARTBEAT
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Callable, Iterable
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
@@ -26,10 +27,12 @@ POINTS = 240
 
 
 class Reporter:
-    """Called by the engine with totals so far; writes the file and keeps samples over time."""
+    """Called by the engine with totals so far; writes the file and keeps samples over time. `beat` is called
+    about once in a `HEARTBEAT`, and raises nothing."""
 
-    def __init__(self, path: Path, *, every: float = 0.5) -> None:
-        self._path, self._every = path, every
+    def __init__(self, path: Path, *, every: float = 0.5, beat: Callable[[], None] | None = None) -> None:
+        self._path, self._every, self._beat = path, every, beat
+        self._beaten = time.monotonic()
         self._began = self._written = time.monotonic()
         self.started = time.time()
         self.samples: list[tuple[float, int, int]] = [(0.0, 0, 0)]
@@ -40,6 +43,9 @@ class Reporter:
         if now - self._written < self._every:
             return
         self._written = now
+        if self._beat is not None and now - self._beaten >= HEARTBEAT:
+            self._beaten = now
+            self._beat()
         self.sample(now, files, size)
         text = json.dumps({"files": files, "bytes": size, "failed": failed, "at": time.time()})
         temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")

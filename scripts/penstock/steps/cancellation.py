@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.arrays.live_arrays import live_arrays
+from penstock.ownership import promises
 from penstock.state import cancel_mark
 from penstock.steps.status_report import held_by
 
@@ -31,6 +32,7 @@ def run(context: Context, dataset: str) -> list[str]:
         else:
             one.cluster.cancel(one.array)
             told.append(f"array {one.array} of {one.submission.step}")
+    promises.withdraw(context, layout)
     if holder:
         told.append(f"its controller, which stops as soon as it sees that ({holder})")
     return told

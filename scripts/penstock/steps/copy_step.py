@@ -6,12 +6,15 @@ recorded in its shard's journal. What an earlier attempt recorded is not copied 
 
 from __future__ import annotations
 
+import os
 import time
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
+from penstock.ownership import promises
+from penstock.planning.forecast import FILE_SYSTEM_BLOCK
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
@@ -28,6 +31,8 @@ if TYPE_CHECKING:
     from penstock.state.run import Run
 
 STEP = "copy"
+LOWERED_EVERY = 60.0
+"""Seconds between two times that the run's promise of space is lowered."""
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
@@ -67,7 +72,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
-    _elements(context, run, ok)
+    _elements(context, run, ok, _Lowered(context, run, done_before))
+    promises.lower(context, run, 0, 0)
     told = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
     for text in (text for r in fresh for text in r.warnings):
@@ -101,12 +107,38 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     return receipt
 
 
-def _elements(context: Context, run: Run, ok: Callable[[int], bool]) -> None:
+class _Lowered:
+    """What the run has promised to write, lowered by what its elements have done."""
+
+    def __init__(self, context: Context, run: Run, done: Iterable[int]) -> None:
+        self._context, self._run = context, run
+        self._all = run.plan.files + run.plan.folders, run.plan.bytes
+        self._at = time.monotonic()
+        before = [run.shards[index] for index in done]
+        size, files = self._left(sum(one.files for one in before), sum(one.bytes for one in before))
+        gid = context.storage.group_id(run.config.dataset.permissions)
+        promises.again(context, run, STEP, size, files, os.getegid() if gid is None else gid)
+
+    def _left(self, files: int, size: int) -> tuple[int, int]:
+        """Bytes and files that may still be written: rather too many, since files that are linked or taken
+        over count as if they were copied."""
+        left = max(0, self._all[0] - files)
+        return max(0, self._all[1] - size) + left * FILE_SYSTEM_BLOCK, left
+
+    def __call__(self, files: int, size: int) -> None:
+        if time.monotonic() - self._at >= LOWERED_EVERY:
+            self._at = time.monotonic()
+            promises.lower(self._context, self._run, *self._left(files, size))
+
+
+def _elements(
+    context: Context, run: Run, ok: Callable[[int], bool], amounts: Callable[[int, int], None]
+) -> None:
     """Run elements until every one is done. With `changed: follow`, giants whose object changed are copied
     whole in a further round."""
     while True:
         try:
-            run_array(context, run.dataset, run.folder, STEP, run.indices, ok)
+            run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=amounts)
             return
         except SourceChangedError:
             joined = amended_listing.join_giants(run, host_name()) if _follows(run) else []

@@ -24,6 +24,7 @@ from penstock.core.text import printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
+from penstock.ownership.promises import Kept
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.state import outcomes, receipts, run_claims
@@ -61,7 +62,9 @@ def run_element(
     if step in RUN_IN_ELEMENTS:
         run_claims.check(layout, run.id)
     index = shard_for(folder, step, index, host_name(), job_environment.current())
-    reporter = Reporter(folder.progress(step, index))
+    # A run whose controller is gone still writes: others see that by its promise.
+    beat = Kept(storage, layout, run.id).beat if step == "copy" else None
+    reporter = Reporter(folder.progress(step, index), beat=beat)
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
         storage.make_dirs(path.parent)
     before = journal.names(folder.journals(index))

@@ -23,6 +23,7 @@ from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
+from penstock.ownership.promises import SpacePromise
 from penstock.planning import forecast, plan_refusals
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.core.checks import CheckResult
     from penstock.core.documents.step_results import PlanResult
     from penstock.core.run_documents import PlanInfo, RunInfo, ShardInfo
     from penstock.ownership.abandoned_stagings import Staging
@@ -106,7 +108,7 @@ def _published_plan(run: Run) -> PlanInfo:
 
 class _Planner:
     def __init__(self, context: Context, run: Run, gid: int | None) -> None:
-        self.context, self.info, self.folder = context, run.info, run.folder
+        self.context, self.run, self.info, self.folder, self.gid = context, run, run.info, run.folder, gid
         self.dataset, self.plan = run.config.dataset, run.config.plan
         self.base = bases.none("")
         self.over = TakeOver((), run, proven=False)
@@ -207,7 +209,7 @@ def _costs(rows: pa.RecordBatch) -> list[int]:
 
 
 def _plan(context: Context, run: Run) -> None:
-    layout, info, folder = run.layout, run.info, run.folder
+    layout, info = run.layout, run.info
     gid = context.storage.group_id(run.config.dataset.permissions)
     planner = _Planner(context, run, gid)
     abandoned_stagings.make_way(context, run)
@@ -226,8 +228,31 @@ def _plan(context: Context, run: Run) -> None:
     except bases.UnreadableError as error:
         planner.base = bases.none(str(error))
         totals = planner.count()
-    enough = forecast.room(layout, totals, context.config.target.keep_free)
-    seen = planner.stores.check(totals)
+    keep, stores = context.config.target.keep_free, planner.stores
+    promise = SpacePromise(context, run, STEP)
+    try:
+        promise.ask(max(0, totals.blocks), totals.to_copy[0] + totals.folders, stores.gid)
+        enough, seen = promise.admitted(
+            lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
+        )
+        promise.keep(stores.pool)
+        _make(context, planner, totals, tried, enough, seen)
+    except BaseException:
+        promise.drop()
+        raise
+
+
+def _make(
+    context: Context,
+    planner: _Planner,
+    totals: Totals,
+    tried: TargetProbe,
+    enough: str,
+    seen: list[CheckResult],
+) -> None:
+    """Shards, staging and plan of a run that has room."""
+    run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
+    gid = planner.gid
     slots = context.cluster.slots("copy")
     # Verify takes the same shards.
     most = max(slots, context.cluster.slots("verify"))

@@ -19,7 +19,7 @@ from penstock.core.layout import DATA
 from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
 from penstock.formats.shards import read_shard
-from penstock.ownership import abandoned_stagings
+from penstock.ownership import abandoned_stagings, promises
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
 from penstock.runtime.job_environment import host_name
@@ -100,6 +100,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         **_now(context, run),
     }
     receipts.write_step(run.folder, receipt)
+    promises.withdraw(context, layout)
     abandoned_stagings.clean(context, run)
     receipt["published"] = True
     context.emit(events.Ended(dataset, STEP, receipt))

@@ -50,6 +50,27 @@ class Abandoned(NamedTuple):
     that did not note it) only links are made, since a name may be a living staging's, or a release's."""
 
 
+class Posting(NamedTuple):
+    """One account's word to all others."""
+
+    name: str
+    uid: int
+    """Who made it."""
+    made: float
+    """Its modification time, in seconds since the epoch, by the file system's clock."""
+    value: Any
+    """None: it is not whole."""
+
+
+class Postings(NamedTuple):
+    """What lies in a folder that many may write."""
+
+    obeyed: list[Posting]
+    """By name."""
+    foreign: int
+    """Of other accounts, or no plain files: counted, never obeyed."""
+
+
 class Barrier(Protocol):
     """One durability barrier for everything below `data` that is written after this was made."""
 
@@ -201,6 +222,25 @@ class Storage(Protocol):
 
     def forget_notice(self, path: Path, /) -> None:
         """Remove a notice, durably, where there is one."""
+
+    def make_folder_as_above(self, path: Path, /) -> None:
+        """Make a folder for postings of all who may write in the folder above. Raises OSError,
+        FailedError."""
+
+    def post(self, folder: Path, name: str, value: Any, /) -> bool:
+        """Have a name that nobody has; False where somebody has it. Durable. Raises OSError."""
+
+    def repost(self, folder: Path, name: str, value: Any, /) -> None:
+        """Replace the content of a posting of this account, whole. Raises FileNotFoundError, OSError."""
+
+    def beat(self, folder: Path, name: str, /) -> None:
+        """Set a posting's time to now. Raises OSError."""
+
+    def withdraw(self, folder: Path, name: str, /) -> None:
+        """Give a name back that this account has. Raises OSError."""
+
+    def postings(self, folder: Path, trusted: Callable[[int], bool], /) -> Postings:
+        """What accounts posted that are trusted, by uid; none where there is no folder. Raises OSError."""
 
     # Small files of a run: durable on return, whole or not at all
 

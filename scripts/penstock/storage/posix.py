@@ -28,7 +28,17 @@ if TYPE_CHECKING:
     from penstock.storage.modes import dir_mode, file_mode, group_id, set_permissions, unseal
     from penstock.storage.part_files import shared_stands
     from penstock.storage.reveal import point, reveal, sweep_pointers
-    from penstock.storage.shared_files import forget_notice, read_notice, write_notice
+    from penstock.storage.shared_files import (
+        beat,
+        forget_notice,
+        make_folder_as_above,
+        post,
+        postings,
+        read_notice,
+        repost,
+        withdraw,
+        write_notice,
+    )
     from penstock.storage.staging_writer import StagingWriter, prepare_process
     from penstock.storage.tree_removal import open_folders, remove_empty, remove_tree, sweep_temporaries
 
@@ -43,7 +53,8 @@ _HOMES = {
     "modes": "dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
     "reveal": "point reveal sweep_pointers",
-    "shared_files": "forget_notice read_notice write_notice",
+    "shared_files": "beat forget_notice make_folder_as_above post postings read_notice repost withdraw "
+    "write_notice",
     "staging_writer": "StagingWriter prepare_process",
     "tree_removal": "open_folders remove_empty remove_tree sweep_temporaries",
 }
@@ -54,12 +65,12 @@ _FUNCTIONS = {
 }
 
 __all__ = [
-    "append_line", "barrier", "check_owner", "check_root", "close_staging", "current", "dir_mode",
-    "file_mode", "forget_notice", "group_id", "leads", "make_dirs", "mender",
-    "open_folders", "open_staging", "owns", "point", "prepare", "prepare_process", "probe", "read_json",
-    "read_notice", "releases", "remove_empty", "remove_tree", "rename", "reveal", "set_permissions",
-    "shared_stands", "sweep_pointers", "sweep_temporaries", "unseal", "write_json", "write_notice",
-    "writer",
+    "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging", "current",
+    "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs", "make_folder_as_above",
+    "mender", "open_folders", "open_staging", "owns", "point", "post", "postings", "prepare",
+    "prepare_process", "probe", "read_json", "read_notice", "releases", "remove_empty", "remove_tree",
+    "rename", "repost", "reveal", "set_permissions", "shared_stands", "sweep_pointers",
+    "sweep_temporaries", "unseal", "withdraw", "write_json", "write_notice", "writer",
 ]  # fmt: skip
 
 

@@ -15,7 +15,7 @@ Whose word a posting is, the kernel says (`st_uid` of the open file), never its 
 is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
 it (the folder is sticky). What is no plain file with one name, or too long, is foreign, whoever made it. A
 posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
-is None. Pins of releases, promises of space and slots of bandwidth are postings; nothing posts any yet.
+is None. Promises of space are postings (`ownership.promises`).
 
 What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
 enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
@@ -27,11 +27,12 @@ import contextlib
 import json
 import os
 import stat
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable
 from penstock.storage import durable
+from penstock.storage.port import Posting, Postings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -40,6 +41,7 @@ if TYPE_CHECKING:
 READABLE = 0o644
 FOLDER_OF_OWNER = 0o755
 FOLDER_OF_ALL = 0o1777
+OF_OTHERS = stat.S_IWGRP | stat.S_IWOTH
 LONGEST = 1 << 16
 """Bytes of a posting."""
 _READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
@@ -74,33 +76,24 @@ def forget_notice(path: Path) -> None:
         durable.fsync_dir(path.parent)
 
 
-class Posting(NamedTuple):
-    """One account's word to all others."""
-
-    name: str
-    uid: int
-    """Who made it."""
-    made: float
-    """Its modification time, in seconds since the epoch, by the file system's clock."""
-    value: Any
-    """None: it is not whole."""
-
-
-class Postings(NamedTuple):
-    """What lies in a folder that many may write."""
-
-    obeyed: list[Posting]
-    """By name."""
-    foreign: int
-    """Of other accounts, or no plain files: counted, never obeyed."""
-
-
 def make_folder_of_all(path: Path) -> None:
     """Make a folder in which every account may post, and change its own postings alone. Raises OSError;
     FailedError where something stands there that others may empty."""
-    durable.make_dirs(path, FOLDER_OF_ALL)
+    _make_folder(path, FOLDER_OF_ALL)
+
+
+def make_folder_as_above(path: Path) -> None:
+    """As `make_folder_of_all`, for those accounts alone that may write in the folder above: with its mode and
+    group, and sticky where its group or others may write (so 1777 in a folder like /tmp)."""
+    above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
+    _make_folder(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
+
+
+def _make_folder(path: Path, mode: int) -> None:
+    durable.make_dirs(path, mode)
     seen = path.lstat()
-    if not stat.S_ISDIR(seen.st_mode) or not seen.st_mode & stat.S_ISVTX:
+    alone = not seen.st_mode & OF_OTHERS
+    if not stat.S_ISDIR(seen.st_mode) or not (alone or seen.st_mode & stat.S_ISVTX):
         raise FailedError(
             "a folder of many accounts is not safe",
             where=printable(str(path)),
@@ -128,6 +121,18 @@ def post(folder: Path, name: str, value: Any) -> bool:
             os.unlink(folder / name)
         raise
     return True
+
+
+def repost(folder: Path, name: str, value: Any) -> None:
+    """Replace the content of a posting of this account, whole and durably. Raises FileNotFoundError where
+    there is none of that name, OSError."""
+    (folder / name).lstat()
+    durable.write_json(folder / name, value, mode=READABLE)
+
+
+def beat(folder: Path, name: str) -> None:
+    """Set a posting's time to now, by the file system's clock. Raises FileNotFoundError, OSError."""
+    os.utime(folder / name, follow_symlinks=False)
 
 
 def withdraw(folder: Path, name: str) -> None:

@@ -25,10 +25,12 @@ from penstock.vendors.placement import SizeClasses
 from penstock.vendors.striping import NOTHING, Choice, Setting
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.config.settings import StripingConfig
     from penstock.core.checks import Verdict
+    from penstock.core.documents.promise import Promise
     from penstock.filesystem.kinds import Kind
     from penstock.vendors.facts import Survey
 
@@ -48,6 +50,8 @@ class PlanChecks(NamedTuple):
     """Of how they will be striped."""
     setting: Setting = NOTHING
     """What `stripe` is to set."""
+    pool: str = ""
+    """The storage pool that the files will lie in; "": not known."""
 
 
 def check_target(
@@ -67,7 +71,7 @@ def check_target(
     if tools is None:
         return [*missing, *_unstriped(kind, wish)]
     folder = _existing(path)
-    survey = tools.survey(str(folder), *_owner(folder, uid, gid))
+    survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
     none = SizeClasses()
     chosen = _choose(tools, wish, survey, none, folder)
     chunks: list[CheckResult] = []
@@ -86,20 +90,22 @@ def check_plan(
     gid: int | None = None,
     wish: StripingConfig | None = None,
     named: str = AUTO,
+    promised: Sequence[Promise] = (),
     proc: str | os.PathLike[str] = PROC,
 ) -> PlanChecks:
     """Whether files of these sizes and so many folders fit into a folder that is made in `path`, striped as
-    wished: the targets of its pool, the metadata, the quotas of their final owner. As `check_target`
-    otherwise; what that said of servers is not repeated."""
+    wished, beside what other runs have promised to write: the targets of its pool, the metadata, the quotas
+    of their final owner. As `check_target` otherwise; what that said of servers is not repeated."""
     kind = rules_of(facts(path, proc).traits, named)
     tools, missing = _tools(kind, path, proc)
     if tools is None:
         return PlanChecks(missing, _unstriped(kind, wish))
     folder = _existing(path)
-    survey = tools.survey(str(folder), *_owner(folder, uid, gid))
+    survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
     chosen = _choose(tools, wish, survey, sizes, folder)
     if survey.pattern is not None:
         survey = survey._replace(pattern=chosen.setting.on(survey.pattern))
+    survey = space.beside(survey, promised)
 
     def restripe(targets: int | None, pool: str) -> str:
         return shlex.join(tools.set_pattern(str(folder), Setting(targets=targets, pool=pool)))
@@ -110,7 +116,8 @@ def check_plan(
         *space.quotas(survey, sizes),
         *health.silences(survey),
     ]
-    return PlanChecks(results, list(chosen.results), chosen.setting)
+    pool = survey.pattern.pool or survey.pattern.pool_name if survey.pattern else ""
+    return PlanChecks(results, list(chosen.results), chosen.setting, pool)
 
 
 def stripe(
@@ -174,7 +181,7 @@ def _existing(path: Path) -> Path:
     return path
 
 
-def _owner(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
+def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
     """User and group of new files in `folder`: its own group where it hands that on (setgid)."""
     if gid is None:
         seen = folder.stat()

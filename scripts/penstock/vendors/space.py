@@ -14,6 +14,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import TYPE_CHECKING
 
 from penstock.core.amounts import size as _size
@@ -26,6 +27,7 @@ from penstock.vendors.placement import METADATA_LIMITS, SizeClasses
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.core.documents.promise import Promise
     from penstock.vendors.facts import Pattern, Quota, Survey, Target
 
 METADATA_BYTES = 500 * 10**9 / (150 * 10**6)
@@ -73,6 +75,66 @@ def placed(
         )
         found.append(CheckResult(f"{survey.product} storage targets", text, "stop", _size(sizes.bytes), mend))
     return [*found, *lacking]
+
+
+def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
+    """The file system as it will be when other runs have written what they promised. Pure.
+
+    | of the survey    | takes                                                   | of which promises   |
+    |------------------|---------------------------------------------------------|---------------------|
+    | storage target   | its even share of the files and of the bytes (twice     | of its pool         |
+    |                  | where they are mirrored)                                |                     |
+    | metadata target  | its even share of what so many files need               | all                 |
+    | quota of a user  | all bytes and files                                     | of its uid and pool |
+    | quota of a group | all bytes and files                                     | of its gid and pool |
+
+    A pool that is not known counts as the same. A file counts as one chunk file: how another run's files are
+    striped is not known here, so quotas of chunk files are rather taken for emptier than they will be.
+    """
+    if not promised:
+        return survey
+    copies = survey.pattern.copies if survey.pattern else 1
+    of_role = {role: survey.of_role(role) for role in ("storage", "metadata")}
+
+    def filled(target: Target) -> Target:
+        size = files = 0
+        beside_it = of_role.get(target.role, [])
+        if target.role == "storage":
+            beside_it = [one for one in beside_it if one.pool == target.pool]
+            theirs = [one for one in promised if _same_pool(survey, one.pool, target.pool)]
+            size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
+        elif target.role == "metadata":
+            size, files = metadata_need(sum(one.files for one in promised), 0)
+        among = max(1, len(beside_it))
+        return target._replace(
+            free_bytes=_less(target.free_bytes, size / among),
+            free_inodes=_less(target.free_inodes, files / among),
+        )
+
+    def used(quota: Quota) -> Quota:
+        theirs = [
+            one
+            for one in promised
+            if (one.uid if quota.scope == "user" else one.gid) == quota.id
+            and _same_pool(survey, one.pool, quota.pool)
+        ]
+        size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
+        return quota._replace(
+            used=None if quota.used is None else quota.used + size,
+            used_files=None if quota.used_files is None else quota.used_files + files,
+        )
+
+    return survey._replace(targets=tuple(map(filled, survey.targets)), quotas=tuple(map(used, survey.quotas)))
+
+
+def _same_pool(survey: Survey, one: str, other: str) -> bool:
+    """Pools go by number or by name."""
+    numbers = {name: number for number, name in survey.pools}
+    return "" in (one, other) or numbers.get(one, one) == numbers.get(other, other)
+
+
+def _less(there: int | None, taken: float) -> int | None:
+    return None if there is None else max(0, there - math.ceil(taken))
 
 
 def _overfilled(

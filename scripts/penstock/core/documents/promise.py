@@ -1,0 +1,51 @@
+"""`<root>/.promises/<name>`: what a run will still write below this root (`ownership.promises`)."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.core.documents import typed_json
+from penstock.core.format_versions import refuse_newer
+
+FORMAT = 1
+ASKED, WORKING, RESTING = "asked", "working", "resting"
+
+
+class Promise(NamedTuple):
+    """What one run will write, for all other runs below the same root."""
+
+    run: str
+    dataset: str
+    uid: int
+    """Who will own the files; counted only where it owns this file too."""
+    gid: int
+    """Of the files."""
+    bytes: int
+    """That are still to be written, in whole blocks."""
+    files: int
+    """Files and folders that are still to be made."""
+    lock: str
+    """The path of the dataset's lock; others may not be able to read it."""
+    state: str = WORKING
+    """`asked`: plan has not counted yet; `working`: a step holds the lock; `resting`: none does."""
+    pool: str = ""
+    """The storage pool of the files, as the vendor's commands call it; "": not known."""
+    cluster: str = ""
+    """The name of the cluster that elements run on; "" where they have no job numbers."""
+    stays: bool = False
+    """Whether elements go on where the process that waits for them is killed."""
+    controller: str = ""
+    """The workflow above the step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    by: Mapping[str, object] = typed_json.NOTHING
+    """The last step's process, a holder as in `lock`."""
+
+
+def to_json(promise: Promise) -> dict[str, object]:
+    return typed_json.to_json(promise, FORMAT)
+
+
+def from_value(value: object, where: object) -> Promise:
+    """Of parsed JSON. Raises NewerFormatError, and ValueError for what is no promise."""
+    if isinstance(value, dict):
+        refuse_newer("what a run promised itself", value.get("format"), FORMAT, where)
+    return typed_json.read(Promise, value)

@@ -1,0 +1,339 @@
+"""What a run will still write, promised to all other runs below the same root: `<root>/.promises/<name>`.
+
+The problem: two runs are planned onto a file system that has room for one of them. Each sees the same free
+space; the second fails hours later, with both half copied. A lock over the root would make every plan wait,
+and accounts that do not know each other share none. So plan posts what its run will write, then counts: free
+space, vendors' targets and quotas, less what the other living runs have promised. A promise is lowered while
+its run copies, and withdrawn when it is published, cancelled, or plan refuses. Of two plans at one moment
+each has posted before it counts, so at least one sees the other:
+
+| the other promise is           | its name is | then this plan                                         |
+|--------------------------------|-------------|--------------------------------------------------------|
+| `working` or `resting`         | any         | counts it                                              |
+| `asked`, its plan still counts | older       | counts it, and yields: it is refused where both do not |
+|                                |             | fit, though the older may be refused, too              |
+| `asked`                        | younger     | waits, where that decides, until it yields or passes,  |
+|                                |             | for PATIENCE at most; then counts it                   |
+
+Names begin with the time at which they were made, so the order is the same for all. Both may be refused,
+both never pass.
+
+Whose run is dead is decided as for a lock, with this module's one addition: a promise that cannot be seen to
+live is watched (`promise_judgement`). What is void is removed by the next plan that may remove it.
+
+Limits: runs below another root of the same file system are not seen. A folder's listing may be some seconds
+old on another node (NFS): two plans within them may both pass. A promise that was void and whose run goes on
+(a node that froze, a person who called copy a day after plan) is made anew by the next copy, which does not
+count: that run may end with exit status 6, and be resumed.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING, TypeVar
+
+from penstock.core import events
+from penstock.core.documents import promise as documents
+from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise
+from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError
+from penstock.filesystem.capabilities import facts
+from penstock.locks import holder as holders
+from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
+from penstock.ownership import liveness
+from penstock.ownership.promise_judgement import DOUBTFUL, VOID, Seen, read, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Sequence
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+    from penstock.storage.port import Storage
+
+T = TypeVar("T")
+LOOK = 2.0
+"""Seconds between two looks at a promise that is waited for; half of it where that is shorter."""
+
+
+class Kept:
+    """The promise of a run while one of its steps holds the dataset's lock. Never raises: a promise that
+    cannot be kept is none for the others, and no reason to fail."""
+
+    def __init__(self, storage: Storage, layout: DatasetLayout, run: str) -> None:
+        self._storage, self._layout, self._run = storage, layout, run
+        self._name = ""
+
+    def begin(self, step: str) -> None:
+        """Others see this process as the one that works for it."""
+        by = asdict(holders.this_process(self._run, step))
+        self._change(state=WORKING, by=by)
+
+    def beat(self) -> None:
+        """To be called with each heartbeat of the lock."""
+        with contextlib.suppress(OSError):
+            if not self._name and (seen := _own(self._storage, self._layout, self._run)):
+                self._name = seen.name
+            if self._name:
+                self._storage.beat(self._layout.promises, self._name)
+
+    def end(self) -> None:
+        """No step holds the lock."""
+        self._change(state=RESTING)
+
+    def _change(self, **what: object) -> None:
+        with contextlib.suppress(OSError):
+            if seen := _own(self._storage, self._layout, self._run):
+                self._name = seen.name
+                value = documents.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
+                self._storage.repost(self._layout.promises, seen.name, value)
+
+
+class SpacePromise:
+    """The promise that a step makes for a run. The caller holds the dataset's lock."""
+
+    def __init__(self, context: Context, run: Run, step: str) -> None:
+        self._context, self._run, self._layout, self._step = context, run, run.layout, step
+        self._name = ""
+        self._void: set[tuple[str, float]] = set()
+        self._certain: set[str] = set()
+        """Promises of plans that counted for too long."""
+        self._told: set[str] = set()
+
+    def ask(self, size: int, files: int, gid: int) -> None:
+        """Post it, in place of what this dataset promised before. Where that cannot be, a warning says so."""
+        context, run, storage = self._context, self._run, self._context.storage
+        promise = Promise(
+            run=run.id,
+            dataset=run.dataset,
+            uid=os.geteuid(),
+            gid=gid,
+            bytes=size,
+            files=files,
+            lock=str(self._layout.lock),
+            state=ASKED,
+            cluster=_cluster(context),
+            stays=not context.cluster.abilities.elements_end_with_controller,
+            controller=context.controller,
+            by=asdict(holders.this_process(run.id, self._step)),
+        )
+        name = f"{time.time_ns():020d}.{run.id}.{secrets.token_hex(4)}"
+        try:
+            storage.make_folder_as_above(self._layout.promises)
+            self._drop_before()
+            if storage.post(self._layout.promises, name, documents.to_json(promise)):
+                self._name = name
+        except (OSError, PenstockError) as error:
+            why = error.strerror if isinstance(error, OSError) else str(error)
+            self._warn(
+                f"what this run will write cannot be promised to others in {self._layout.promises}: {why}; "
+                "runs that are planned while it copies count this space as free. Where several accounts "
+                f"stage below this root: mkdir -m 1777 {self._layout.promises}, as its owner"
+            )
+
+    def admitted(self, count: Callable[[Sequence[Promise]], T]) -> T:
+        """What `count` returns for the promises of the other living runs; from then on this run's own holds.
+        Raises what `count` raises, and its NoSpaceError with the names of the runs that take the room."""
+        while True:
+            others = self._others()
+            try:
+                found = count([seen.promise for seen in others])
+                break
+            except NoSpaceError as error:
+                if not others:
+                    raise
+                count(())  # raises where other runs are not the reason
+                waited = [seen for seen in others if self._may_go(seen)]
+                if not waited or not self._fits(count, [seen for seen in others if seen not in waited]):
+                    raise _refused(error, others) from None
+                self._settle(waited)
+        self._sweep()
+        return found
+
+    def keep(self, pool: str) -> None:
+        """The files lie in this pool ("": not known), and the plan passed."""
+        self._repost(state=WORKING, pool=pool)
+
+    def drop(self) -> None:
+        """Withdraw it: nothing was planned."""
+        if self._name:
+            with contextlib.suppress(OSError):
+                self._context.storage.withdraw(self._layout.promises, self._name)
+
+    def _others(self) -> list[Seen]:
+        """Those of the living and the doubtful, by name."""
+        seen, refused = _read(self._context.storage, self._layout)
+        for text in refused:
+            if text not in self._told:
+                self._told.add(text)
+                self._warn(f"not counted as a promise of space: {text}; in {self._layout.promises}")
+        now = self._now(seen)
+        return [
+            one
+            for one in seen
+            if one.name != self._name and (one.name, one.made) not in self._void and verdict(one, now) != VOID
+        ]
+
+    def _now(self, seen: Iterable[Seen]) -> float:
+        """The file system's time: of this run's own promise, which the lock's heartbeat touches."""
+        return next((one.made for one in seen if one.name == self._name), time.time())
+
+    def _may_go(self, seen: Seen) -> bool:
+        """Whether a promise is worth waiting for."""
+        if seen.name in self._certain:
+            return False
+        younger = bool(self._name) and seen.promise.state == ASKED and seen.name > self._name
+        return younger or self._doubtful(seen)
+
+    def _doubtful(self, seen: Seen) -> bool:
+        everything, _ = _read(self._context.storage, self._layout)
+        return verdict(seen, self._now(everything)) == DOUBTFUL
+
+    @staticmethod
+    def _fits(count: Callable[[Sequence[Promise]], T], others: Sequence[Seen]) -> bool:
+        try:
+            count([seen.promise for seen in others])
+        except NoSpaceError:
+            return False
+        return True
+
+    def _settle(self, waited: Sequence[Seen]) -> None:
+        """Wait until one of these is gone or says something else; where none does for long enough, the
+        doubtful are void, and plans that still count are counted."""
+        doubtful = [seen for seen in waited if self._doubtful(seen)]
+        patience = SHORT if doubtful and all(map(self._ended, doubtful)) else PATIENCE
+        named = "; ".join(map(str, waited))
+        self._warn(f"waiting for up to {patience:.0f} s whether these runs live: {named}")
+        first = {seen.name: seen for seen in waited}
+
+        def moved() -> bool:
+            now = {seen.name: seen for seen in _read(self._context.storage, self._layout)[0]}
+            return any(
+                name not in now
+                or now[name].promise.state != seen.promise.state
+                or (seen in doubtful and now[name].made != seen.made)
+                for name, seen in first.items()
+            )
+
+        if stands_still(patience, min(LOOK, HEARTBEAT), self._context.stop.wait, moved):
+            self._void.update((seen.name, seen.made) for seen in doubtful)
+            self._certain.update(seen.name for seen in waited if seen not in doubtful)
+
+    def _ended(self, seen: Seen) -> bool:
+        by = seen.by
+        return bool(by and by.job and liveness.scheduler(self._context, by.job, by.cluster))
+
+    def _drop_before(self) -> None:
+        """Withdraw what earlier attempts and runs of this dataset promised, but for runs whose elements may
+        live."""
+        context, storage, folder = self._context, self._context.storage, self._layout.promises
+        for seen in _of_dataset(storage, self._layout):
+            if seen.promise.run != self._run.id and _alive(context, self._layout, seen.promise.run):
+                continue
+            with contextlib.suppress(OSError):
+                storage.withdraw(folder, seen.name)
+
+    def _sweep(self) -> None:
+        """Remove what is void and may be removed: in a sticky folder an account's own alone."""
+        seen, _ = _read(self._context.storage, self._layout)
+        now = self._now(seen)
+        for one in seen:
+            if one.name != self._name and ((one.name, one.made) in self._void or verdict(one, now) == VOID):
+                with contextlib.suppress(OSError):
+                    self._context.storage.withdraw(self._layout.promises, one.name)
+
+    def _repost(self, **what: object) -> None:
+        if not self._name:
+            return
+        with contextlib.suppress(OSError):
+            if seen := _own(self._context.storage, self._layout, self._run.id):
+                value = documents.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
+                self._context.storage.repost(self._layout.promises, self._name, value)
+
+    def _warn(self, text: str) -> None:
+        self._context.emit(events.Warned(self._run.dataset, self._step, text=text))
+
+
+def again(context: Context, run: Run, step: str, size: int, files: int, gid: int) -> None:
+    """Promise this for a run that is under way where nothing is promised for it: another plan held it for
+    dead, or an older version planned it."""
+    try:
+        missing = _own(context.storage, run.layout, run.id) is None
+    except OSError:
+        return
+    if missing and size:
+        promise = SpacePromise(context, run, step)
+        promise.ask(size, files, gid)
+        promise.keep("")
+
+
+def lower(context: Context, run: Run, size: int, files: int) -> None:
+    """The run will write no more than this from now on. Never raises PenstockError or OSError."""
+    with contextlib.suppress(OSError):
+        seen = _own(context.storage, run.layout, run.id)
+        if seen and (size < seen.promise.bytes or files < seen.promise.files):
+            left = seen.promise._replace(
+                bytes=min(size, seen.promise.bytes), files=min(files, seen.promise.files)
+            )
+            context.storage.repost(run.layout.promises, seen.name, documents.to_json(left))
+
+
+def withdraw(context: Context, layout: DatasetLayout) -> None:
+    """Nothing more is written for this dataset: it is published, or was cancelled. Never raises
+    PenstockError or OSError."""
+    with contextlib.suppress(OSError):
+        for seen in _of_dataset(context.storage, layout):
+            context.storage.withdraw(layout.promises, seen.name)
+
+
+def _read(storage: Storage, layout: DatasetLayout) -> tuple[list[Seen], list[str]]:
+    """All promises below the root; none where they cannot be read."""
+    try:
+        posted = storage.postings(layout.promises, lambda _: True)
+    except OSError:
+        return [], []
+    seen, refused = read(posted.obeyed, facts(layout.root).total_bytes)
+    if posted.foreign:
+        refused.append(f"{posted.foreign} that are no plain files")
+    return seen, refused
+
+
+def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
+    """This account's of this dataset."""
+    lock, uid = str(layout.lock), os.geteuid()
+    seen, _ = _read(storage, layout)
+    return [one for one in seen if one.promise.lock == lock and one.promise.uid == uid]
+
+
+def _own(storage: Storage, layout: DatasetLayout, run: str) -> Seen | None:
+    return next((one for one in _of_dataset(storage, layout) if one.promise.run == run), None)
+
+
+def _alive(context: Context, layout: DatasetLayout, run: str) -> bool:
+    """Whether elements of another run of this dataset may still write."""
+    try:
+        return bool(liveness.arrays_of(context, layout.dataset, layout.run(run), patient=False))
+    except InterruptedRunError:
+        raise
+    except PenstockError:
+        return True
+
+
+def _cluster(context: Context) -> str:
+    with contextlib.suppress(PenstockError):
+        return context.cluster.name()
+    return ""
+
+
+def _refused(error: NoSpaceError, others: Sequence[Seen]) -> NoSpaceError:
+    named = "\n  ".join(["", *map(str, others)])
+    return NoSpaceError(
+        error.what,
+        where=error.where,
+        why=f"{error.why}. Other runs below this root will still write:{named}",
+        hint="wait for them, have their owners end them (`penstock cancel`), make room, or stage less; "
+        "nothing was copied",
+    )
