@@ -115,6 +115,7 @@ SHOWN = (
         "WEKA: the cores of each container, or that they are not known",
         "filesystem/test_weka_client.py",
     ),
+    Shown("S21", "selftest: its limits; a quota filled with the flag alone", "filesystems/test_selftest.py"),
 )
 TESTS = (
     "\n## Which test shows what\n\n"

@@ -291,6 +291,14 @@ def believes_a_close_under_a_quota(bed: Bed, tempered: bool) -> bool:
     return noticed or path.stat().st_size == 20_000
 
 
+@caught_by(always={"quota_trees": ["own"], "quota_bytes": 1 << 20}, quota_shown=True)
+def takes_another_size_for_another_file_system(bed: Bed, tempered: bool) -> bool:
+    root = bed.nodes[0]
+    (root / "own").mkdir()
+    same = os.statvfs(root).f_blocks == os.statvfs(root / "own").f_blocks
+    return same == (os.stat(root).st_dev == os.stat(root / "own").st_dev)
+
+
 @caught_by(cache="close-to-open")
 def ignores_the_error_of_a_close(bed: Bed, tempered: bool) -> bool:
     bed.order("fail", bytes=0, errno="EIO")

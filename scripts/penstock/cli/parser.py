@@ -133,6 +133,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
         )
         parser.add_argument("--json", action="store_true", help="print the result as JSON, not as a table")
+        parser.add_argument(
+            "--fill-quota", action="store_true",
+            help="fill the folder's own quota for a moment: no one else can write there meanwhile",
+        )  # fmt: skip
     elif command.name == "selftest-writer":
         parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     elif command.name == "list-failure":

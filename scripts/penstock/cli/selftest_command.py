@@ -28,7 +28,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         if parsed.progress != "off" and sys.stderr.isatty():
             output.say(f"selftest: {part} ...")
 
-    result = selftest.run(folder, session.stop.wait, said)
+    result = selftest.run(folder, session.stop.wait, said, fill_quota=parsed.fill_quota)
     session.receipt(result)
     if parsed.json or parsed.progress == "json":
         output.show_json(result)

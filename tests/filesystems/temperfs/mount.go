@@ -773,8 +773,15 @@ func (m *mount) Fallocate(cancel <-chan struct{}, in *fuse.FallocateIn) (result 
 	m.store.mu.Lock()
 	err := m.store.shade(n.key, h.fd)
 	m.store.mu.Unlock()
+	var before, after syscall.Stat_t
+	if err == nil {
+		err = syscall.Fstat(h.fd, &before)
+	}
 	if err == nil {
 		err = syscall.Fallocate(h.fd, in.Mode, int64(in.Offset), int64(in.Length))
+	}
+	if err == nil && syscall.Fstat(h.fd, &after) == nil {
+		m.store.resized(before.Size, after.Size)
 	}
 	return status(err)
 }
@@ -855,6 +862,14 @@ func (m *mount) StatFs(cancel <-chan struct{}, in *fuse.InHeader, out *fuse.Stat
 	out.FromStatfsT(&stat)
 	if m.store.StatvfsZero {
 		out.Files, out.Ffree = 0, 0
+	}
+	if s := m.store; s.QuotaShown && s.tree(s.pathOf(n.fd)) != "" {
+		s.mu.Lock()
+		left := uint64(max(0, s.QuotaBytes-s.used))
+		s.mu.Unlock()
+		out.Blocks = uint64(s.QuotaBytes) / uint64(out.Bsize)
+		out.Bfree = left / uint64(out.Bsize)
+		out.Bavail = out.Bfree
 	}
 	return fuse.OK
 }

@@ -138,10 +138,10 @@ func (s *store) push(k key, fd int, data []byte, offset int64) syscall.Errno {
 	return errno(err)
 }
 
-// resized tells the quota of a truncation. gone tells it of a file that has no name any more.
+// resized tells the quota of a truncation, which the quota never refuses. gone tells it of a file that has no name any more.
 func (s *store) resized(from, to int64) {
 	s.mu.Lock()
-	s.used -= max(0, from-to)
+	s.used += to - from
 	s.mu.Unlock()
 }
 
@@ -151,7 +151,9 @@ func (s *store) gone(stat *syscall.Stat_t) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.used -= stat.Size
+	if stat.Mode&syscall.S_IFMT == syscall.S_IFREG {
+		s.used -= stat.Size
+	}
 	delete(s.xattrs, keyOf(stat))
 }
 

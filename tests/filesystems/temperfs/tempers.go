@@ -80,6 +80,10 @@ type Tempers struct {
 	// management": "exceeding the quota might not sync all the cache writes".
 	QuotaBytes int64 `json:"quota_bytes"`
 
+	// statvfs of what lies in one of quota_trees has quota_bytes as its size. WEKA, "Quota management": `df`
+	// shows the hard quota; ext4 and XFS: project quotas (ext4_statfs_project, xfs_qm_statvfs).
+	QuotaShown bool `json:"quota_shown"`
+
 	// Group id to bytes: a chgrp beyond that is EDQUOT, after the data is written. BeeGFS: meta,
 	// SetAttrMsgEx (chgrp moves the file to another quota).
 	GroupQuota map[uint32]int64 `json:"group_quota"`

@@ -44,6 +44,11 @@ class Budget:
             self._wait(ahead)
 
     @property
+    def room(self) -> int:
+        """Bytes that may still be written."""
+        return max(0, MOST_BYTES - self.bytes)
+
+    @property
     def left(self) -> float:
         """Seconds until the time is over; 0 afterwards."""
         return max(0.0, self._ends - time.monotonic())

@@ -147,12 +147,16 @@ def space(folder: Path, seen: StorageFacts) -> Iterator[CheckResult]:
         yield CheckResult("inodes", "not known: statvfs says 0 of 0", "note")
     else:
         yield CheckResult("inodes", f"{seen.free_inodes:,} free")
-    point = mount_of(os.path.realpath(folder)).point
-    with contextlib.suppress(OSError):
-        whole = facts(Path(point or "/")).total_bytes
-        if whole != seen.total_bytes:
-            yield CheckResult(
-                "quota", f"{human.size(seen.total_bytes)}: this folder has a size of its own within {point}"
-            )
-            return
+    if point := own_size(folder, seen):
+        found = f"{human.size(seen.total_bytes)}: this folder has a size of its own within {point}"
+        yield CheckResult("quota", found)
+        return
     yield CheckResult("quota", "none shows in statvfs, which user and group quotas never do", "note")
+
+
+def own_size(folder: Path, seen: StorageFacts) -> str:
+    """The mount point within which this folder has a size of its own, by statvfs; "" where it has none."""
+    point = mount_of(os.path.realpath(folder)).point or "/"
+    with contextlib.suppress(OSError):
+        return "" if facts(Path(point)).total_bytes == seen.total_bytes else point
+    return ""

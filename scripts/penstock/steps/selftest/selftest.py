@@ -1,7 +1,8 @@
 """The selftest: its parts in order, in a hidden folder of the folder under test that is gone at the end.
 
 It costs at most 1 GiB, 5,000 files and 200 operations a second (`budget`), and takes ten minutes at most,
-half a minute on a local disk. Nothing outside of the hidden folder is changed.
+half a minute on a local disk. Nothing outside of the hidden folder is changed. A quota is filled with
+--fill-quota alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.proc import process_stat
-from penstock.steps.selftest import killed_writer, measurements, small_staging
+from penstock.steps.selftest import full_quota, killed_writer, measurements, small_staging
 from penstock.steps.selftest.budget import WITHIN, Budget
 from penstock.storage.registry import open_storage
 from penstock.views import human
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.documents.step_results import CheckJson
+    from penstock.filesystem.capabilities import StorageFacts
+
 
 FORMAT = 1
 PREFIX = ".penstock-selftest"
@@ -61,11 +64,20 @@ class SelftestResult(TypedDict):
     probe: Mapping[str, object]
 
 
-def run(folder: Path, wait: Callable[[float], None], said: Callable[[str], None]) -> SelftestResult:
+def run(
+    folder: Path,
+    wait: Callable[[float], None],
+    said: Callable[[str], None],
+    *,
+    fill_quota: bool = False,
+) -> SelftestResult:
     """Try the file system of `folder`. `wait` sleeps, and raises where the command is to stop; `said` gets
-    the name of each part as it begins. Raises PreflightError where no folder can be made there."""
+    the name of each part as it begins. Raises PreflightError where no folder can be made there, and where a
+    quota is to be filled that is not the folder's own."""
     budget = Budget(wait)
     seen, place = facts(folder), folder / _name()
+    if fill_quota:
+        _require_quota(folder, seen)
     left = _clear(folder)
     try:
         place.mkdir(0o700)
@@ -90,6 +102,8 @@ def run(folder: Path, wait: Callable[[float], None], said: Callable[[str], None]
             "a writer that is killed": lambda: killed_writer.kills(place, budget),
             "a small staging": lambda: small_staging.staged(place, budget),
         }
+        if fill_quota:
+            parts[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
         for name, part in parts.items():
             said(name)
             results += _part(name, part, budget)
@@ -130,6 +144,17 @@ def _part(name: str, part: Callable[[], Iterable[CheckResult]], budget: Budget) 
     except OSError as error:
         told = storage_error(error, "", str(error.filename or ""))
         yield CheckResult(name, f"it failed: {told.why}", "stop", "no error", "see the mount and its servers")
+
+
+def _require_quota(folder: Path, seen: StorageFacts) -> None:
+    """Others may write to what is filled, but for a folder whose quota is its own."""
+    if not measurements.own_size(folder, seen):
+        raise PreflightError(
+            "no quota is filled: this folder has none of its own",
+            where=str(folder),
+            why="by statvfs it is as large as its whole file system",
+            hint="name a folder with a quota (of a project, or of a directory), or leave --fill-quota out",
+        )
 
 
 def _name() -> str:

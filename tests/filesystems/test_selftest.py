@@ -1,0 +1,141 @@
+"""`penstock selftest` on the test bed: the table expected on each named set, row by row; its cost by
+the file system's own count; a quota that is full."""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.cli.test_selftest import ALONE, MEASURED, found_in, result_of
+from tests.filesystem.test_probe import EVERYWHERE, EXPECTED_SETS
+from tests.filesystems.bed import Bed
+from tests.filesystems.sets import SETS
+from tests.support.commands import penstock
+
+from penstock.core.documents.probe_report import ABILITIES
+from penstock.filesystem.capabilities import facts
+from penstock.steps.selftest import budget, full_quota, selftest
+from penstock.steps.selftest.budget import Budget
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+IN_CI = ("beegfs8", "weka-writecache")
+MIB = 1 << 20
+
+
+def rows_of(named: str) -> dict[str, str]:
+    """The whole table of a set, in order."""
+    wanted = {
+        ABILITIES[name]: re.escape(answer) for name, answer in (EVERYWHERE | EXPECTED_SETS[named]).items()
+    }
+    wanted |= {ABILITIES[name]: ALONE for name in ABILITIES if name.endswith("_between_trees")}
+    wanted[ABILITIES["syncfs"]] = r"yes|not tried: it had not returned after .+"
+    wanted |= MEASURED | {
+        "reading back past the caches": r"(cached|dropped|direct), .+: as the table of file systems says, .+",
+        "what verify proved": r"reread: 49 files",
+    }
+    if SETS[named].get("statvfs_zero"):
+        wanted["inodes"] = "not known: statvfs says 0 of 0"
+    return wanted
+
+
+def compared(rows: dict[str, str], wanted: dict[str, str]) -> None:
+    assert list(rows) == list(wanted)
+    assert {about: rows[about] for about in rows if not re.fullmatch(wanted[about], rows[about])} == {}
+
+
+def judged(named: str) -> None:
+    with Bed(named=named) as bed:
+        result = selftest.run(bed.nodes[0], time.sleep, lambda _: None)
+        assert os.listdir(bed.nodes[0]) == []
+        asked = Counter(one.name for one in bed.operations())
+    rows = {about: re.sub(r"\.nfs\w+", ".nfs", found) for about, found in found_in(result["results"]).items()}
+    compared(rows, rows_of(named))
+    loud = {row["about"]: row["verdict"] for row in result["results"] if row["verdict"] not in ("ok", "note")}
+    refused = ABILITIES["link_between_folders"]
+    assert loud == ({refused: "warning"} if named == "beegfs7" else {})
+    assert (result["kind"], result["contradicts"]) == ("fuse", 0)
+    cheap(result, asked)
+
+
+def cheap(result: Any, asked: Counter[str]) -> None:
+    """S21, by the file system's own count, without reads and writes, and without what FUSE asks for each part
+    of a path (getattr, lookup), which real clients keep for a second."""
+    assert result["seconds"] < budget.WITHIN
+    assert asked["create"] + asked["mkdir"] + asked["symlink"] < budget.MOST_FILES
+    calls = sum(asked.values()) - sum(asked[name] for name in ("getattr", "lookup", "read", "write"))
+    assert calls / result["seconds"] <= budget.PER_SECOND
+
+
+@pytest.mark.parametrize("named", IN_CI)
+def test_each_row_is_as_expected_on_a_named_set(named: str) -> None:
+    judged(named)
+
+
+@pytest.mark.every_set
+@pytest.mark.parametrize("named", [name for name in SETS if name not in IN_CI])
+def test_and_on_the_other_sets(named: str) -> None:
+    judged(named)
+
+
+@pytest.mark.parametrize(
+    ("tempers", "found"),
+    [
+        (
+            {"quota_bytes": 40 * MIB},
+            r"EDQUOT by write after 4\d\.?\d* MiB, .+; what was synced before is whole",
+        ),
+        (
+            {"quota_bytes": 40 * MIB, "cache": "close-to-open", "late_errors": "fsync"},
+            r"EDQUOT by fsync after 48\.0 MiB, .+; what was synced before is whole",
+        ),
+    ],
+)
+def test_a_full_quota_is_reported_by_the_call_that_learns_of_it(tempers: dict[str, Any], found: str) -> None:
+    with Bed(**tempers) as bed:
+        full, again = full_quota.filled(bed.nodes[0], 40 * MIB, Budget(lambda _: None))
+        assert re.fullmatch(found, full.found), full
+        assert (full.verdict, again.verdict) == ("ok", "ok")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "ended", "verdict"),
+    [
+        (["3"], full_quota.Ended("write", "EDQUOT"), "stop"),
+        (["3"], full_quota.Ended(), "stop"),
+        ([], full_quota.Ended(), "warning"),
+        ([], full_quota.Ended("fsync", "EDQUOT"), "ok"),
+        ([], full_quota.Ended("write", "ENOSPC"), "ok"),
+        ([], full_quota.Ended("write", "EIO"), "stop"),
+    ],
+)
+def test_how_a_full_quota_is_judged(wrong: list[str], ended: full_quota.Ended, verdict: str) -> None:
+    assert full_quota._judged(50, 40, ended, 4, wrong).verdict == verdict
+
+
+def test_a_quota_larger_than_the_budget_is_not_filled(tmp_path: Path) -> None:
+    (row,) = full_quota.filled(tmp_path, budget.MOST_BYTES, Budget(lambda _: None))
+    assert (row.verdict, row.mend) == ("note", "name a folder with a smaller quota")
+    assert not os.listdir(tmp_path)
+
+
+def test_s21_a_quota_is_filled_with_the_flag_alone_and_in_a_folder_of_its_own() -> None:
+    """As WEKA shows the quota of a folder. (The tests' kernel may have no quotas of its own.)"""
+    quota = 256 * MIB
+    with Bed(named="weka-writecache", quota_trees=["own"], quota_bytes=quota, quota_shown=True) as bed:
+        root, own = bed.nodes[0], bed.nodes[0] / "own"
+        own.mkdir()
+        done = penstock("selftest", str(root), "--fill-quota", cwd=bed.store)
+        assert (done.returncode, "this folder has none of its own" in done.stderr) == (3, True)
+        assert os.listdir(root) == ["own"]
+        rows = found_in(result_of(own, "--fill-quota")["results"])
+        assert rows["quota"] == f"256 MiB: this folder has a size of its own within {root}"
+        assert re.fullmatch(r"EDQUOT by (write|fsync) after .+; what was .+ is whole", rows[full_quota.ABOUT])
+        assert rows["room after what filled it was removed"] == "at once"
+        assert os.listdir(own) == []
+        assert facts(own).free_bytes == quota
