@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from penstock.filesystem import libc
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
-from penstock.filesystem.mounts import mount_of, mount_of_device
+from penstock.filesystem.mounts import mount_of, mount_of_device, nearest
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
@@ -58,9 +58,7 @@ class StorageFacts:
 
 def facts(path: Path, proc: str | os.PathLike[str] = PROC) -> StorageFacts:
     """Facts of the nearest folder that exists at or above `path`. Raises OSError."""
-    real = Path(os.path.realpath(path))
-    while not real.exists() and real != real.parent:
-        real = real.parent
+    real = nearest(Path(os.path.realpath(path)))
     space = os.statvfs(real)
     mount = mount_of(str(real), proc)
     kind = kind_of(libc.statfs_type(str(real)), mount.type)

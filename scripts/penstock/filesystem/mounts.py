@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import os
 import re
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.runtime.proc import PROC
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 
 class Mount(NamedTuple):
@@ -63,6 +66,14 @@ def mount_of(path: str, proc: str | os.PathLike[str] = PROC) -> Mount:
         if inside and len(mount.point) >= len(best.point):
             best = mount
     return best
+
+
+def nearest(path: Path) -> Path:
+    """The nearest that exists at or above `path`, of which the path is kept as it is written. Raises OSError
+    where that cannot be seen."""
+    while not path.exists() and path != path.parent:
+        path = path.parent
+    return path
 
 
 def mount_of_device(number: int, proc: str | os.PathLike[str] = PROC) -> Mount:

@@ -18,7 +18,7 @@ from penstock.core.text import printable
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.clients.registry import check_chunk
 from penstock.filesystem.kinds import AUTO, rules_of
-from penstock.filesystem.mounts import mount_of
+from penstock.filesystem.mounts import mount_of, nearest
 from penstock.runtime.proc import PROC
 from penstock.vendors import command, health, space, striping
 from penstock.vendors.placement import SizeClasses
@@ -70,7 +70,7 @@ def check_target(
     tools, missing = _tools(kind, path, proc)
     if tools is None:
         return [*missing, *_unstriped(kind, wish)]
-    folder = _existing(path)
+    folder = nearest(path)
     survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
     none = SizeClasses()
     chosen = _choose(tools, wish, survey, none, folder)
@@ -100,7 +100,7 @@ def check_plan(
     tools, missing = _tools(kind, path, proc)
     if tools is None:
         return PlanChecks(missing, _unstriped(kind, wish))
-    folder = _existing(path)
+    folder = nearest(path)
     survey = tools.survey(str(folder), *owner_of_new(folder, uid, gid))
     chosen = _choose(tools, wish, survey, sizes, folder)
     if survey.pattern is not None:
@@ -167,18 +167,12 @@ def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, l
     if not kind.tools:
         return None, []
     module = import_module(f"penstock.vendors.{kind.tools}.tools")
-    found = module.find(proc, point=mount_of(os.path.realpath(_existing(path)), proc).point)
+    found = module.find(proc, point=mount_of(os.path.realpath(nearest(path)), proc).point)
     if found is not None:
         return found, []
     text = f"not there: {' or '.join(module.PROGRAMS)} on PATH; targets, pools and quotas are not known"
     mend = "install the vendor's commands on this machine, or put them on PATH; the run does not need them"
     return None, [CheckResult(f"commands of {printable(kind.name)}", text, "note", "on PATH", mend)]
-
-
-def _existing(path: Path) -> Path:
-    while not path.exists() and path != path.parent:
-        path = path.parent
-    return path
 
 
 def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:

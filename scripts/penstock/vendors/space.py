@@ -15,7 +15,7 @@
 from __future__ import annotations
 
 import math
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.amounts import size as _size
 from penstock.core.checks import CheckResult
@@ -23,6 +23,7 @@ from penstock.core.text import printable
 from penstock.vendors import placement
 from penstock.vendors.health import ADMINISTRATOR
 from penstock.vendors.placement import METADATA_LIMITS, SizeClasses
+from penstock.vendors.striping import WIDEST
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -37,8 +38,19 @@ FOLDER_INODES = 4
 """On a metadata target a folder is two folders and two files, a file is one (doc.beegfs.io)."""
 NAMED = 8
 """Targets that results name; the others are counted."""
-UNASKED = 8
-"""The widest stripe that is proposed."""
+
+
+class Placing(NamedTuple):
+    """How files come to lie on the targets among which their pattern chooses."""
+
+    pattern: Pattern
+    among: list[Target]
+    share: placement.Load
+
+
+def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses) -> Placing:
+    among = placement.eligible(targets, pattern.targets)
+    return Placing(pattern, among, placement.load(sizes, pattern, len(among)))
 
 
 def placed(
@@ -49,18 +61,17 @@ def placed(
     pattern = survey.pattern
     if pattern is None or not survey.of_role("storage"):
         return []
-    targets = survey.in_pool()
-    full = _overfilled(targets, pattern, sizes)
-    lacking = list(_lacking_inodes(survey, targets, pattern, sizes))
+    placing = _placing(survey.in_pool(), pattern, sizes)
+    full = _overfilled(placing)
+    lacking = list(_lacking_inodes(survey.product, placing))
     if not full:
-        return lacking or [_fits(survey, targets, pattern, sizes)]
+        return lacking or [_fits(survey.product, placing)]
     mend = _choices(survey, sizes, restripe)
-    among = placement.eligible(targets, pattern.targets)
     found = [
         CheckResult(
             f"{survey.product} {printable(target.name)}",
             f"up to {_size(need)} ({need:,} bytes) of this plan can come to lie on it ({pattern.targets} of "
-            f"{len(among)} targets a file), and it takes {_size(there)}{_until(target)}: "
+            f"{len(placing.among)} targets a file), and it takes {_size(there)}{_until(target)}: "
             f"{need - there:,} bytes are missing",
             "stop",
             f"{_size(need)} of room",
@@ -137,29 +148,23 @@ def _less(there: int | None, taken: float) -> int | None:
     return None if there is None else max(0, there - math.ceil(taken))
 
 
-def _overfilled(
-    targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses
-) -> list[tuple[Target, int, int]]:
+def _overfilled(placing: Placing) -> list[tuple[Target, int, int]]:
     """(target, bytes that can come to it, bytes that it takes), the one that lacks most first."""
-    among = placement.eligible(targets, pattern.targets)
-    share = placement.load(sizes, pattern, len(among))
+    most = placing.share.most
     found = []
-    for target in among:
+    for target in placing.among:
         there = placement.room(target)
-        if there is not None and share.most > there[0]:
-            found.append((target, share.most, there[0]))
+        if there is not None and most > there[0]:
+            found.append((target, most, there[0]))
     return sorted(found, key=lambda one: one[2] - one[1])
 
 
-def _lacking_inodes(
-    survey: Survey, targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses
-) -> Iterator[CheckResult]:
-    among = placement.eligible(targets, pattern.targets)
-    need = round(placement.load(sizes, pattern, len(among)).chunk_files)
-    for target in among:
+def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
+    need = round(placing.share.chunk_files)
+    for target in placing.among:
         if target.free_inodes is not None and need > target.free_inodes:
             yield CheckResult(
-                f"{survey.product} {printable(target.name)}",
+                f"{product} {printable(target.name)}",
                 f"about {need:,} chunk files come to it, and {target.free_inodes:,} inodes are free",
                 "stop",
                 f"{need:,} inodes",
@@ -173,9 +178,8 @@ def _until(target: Target) -> str:
     return f" until {_size(limit)} are left" if limit else " until it is full"
 
 
-def _fits(survey: Survey, targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses) -> CheckResult:
-    among = placement.eligible(targets, pattern.targets)
-    share = placement.load(sizes, pattern, len(among))
+def _fits(product: str, placing: Placing) -> CheckResult:
+    pattern, among, share = placing
     unknown = [target for target in among if placement.room(target) is None]
     least = min(
         ((there[0], target) for target in among if (there := placement.room(target)) is not None),
@@ -190,7 +194,7 @@ def _fits(survey: Survey, targets: Sequence[Target], pattern: Pattern, sizes: Si
         found += f", and {printable(least[1].name)} takes {_size(least[0])}"
     if unknown:
         found += f"; the room of {len(unknown)} targets is not known"
-    return CheckResult(f"{survey.product} placement", found, "note" if unknown else "ok")
+    return CheckResult(f"{product} placement", found, "note" if unknown else "ok")
 
 
 def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None, str], str]) -> str:
@@ -199,10 +203,12 @@ def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None,
     assert pattern is not None
     here = survey.in_pool()
     found = []
-    for targets in sorted({1, 2, 4, UNASKED}, reverse=True):
-        narrower = pattern._replace(targets=targets)
-        if targets < pattern.targets and not _overfilled(here, narrower, sizes):
-            kept = len(placement.eligible(here, targets))
+    for targets in sorted({1, 2, 4, WIDEST}, reverse=True):
+        if targets >= pattern.targets:
+            continue
+        narrower = _placing(here, pattern._replace(targets=targets), sizes)
+        if not _overfilled(narrower):
+            kept = len(narrower.among)
             found.append(
                 f"set `target.striping: {{targets: {targets}}}`: {kept} targets have room for that; where "
                 f"the site allows users no pattern, an administrator runs `{restripe(targets, '')}`"
@@ -213,7 +219,7 @@ def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None,
         if target not in here:
             pools.setdefault(target.pool, []).append(target)
     for pool, there in sorted(pools.items()):
-        if pool and not _overfilled(there, pattern, sizes):
+        if pool and not _overfilled(_placing(there, pattern, sizes)):
             found.append(
                 f"pool {printable(pool)} has room on its {len(there)} targets; an administrator may choose "
                 "it: "

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
 KEY = "target.striping"
 WIDTHS = ((16 << 20, 1), (1 << 30, 4))
 WIDEST = 8
+"""The widest stripe that is set or proposed unasked."""
 
 
 class Setting(NamedTuple):

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.vendors.striping import Setting
 
 SYS = "/sys"
+CLIENT = "beegfs"
+"""The type of its mounts, and the name of the kernel's module."""
 PROGRAMS = (v8.BEEGFS, v7.CTL)
 """Any of these is enough."""
 BUDGET = 40.0
@@ -79,15 +81,15 @@ def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -
     if not old and not new:
         return None
     version: Literal[7, 8] = 7 if old and (not new or client_version(sys).startswith("7.")) else 8
-    kinds = [mount.point for mount in mounts(proc) if mount.type == v8.BEEGFS]
-    return Tools(version, (point,) if point and len(set(kinds)) > 1 else ())
+    points = {mount.point for mount in mounts(proc) if mount.type == CLIENT}
+    return Tools(version, (point,) if point and len(points) > 1 else ())
 
 
 def client_version(sys: str = SYS) -> str:
     """The version of the kernel's client, such as `7.4.2` (MODULE_VERSION in its source); "" where it is not
     known."""
     try:
-        with open(f"{sys}/module/{v8.BEEGFS}/version", encoding="utf-8", errors="replace") as stream:
+        with open(f"{sys}/module/{CLIENT}/version", encoding="utf-8", errors="replace") as stream:
             return stream.read().strip()
     except OSError:
         return ""
