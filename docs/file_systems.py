@@ -116,6 +116,9 @@ SHOWN = (
         "filesystem/test_weka_client.py",
     ),
     Shown("S21", "selftest: its limits; a quota filled with the flag alone", "filesystems/test_selftest.py"),
+    Shown("A8", "quotas of the kernel, on ext4 and XFS that have them", "filesystem/test_kernel_quotas.py"),
+    Shown("A8", "quotas of BeeGFS", "vendors/test_target_checks.py"),
+    Shown("S18", "the group is named where it decides the quota", "filesystem/test_kernel_quotas.py"),
 )
 TESTS = (
     "\n## Which test shows what\n\n"
@@ -146,6 +149,23 @@ TOOLS = (
     "stops, 6 |\n\n"
     "None of this was run on a BeeGFS. The tests call stand-ins of these commands (`tests/vendors`), written "
     "from the vendor's sources and as strict as these.\n"
+)
+
+QUOTAS = (
+    "\n## Quotas that the kernel counts\n\n"
+    "On each file system that answers quotactl(2), ext4 and XFS among them, preflight and plan ask the "
+    "quotas of the files' final owner: user, group (`permissions.group`; else the folder's own, where it has "
+    "the setgid bit), and the project that the target folder hands on. A quota that is used up, or a soft "
+    "limit whose grace is over, stops preflight with 3; one that this plan would pass stops it with 6; a "
+    "soft limit is a warning, with what is left of its grace. Which quotas an account may see is the "
+    "kernel's rule: its own and those of its groups, a project's as root alone. What is in force and may not "
+    "be seen is a note. Of id 0 nothing is asked.\n\n"
+    "Where group quotas are in force, no group is configured and the target's root hands none on, preflight "
+    "stops; where the root hands its group on and none is configured, it warns.\n\n"
+    "On NFS the server's quotas are not asked (its rquota service); nor is there an answer where the kernel "
+    "counts none. There a quota shows first when it is passed: as EDQUOT, while files are written.\n\n"
+    "The tests set quotas on an ext4 and an XFS under a second kernel (User Mode Linux), since not every "
+    "machine's own counts them.\n"
 )
 
 
@@ -182,6 +202,7 @@ def page() -> str:
         + MOUNTS + _table(("client", "what is read", "what is taken from it"), READ)
         + TAIL + _table(second, map(_known, rows))
         + _tools(rows)
+        + QUOTAS
         + PROMISES
         + TESTS + _table(("id", "what", "tests"), shown)
     )  # fmt: skip

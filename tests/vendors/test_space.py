@@ -8,8 +8,9 @@ import pytest
 
 from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
+from penstock.filesystem.quotas import Quota
 from penstock.vendors import space
-from penstock.vendors.facts import Pattern, Quota, Survey, Target
+from penstock.vendors.facts import Pattern, Survey, Target
 from penstock.vendors.placement import GIB, TIB, SizeClasses
 
 MIB = 1 << 20

@@ -12,6 +12,8 @@ from typing import Literal, NamedTuple
 Verdict = Literal["ok", "note", "warning", "stop"]
 VERDICTS: tuple[Verdict, ...] = ("ok", "note", "warning", "stop")
 """From the lightest to the gravest."""
+ADMINISTRATOR = "ask the file system's administrator"
+"""Ends what people are to do that have not the rights to it."""
 
 
 class CheckResult(NamedTuple):

@@ -1,5 +1,5 @@
-"""The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, statfs, cachestat,
-mincore, memcmp.
+"""The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, statfs, quotactl,
+cachestat, mincore, memcmp.
 
 Each raises OSError with the call's errno, like `os`; none of them retries.
 """
@@ -34,6 +34,7 @@ _RENAMEAT2 = {"x86_64": 316, "aarch64": 276, "riscv64": 276}.get(platform.machin
 RENAME_NOREPLACE, RENAME_EXCHANGE = 1, 2
 _AT_FDCWD = -100
 _CACHESTAT = 451
+_QUOTACTL_FD = 443
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _PROT_READ, _MAP_SHARED = 1, 1
@@ -123,6 +124,22 @@ def statfs_type(path: str) -> int:
     if _LIBC.statfs(os.fsencode(path), buffer) != 0:
         raise _failed(path)
     return ctypes.c_long.from_buffer(buffer).value & 0xFFFFFFFF
+
+
+def quotactl(fd: int, device: str, command: int, number: int) -> bytes:
+    """The answer to a query of quotas (`QCMD` of command and type) of the user, group or project `number`,
+    of the file system that `fd` is on. `device` is its mount's, for kernels that know no quotactl_fd (before
+    Linux 5.14). ENOSYS, ESRCH: no quotas are counted; EPERM: they are not shown to this account."""
+    answer = ctypes.create_string_buffer(256)
+    asked = ctypes.c_uint(command), ctypes.c_uint(number), answer
+    try:
+        syscall(_QUOTACTL_FD, fd, *asked)
+    except OSError as error:
+        if error.errno != errno.ENOSYS or not device.startswith("/"):
+            raise
+        if _LIBC.quotactl(asked[0], os.fsencode(device), *asked[1:]) != 0:
+            raise _failed() from None
+    return answer.raw
 
 
 def cached_pages(fd: int, offset: int, length: int) -> int:

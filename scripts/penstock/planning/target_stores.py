@@ -1,11 +1,13 @@
-"""How the files of a plan come to lie on the target's stores, its metadata and quotas, by the commands of its
-file system's vendor; nothing where it has none."""
+"""How the files of a plan come to lie on the target's stores, its metadata and quotas: by the commands of its
+file system's vendor, where it has any, and by the quotas that the kernel counts."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.errors import NoSpaceError, PreflightError
+from penstock.filesystem import kernel_quotas
+from penstock.filesystem.quotas import owner_of_new
 from penstock.vendors import registry
 from penstock.vendors.placement import SizeClasses
 
@@ -36,7 +38,7 @@ class TargetStores:
     @property
     def gid(self) -> int:
         """The group of the files."""
-        return registry.owner_of_new(self._layout.releases, None, self._gid)[1]
+        return owner_of_new(self._layout.releases, None, self._gid)[1]
 
     @property
     def sizes(self) -> SizeClasses | None:
@@ -58,8 +60,13 @@ class TargetStores:
             promised=promised,
         )
         self._refuse_striping(self._checks.striping)
-        self._refuse(self._checks.results)
-        return [*self._checks.results, *self._checks.striping]
+        counted = kernel_quotas.survey(self._layout.releases, None, self._gid)
+        results = [
+            *kernel_quotas.check(counted, totals.blocks, totals.to_copy[0] + totals.folders),
+            *self._checks.results,
+        ]
+        self._refuse(results)
+        return [*results, *self._checks.striping]
 
     def stripe(self, data: Path, totals: Totals) -> list[CheckResult]:
         """Set on the staging folder `data`, in which nothing lies yet, what `check` found; where that was

@@ -16,6 +16,7 @@ from penstock.steps.preflight import (
     group,
     interpreter,
     mounts,
+    quotas,
     sources,
     target,
     vendor_tools,
@@ -64,6 +65,8 @@ def look(context: Context, dataset: str) -> Preflighted:
         mounts.check(context, config, answers, looks)
     with looks.at("group"):
         group.check(context, config, looks)
+    with looks.at("quotas"):
+        quotas.check(context, config, layout, answers, looks)
     with looks.at("target"):
         vendor_tools.check(context, config, layout, answers, looks)
     with looks.at("evidence"):

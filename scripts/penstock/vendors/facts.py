@@ -6,7 +6,10 @@ or MDT), a pool a set of targets, a pattern what new files of a folder get.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple
+from typing import TYPE_CHECKING, Literal, NamedTuple
+
+if TYPE_CHECKING:
+    from penstock.filesystem.quotas import Quota
 
 Role = Literal["storage", "metadata", "management"]
 Capacity = Literal["normal", "low", "emergency", "unknown"]
@@ -66,28 +69,6 @@ class Pattern(NamedTuple):
     @property
     def copies(self) -> int:
         return 2 if self.kind == "mirrored" else 1
-
-
-class Quota(NamedTuple):
-    """What one user or group uses and may use in one pool. No limit is None in `limit`, and so is a limit
-    that is not known."""
-
-    scope: Literal["user", "group"]
-    id: int
-    pool: str = ""
-    used: int | None = None
-    limit: int | None = None
-    used_files: int | None = None
-    """On BeeGFS these are chunk files: a file striped over four targets counts four times."""
-    file_limit: int | None = None
-    soft_limit: int | None = None
-    soft_file_limit: int | None = None
-    grace: float | None = None
-    """Seconds until a soft limit that is passed refuses writes; None where it is not running."""
-
-    @property
-    def name(self) -> str:
-        return f"{self.scope} {self.id}" + (f" in pool {self.pool}" if self.pool else "")
 
 
 class Silence(NamedTuple):

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.core.checks import CheckResult
+from penstock.core.checks import ADMINISTRATOR, CheckResult
 from penstock.core.text import printable
 
 if TYPE_CHECKING:
@@ -30,7 +30,6 @@ if TYPE_CHECKING:
 OFFLINE_TIMEOUT = 900
 """`sysTargetOfflineTimeoutSecs` of BeeGFS' servers and clients, in seconds, as it is shipped: after so long
 without the management service targets count as offline. Where data is mirrored it is 180."""
-ADMINISTRATOR = "ask the file system's administrator"
 
 
 def judge(survey: Survey) -> list[CheckResult]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import stat
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,6 +18,7 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.clients.registry import check_chunk
 from penstock.filesystem.kinds import AUTO, rules_of
 from penstock.filesystem.mounts import mount_of, nearest
+from penstock.filesystem.quotas import owner_of_new
 from penstock.runtime.proc import PROC
 from penstock.vendors import command, health, space, striping
 from penstock.vendors.placement import SizeClasses
@@ -173,11 +173,3 @@ def _tools(kind: Kind, path: Path, proc: str | os.PathLike[str]) -> tuple[Any, l
     text = f"not there: {' or '.join(module.PROGRAMS)} on PATH; targets, pools and quotas are not known"
     mend = "install the vendor's commands on this machine, or put them on PATH; the run does not need them"
     return None, [CheckResult(f"commands of {printable(kind.name)}", text, "note", "on PATH", mend)]
-
-
-def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
-    """User and group of new files in `folder`: its own group where it hands that on (setgid)."""
-    if gid is None:
-        seen = folder.stat()
-        gid = seen.st_gid if seen.st_mode & stat.S_ISGID else os.getegid()
-    return (os.geteuid() if uid is None else uid), gid

@@ -5,10 +5,7 @@
 | a target that files can get   | the plan can fill it beyond its next limit             | stop    |
 |                               | it can have fewer inodes than chunk files come to it   | stop    |
 | metadata targets together     | less free than files and folders need                  | stop    |
-| a quota of the final owner    | passed already, or would be                            | stop    |
-|                               | its soft limit would be passed                         | warning |
-|                               | its soft limit was passed, and its grace is over       | stop    |
-|                               | used or limit not known                                | note    |
+| a quota of the final owner    | by `filesystem.quotas.judge`                           |         |
 | free space of a target        | not known                                              | note    |
 """
 
@@ -18,10 +15,10 @@ import math
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.amounts import size as _size
-from penstock.core.checks import CheckResult
+from penstock.core.checks import ADMINISTRATOR, CheckResult
 from penstock.core.text import printable
+from penstock.filesystem.quotas import judge
 from penstock.vendors import placement
-from penstock.vendors.health import ADMINISTRATOR
 from penstock.vendors.placement import METADATA_LIMITS, SizeClasses
 from penstock.vendors.striping import WIDEST
 
@@ -29,7 +26,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from penstock.core.documents.promise import Promise
-    from penstock.vendors.facts import Pattern, Quota, Survey, Target
+    from penstock.filesystem.quotas import Quota
+    from penstock.vendors.facts import Pattern, Survey, Target
 
 METADATA_BYTES = 500 * 10**9 / (150 * 10**6)
 """For each file or folder: 500 GB hold some 150 million of them (doc.beegfs.io, system requirements). Beside
@@ -267,45 +265,11 @@ def quotas(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
     return [
         result
         for quota in survey.quotas
-        for result in _quota(survey.product, quota, sizes.bytes * copies, chunks)
-    ]
-
-
-def _quota(product: str, quota: Quota, need: int, files: int) -> Iterator[CheckResult]:
-    about = f"{product} quota of {printable(quota.name)}"
-    hard = ((quota.used, quota.limit, need, _size, "bytes"),
-            (quota.used_files, quota.file_limit, files, _number, "chunk files"))  # fmt: skip
-    soft = ((quota.used, quota.soft_limit, need, _size, "bytes"),
-            (quota.used_files, quota.soft_file_limit, files, _number, "chunk files"))  # fmt: skip
-    mend = f"stage less, or have the quota raised: {ADMINISTRATOR}"
-    for used, limit, more, shown, unit in hard:
-        if limit is None:
-            continue
-        if used is None:
-            yield CheckResult(about, f"the limit is {shown(limit)}; what is used is not known", "note")
-        elif used + more > limit or used >= limit:
-            found = f"{shown(used)} used, {shown(more)} more, the limit is {shown(limit)}"
-            missing = max(1, used + more - limit)
-            yield CheckResult(
-                about, f"{found}: {missing:,} {unit} are missing", "stop", shown(used + more), mend
-            )
-        elif not more:
-            yield CheckResult(about, f"{shown(used)} of {shown(limit)} used")
-        else:
-            yield CheckResult(about, f"{shown(used)} used, {shown(more)} more, the limit is {shown(limit)}")
-    for used, limit, more, shown, _ in soft:
-        if limit is None or used is None or used + more <= limit:
-            continue
-        if quota.grace is not None and quota.grace <= 0:
-            found = f"its soft limit of {shown(limit)} is passed, and its grace is over: writes are refused"
-            yield CheckResult(about, found, "stop", shown(limit), mend)
-            continue
-        left = (
-            "the grace time begins then" if quota.grace is None else f"{quota.grace:,.0f} s of grace are left"
+        for result in judge(
+            f"{survey.product} quota of {printable(quota.name)}",
+            quota,
+            sizes.bytes * copies,
+            chunks,
+            "chunk files",
         )
-        found = f"{shown(used)} used, {shown(more)} more pass its soft limit of {shown(limit)}; {left}"
-        yield CheckResult(about, found, "warning", shown(limit), mend)
-
-
-def _number(count: int) -> str:
-    return f"{count:,}"
+    ]

@@ -15,7 +15,8 @@ from penstock.vendors.facts import Silence, Survey
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.vendors.facts import Pattern, Quota, Server, Target
+    from penstock.filesystem.quotas import Quota
+    from penstock.vendors.facts import Pattern, Server, Target
     from penstock.vendors.striping import Setting
 
 SYS = "/sys"

@@ -11,7 +11,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, Literal, cast
 
-from penstock.vendors.facts import Pattern, Quota, Role, Server, Target
+from penstock.filesystem.quotas import Quota
+from penstock.vendors.facts import Pattern, Role, Server, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

@@ -12,7 +12,8 @@ import json
 import re
 from typing import TYPE_CHECKING, Any, Literal, cast
 
-from penstock.vendors.facts import Pattern, Quota, Role, Server, Target
+from penstock.filesystem.quotas import Quota
+from penstock.vendors.facts import Pattern, Role, Server, Target
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
