@@ -118,6 +118,7 @@ SHOWN = (
     Shown("S21", "selftest: its limits; a quota filled with the flag alone", "filesystems/test_selftest.py"),
     Shown("A8", "quotas of the kernel, on ext4 and XFS that have them", "filesystem/test_kernel_quotas.py"),
     Shown("A8", "quotas of BeeGFS", "vendors/test_target_checks.py"),
+    Shown("S18", "what is left free on large file systems", "config/test_loading.py"),
     Shown("S18", "the group is named where it decides the quota", "filesystem/test_kernel_quotas.py"),
 )
 TESTS = (

@@ -494,3 +494,19 @@ def test_a_file_is_held_against_the_schema_once_and_anew_when_it_changed(
         with pytest.raises(ConfigError, match="sorce"):
             loader.load(file)
     assert len(looked) == 3
+
+
+@pytest.mark.parametrize(
+    ("given", "total", "kept"),
+    [
+        ("0B", 200 * settings.TIB, 0),
+        ("10GiB", 10 * settings.GIB, 10 * settings.GIB),
+        (None, 10 * settings.GIB, settings.GIB),
+        (None, 100 * settings.TIB, settings.GIB),
+        (None, 200 * settings.TIB, 10 * settings.TIB),
+        (None, 10_000 * settings.TIB, 500 * settings.TIB),
+    ],
+)
+def test_s18_what_is_left_free(write: Any, given: str | None, total: int, kept: int) -> None:
+    """S18: the rows of `TargetConfig.kept`; what is given holds as it stands."""
+    assert load(write(changed("target.keep_free", given))).target.kept(total) == kept

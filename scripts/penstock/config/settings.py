@@ -34,6 +34,9 @@ Folder = Annotated[Path, "folder"]
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
+LARGE, KEPT_PERCENT = 100 * TIB, 5
+"""From which size on so much of a file system is left free by default: parallel file systems slow down, and
+their targets fill unevenly, long before nothing is left."""
 
 
 @dataclass(frozen=True)
@@ -61,13 +64,26 @@ class TargetConfig:
     root: Folder
     """Absolute after loading (relative ones are relative to the working directory)."""
     state_root: Folder | None = None
-    keep_free: Size = GIB
-    """Bytes that a run leaves free on the target."""
+    keep_free: Size | None = None
+    """Bytes that a run leaves free on the target: see `kept`."""
     filesystem: str = "auto"
     """`auto`, or the name of a row of `filesystem.kinds`, whose rules and tools hold (`kinds.rules_of`)."""
     ephemeral: bool = False
     """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
     striping: Annotated[StripingConfig, "striping"] = field(default_factory=StripingConfig)
+
+    def kept(self, total: int) -> int:
+        """Bytes that a run leaves free on a file system of `total` bytes.
+
+        | `keep_free` | the file system    | left free                  |
+        |-------------|--------------------|----------------------------|
+        | given       | any                | that                       |
+        | not given   | up to 100 TiB      | 1 GiB                      |
+        | not given   | larger             | 5 %, and at least 1 TiB    |
+        """
+        if self.keep_free is not None:
+            return self.keep_free
+        return max(total * KEPT_PERCENT // 100, TIB) if total > LARGE else GIB
 
 
 @dataclass(frozen=True)

@@ -18,6 +18,7 @@ from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.checks import told
 from penstock.core.model import Reuse
 from penstock.errors import PenstockError
+from penstock.filesystem.capabilities import facts
 from penstock.formats import empty_folders
 from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
 from penstock.ownership import abandoned_stagings
@@ -228,7 +229,7 @@ def _plan(context: Context, run: Run) -> None:
     except bases.UnreadableError as error:
         planner.base = bases.none(str(error))
         totals = planner.count()
-    keep, stores = context.config.target.keep_free, planner.stores
+    keep, stores = context.config.target.kept(facts(layout.root).total_bytes), planner.stores
     promise = SpacePromise(context, run, STEP)
     try:
         promise.ask(max(0, totals.blocks), totals.to_copy[0] + totals.folders, stores.gid)

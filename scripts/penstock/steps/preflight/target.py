@@ -31,7 +31,7 @@ def check(context: Context, layout: DatasetLayout, answers: Answers, looks: Look
         context.storage.check_root(layout.state_root)
     context.storage.check_owner(layout)
     seen = answers.facts(layout.root, "the target")
-    keep = context.config.target.keep_free
+    keep = context.config.target.kept(seen.total_bytes)
     if seen.read_only:
         raise PreflightError(
             "the target is mounted read-only",
