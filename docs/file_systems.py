@@ -160,7 +160,7 @@ QUOTAS = (
     "limit whose grace is over, stops preflight with 3; one that this plan would pass stops it with 6; a "
     "soft limit is a warning, with what is left of its grace. Which quotas an account may see is the "
     "kernel's rule: its own and those of its groups, a project's as root alone. What is in force and may not "
-    "be seen is a note. Of id 0 nothing is asked.\n\n"
+    "be seen is a note. Of id 0 nothing is asked. What other runs have promised counts as used.\n\n"
     "Where group quotas are in force, no group is configured and the target's root hands none on, preflight "
     "stops; where the root hands its group on and none is configured, it warns.\n\n"
     "On NFS the server's quotas are not asked (its rquota service); nor is there an answer where the kernel "

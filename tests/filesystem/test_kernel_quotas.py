@@ -16,6 +16,7 @@ from tests.support import uml
 from tests.support.staging_runs import context_for, tree
 
 from penstock.core.checks import gravest
+from penstock.core.documents.promise import Promise
 from penstock.filesystem import kernel_quotas, libc
 from penstock.filesystem.kernel_quotas import KernelQuotas
 from penstock.filesystem.quotas import Quota, unnamed_group
@@ -23,6 +24,8 @@ from penstock.steps import preflight_step
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.filesystem.quotas import Scope
 
 KIB, MIB = 1 << 10, 1 << 20
 USER, GROUP, PROJECT = 2001, 3001, 4001
@@ -301,3 +304,21 @@ def test_s18_preflight_warns_of_a_root_that_hands_its_group_on(tmp_path: Path) -
         if text.startswith("group: ")
     )
     assert "which the folder hands on" in warning
+
+
+@pytest.mark.parametrize(
+    ("scope", "number", "verdict"),
+    [
+        ("user", 7, "stop"),
+        ("user", 8, "ok"),
+        ("group", 9, "stop"),
+        ("group", 8, "ok"),
+        ("project", 5, "stop"),
+    ],
+)
+def test_s17_what_other_runs_promised_counts(scope: Scope, number: int, verdict: str) -> None:
+    """S17: those of the same user or group, and of all below the root for a project."""
+    other = Promise("r", "data", uid=7, gid=9, bytes=4, files=1, lock="")
+    seen = KernelQuotas(quotas=(Quota(scope, number, used=5, limit=10, used_files=0),))
+    assert gravest(kernel_quotas.check(seen, 3, 1, [other])) == verdict
+    assert gravest(kernel_quotas.check(seen, 3, 1)) == "ok"

@@ -24,12 +24,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.checks import CheckResult
 from penstock.filesystem import libc
 from penstock.filesystem.mounts import mount_of, nearest
-from penstock.filesystem.quotas import Quota, judge, owner_of_new
+from penstock.filesystem.quotas import Quota, beside, judge, owner_of_new
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
+    from penstock.core.documents.promise import Promise
     from penstock.filesystem.quotas import Scope
 
 TYPES: tuple[tuple[Scope, int], ...] = (("user", 0x02), ("group", 0x08), ("project", 0x20))
@@ -131,9 +133,15 @@ def survey(path: Path, uid: int | None, gid: int | None, proc: str | os.PathLike
     return ask(real, *owner_of_new(folder, uid, gid), mount_of(real, proc).device)
 
 
-def check(seen: KernelQuotas, need: int = 0, files: int = 0) -> list[CheckResult]:
-    """Whether they take `need` bytes in whole blocks, and so many files and folders; of 0 whether one is used
-    up, or its grace runs. What is not known is a note."""
-    found = [one for quota in seen.quotas for one in judge(f"quota of {quota.name}", quota, need, files)]
+def check(
+    seen: KernelQuotas, need: int = 0, files: int = 0, promised: Sequence[Promise] = ()
+) -> list[CheckResult]:
+    """Whether they take `need` bytes in whole blocks, and so many files and folders, beside what other runs
+    have promised; of 0 whether one is used up, or its grace runs. What is not known is a note."""
+    found = [
+        one
+        for quota in seen.quotas
+        for one in judge(f"quota of {quota.name}", beside(quota, promised), need, files)
+    ]
     text = "not known: only root may ask for it; its limits are in force"
     return found + [CheckResult(f"quota of {quota.name}", text, "note") for quota in seen.unknown]

@@ -14,8 +14,10 @@ from penstock.core.amounts import size as _size
 from penstock.core.checks import ADMINISTRATOR, CheckResult
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
+
+    from penstock.core.documents.promise import Promise
 
 Scope = Literal["user", "group", "project"]
 
@@ -54,6 +56,21 @@ def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, i
         seen = folder.stat()
         gid = seen.st_gid if seen.st_mode & stat.S_ISGID else os.getegid()
     return (os.geteuid() if uid is None else uid), gid
+
+
+def beside(quota: Quota, promised: Sequence[Promise], copies: int = 1) -> Quota:
+    """The quota as it will be when other runs have written what they promised, each byte `copies` times. A
+    promise does not say its project: all below one root count as of the same."""
+    theirs = [
+        one
+        for one in promised
+        if quota.scope == "project" or (one.uid if quota.scope == "user" else one.gid) == quota.id
+    ]
+    size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
+    return quota._replace(
+        used=None if quota.used is None else quota.used + size,
+        used_files=None if quota.used_files is None else quota.used_files + files,
+    )
 
 
 def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files") -> Iterator[CheckResult]:

@@ -62,7 +62,7 @@ class TargetStores:
         self._refuse_striping(self._checks.striping)
         counted = kernel_quotas.survey(self._layout.releases, None, self._gid)
         results = [
-            *kernel_quotas.check(counted, totals.blocks, totals.to_copy[0] + totals.folders),
+            *kernel_quotas.check(counted, totals.blocks, totals.to_copy[0] + totals.folders, promised),
             *self._checks.results,
         ]
         self._refuse(results)

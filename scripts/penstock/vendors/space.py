@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core.amounts import size as _size
 from penstock.core.checks import ADMINISTRATOR, CheckResult
 from penstock.core.text import printable
+from penstock.filesystem.quotas import beside as quotas_beside
 from penstock.filesystem.quotas import judge
 from penstock.vendors import placement
 from penstock.vendors.placement import METADATA_LIMITS, SizeClasses
@@ -121,17 +122,8 @@ def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
         )
 
     def used(quota: Quota) -> Quota:
-        theirs = [
-            one
-            for one in promised
-            if (one.uid if quota.scope == "user" else one.gid) == quota.id
-            and _same_pool(survey, one.pool, quota.pool)
-        ]
-        size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
-        return quota._replace(
-            used=None if quota.used is None else quota.used + size,
-            used_files=None if quota.used_files is None else quota.used_files + files,
-        )
+        theirs = [one for one in promised if _same_pool(survey, one.pool, quota.pool)]
+        return quotas_beside(quota, theirs, copies)
 
     return survey._replace(targets=tuple(map(filled, survey.targets)), quotas=tuple(map(used, survey.quotas)))
 
