@@ -108,6 +108,7 @@ SHOWN = (
     Shown("L6", "WEKA: four cache modes, four ways to a cold read", "filesystem/test_weka_client.py"),
     Shown("L6", "a read counts by the mount's cache mode", "filesystem/test_mount_checks.py"),
     Shown("L7", "WEKA: cores of its own, or UDP", "filesystem/test_weka_client.py"),
+    Shown("S11", "a budget of metadata operations for all engines", "engine/test_ops_budget.py"),
     Shown("S17", "two runs onto a file system that takes one", "steps/test_promises.py"),
     Shown("S17", "other runs' promises on BeeGFS' targets and quotas", "vendors/test_space.py"),
     Shown(
@@ -191,6 +192,25 @@ PROMISES = (
 )
 
 
+OPS = (
+    "\n## Metadata operations a second\n\n"
+    "`target.ops` is a budget of metadata operations a second for all runs below a root: 5000 on BeeGFS "
+    "and Lustre, none elsewhere, unless it is set. Copies wait their turn before they create, link, "
+    "rename or remove a file, set its times, or enter a folder for the first time; a small file is "
+    "three operations. So do the steps that remove a staging or set modes. Writes, fsyncs, reads, "
+    "verify and audit are not counted, and repairs are not held back.\n\n"
+    "Each run's promise says how many of its elements may be at work at once. An element takes the "
+    "budget divided by the elements of all living runs, and reads the promises again every 5 s: a "
+    "listing of the folder, and an open for each run. The smallest budget that any of the runs has "
+    "counts. The part of a run whose process dies on the same machine is free within 5 s, of one "
+    "elsewhere about 2 minutes later. Elements that wait in a queue have their part too, which nobody "
+    "uses. For the first 5 s of a run the sum can be beyond the budget.\n\n"
+    "In a test, four engines on one machine with 600 operations a second together make that many over 5 "
+    "s, give or take 10 %, and so do the other three after one was killed. The budget was not tried "
+    "against the metadata servers of a BeeGFS or Lustre.\n"
+)
+
+
 def page() -> str:
     """The whole page."""
     rows = [row for row in TABLE if row.holds_files]
@@ -205,6 +225,7 @@ def page() -> str:
         + _tools(rows)
         + QUOTAS
         + PROMISES
+        + OPS
         + TESTS + _table(("id", "what", "tests"), shown)
     )  # fmt: skip
 

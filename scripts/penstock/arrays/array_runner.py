@@ -109,6 +109,8 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--attempt", "auto"]
+    if step == "copy" and context.ops:
+        words += ["--ops", str(context.ops), "--at-once", str(context.cluster.slots(step))]
     return [python, "-m", "penstock", *words]
 
 

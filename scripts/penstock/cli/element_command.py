@@ -14,4 +14,13 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     """Do the work of one element from the state on the target alone."""
     from penstock.steps.element import run_element
 
-    return run_element(parsed.run, parsed.step, parsed.index, parsed.attempt, session.stop, parsed.root)
+    return run_element(
+        parsed.run,
+        parsed.step,
+        parsed.index,
+        parsed.attempt,
+        session.stop,
+        parsed.root,
+        ops=parsed.ops,
+        at_once=parsed.at_once,
+    )

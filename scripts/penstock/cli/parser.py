@@ -150,6 +150,13 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--step", choices=step_table.IN_ELEMENTS, required=True, help="what is done")
         parser.add_argument("--root", type=Path, metavar="FOLDER", help="the target (default: as listed)")
         parser.add_argument("--attempt", default="auto", help="a name for this attempt (default: auto)")
+        parser.add_argument(
+            "--ops", type=int, default=0, metavar="N",
+            help="metadata operations a second of all runs (default: no budget)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--at-once", type=int, default=1, metavar="N", help="elements that may run at once (default: 1)"
+        )
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")
 
 

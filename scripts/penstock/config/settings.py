@@ -68,6 +68,8 @@ class TargetConfig:
     """Bytes that a run leaves free on the target: see `kept`."""
     filesystem: str = "auto"
     """`auto`, or the name of a row of `filesystem.kinds`, whose rules and tools hold (`kinds.rules_of`)."""
+    ops: Annotated[int | None, "auto"] = None
+    """Metadata operations a second of all runs below the root; 0: no budget, None: by the file system."""
     ephemeral: bool = False
     """Whether releases may vanish with a job: else a BeeOND as target stops the run."""
     striping: Annotated[StripingConfig, "striping"] = field(default_factory=StripingConfig)

@@ -21,7 +21,7 @@ from penstock.engine.workers.messages import CopyWork
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Container, Iterable, Iterator, Sequence
+    from collections.abc import Callable, Collection, Container, Iterable, Iterator, Sequence
 
     from penstock.core.model import Entry
     from penstock.engine.batch import Batch
@@ -33,9 +33,12 @@ VIEW = 128
 memory)."""
 
 
-def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
+def copy_shard(
+    task: CopyTask, report: Report, stop: StopCheck, ops: Callable[[], float] | None = None
+) -> Outcome:
     """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`;
-    the others are done.
+    the others are done. `ops` is called several times a second for the metadata operations a second that
+    the workers may make on the target; None: there is no budget.
 
     Raises NoSpaceError at once when the target is full, InterruptedRunError after a tidy stop,
     FailedError for what concerns more than a row (fenced, a failed barrier, dying workers); what
@@ -46,13 +49,19 @@ def copy_shard(task: CopyTask, report: Report, stop: StopCheck) -> Outcome:
     units = multipart.units(task.shard.rows, task.shard.bytes)
     run = PoolRun(outcome, task.engine, task.shard, report, units)
     try:
-        _copy(task, run, multipart, stop)
+        _copy(task, run, multipart, stop, ops)
     finally:
         run.close()
     return outcome
 
 
-def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -> None:
+def _copy(
+    task: CopyTask,
+    run: PoolRun,
+    multipart: Multipart,
+    stop: StopCheck,
+    ops: Callable[[], float] | None,
+) -> None:
     outcome = run.outcome
     with ExitStack() as stack:
         # Imported and opened while the workers start.
@@ -99,7 +108,7 @@ def _copy(task: CopyTask, run: PoolRun, multipart: Multipart, stop: StopCheck) -
         large = units > rows
         each = sizing.EACH_LARGE if large else sizing.EACH
         ahead = _ahead(task, rows, total)
-        run.start(work, rows=units, total=total, local=local, each=each, ahead=ahead)
+        run.start(work, rows=units, total=total, local=local, each=each, ahead=ahead, ops=ops)
         run.tuner.probing = large
         book = journal.Journal(
             task.journals,

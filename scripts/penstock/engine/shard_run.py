@@ -40,6 +40,7 @@ class PoolRun:
         self.total = 0
         self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
+        self._ops: Callable[[], float] | None = None
 
     def _size(self, rows: int, total: int, *, local: bool, each: int = 4) -> sizing.Sizing:
         engine = self.engine
@@ -65,9 +66,13 @@ class PoolRun:
         local: bool,
         each: int = 4,
         ahead: bool = False,
+        ops: Callable[[], float] | None = None,
     ) -> None:
         """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
-        `ahead`: each stream asks for small objects before their turn."""
+        `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
+        second that they may make on the target, called now and then; None: there is no budget."""
+        self._ops = ops
+        self._share_ops()
         chosen = self._size(rows, total, local=local, each=1 if ahead else each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
@@ -87,7 +92,7 @@ class PoolRun:
             self.outcome.why += (
                 f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead at first"
             )
-        setup = Setup(work, self.engine.limit, self.engine.attempts)
+        setup = Setup(work, self.engine.limit, self.engine.attempts, ops=ops is not None)
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
 
     def go(
@@ -106,6 +111,7 @@ class PoolRun:
 
         def tick() -> None:
             idle()
+            self._share_ops()
             self.tell()
 
         try:
@@ -121,6 +127,10 @@ class PoolRun:
         finally:
             self.settle_outcome()
         self.tell()
+
+    def _share_ops(self) -> None:
+        if self._ops is not None:
+            self.pool.shared.ops = self._ops()
 
     def fail(self, failures: Iterable[FailedRow]) -> None:
         self.outcome.failures.extend(one.failure for one in failures)

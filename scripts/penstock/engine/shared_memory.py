@@ -1,7 +1,8 @@
 """A few pages of memory that the parent and all its workers share: counters and the limiter.
 
 Every stream adds to its own slot, so the parent sees bytes move within a large object and
-nobody needs a lock. The limiter hands out the source's bytes at one rate to all of them.
+nobody needs a lock. One limiter hands out the source's bytes at one rate to all of them, another the
+target's metadata operations, at a rate that the parent changes.
 """
 
 from __future__ import annotations
@@ -21,6 +22,8 @@ SLOTS = 4096
 _WORD = 8
 _DUE = Struct("=d")
 _DUE_AT = SLOTS * _WORD
+_OPS_DUE_AT = _DUE_AT + _WORD
+_OPS_AT = _OPS_DUE_AT + _WORD
 SIZE = _DUE_AT + mmap.PAGESIZE
 # What may be taken ahead of the rate, in seconds: smooths the clock's grain, below 5 % of 5 s.
 BURST = 0.05
@@ -49,6 +52,15 @@ class Shared:
             self._retired += self.counters[slot]
             self.counters[slot] = 0
 
+    @property
+    def ops(self) -> float:
+        """Metadata operations a second that all workers may make together; of the parent's making."""
+        return float(_DUE.unpack_from(self.memory, _OPS_AT)[0])
+
+    @ops.setter
+    def ops(self, rate: float) -> None:
+        _DUE.pack_into(self.memory, _OPS_AT, rate)
+
     def close(self) -> None:
         self.counters.release()
         self._view.release()
@@ -57,31 +69,43 @@ class Shared:
 
 
 class Limiter:
-    """Bytes per second over all workers: each reading is booked on one common time line, and
+    """Bytes (or operations) per second over all workers: each reading is booked on one common time line, and
     waits until its turn. Over any window the bytes are at most the rate times the window plus
     BURST seconds' worth plus one block; nothing that was free is lost for longer than BURST."""
 
     def __init__(
         self,
         shared: Shared,
-        rate: int,
+        rate: int | Callable[[], float],
         wait: Callable[[float], object],
         clock: Callable[[], float] = time.monotonic,
+        *,
+        at: int = _DUE_AT,
     ) -> None:
+        """`rate`: what it is, or called for it each time; `at`: the place of the time line."""
         self._shared, self._rate, self._wait, self._clock = shared, rate, wait, clock
-        self._lock = Lock()
+        self._lock, self._at = Lock(), at
+
+    @classmethod
+    def of_operations(
+        cls, shared: Shared, rate: Callable[[], float], wait: Callable[[float], object]
+    ) -> Limiter:
+        """Of metadata operations: on a time line of their own."""
+        return cls(shared, rate, wait, at=_OPS_DUE_AT)
 
     def take(self, count: int) -> None:
         """Wait until `count` more bytes may be read. The monotonic clock is the machine's."""
         with self._lock:
-            # The file lock is between processes, the other between this one's threads.
-            fcntl.lockf(self._shared.fd, fcntl.LOCK_EX)
+            rate = self._rate if isinstance(self._rate, int) else self._rate()
+            # The file lock is between processes, the other between this one's threads. It is of the time
+            # line's bytes alone: a process has one lock of a byte, whichever thread takes it.
+            fcntl.lockf(self._shared.fd, fcntl.LOCK_EX, _WORD, self._at)
             try:
                 now = self._clock()
-                (due,) = _DUE.unpack_from(self._shared.memory, _DUE_AT)
+                (due,) = _DUE.unpack_from(self._shared.memory, self._at)
                 due = max(due, now - BURST)
-                _DUE.pack_into(self._shared.memory, _DUE_AT, due + count / self._rate)
+                _DUE.pack_into(self._shared.memory, self._at, due + count / rate)
             finally:
-                fcntl.lockf(self._shared.fd, fcntl.LOCK_UN)
+                fcntl.lockf(self._shared.fd, fcntl.LOCK_UN, _WORD, self._at)
         if due > now:
             self._wait(due - now)

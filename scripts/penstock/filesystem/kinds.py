@@ -71,6 +71,9 @@ class Kind(NamedTuple):
     client: str = ""
     """The reader of its mounts in `filesystem.clients`; "": there is none, and the row is all that is
     known."""
+    ops: int = 0
+    """Metadata operations a second that all runs below one root make together, where `target.ops` is `auto`;
+    0: as many as they can. No vendor names a number: it is a site's wish, for servers that others use too."""
     tools: str = ""
     """The package of `vendors` that asks the vendor's commands; "" where none is known."""
 
@@ -106,6 +109,7 @@ TABLE: tuple[Kind, ...] = (
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
         flock="machine; nodes with tuneUseGlobalFileLocks", client="beegfs", tools="beegfs",
+        ops=5000,
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
@@ -113,6 +117,7 @@ TABLE: tuple[Kind, ...] = (
     ),
     Kind(
         "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
+        ops=5000,
     ),
     Kind(
         "nfs", 0x6969, ("nfs", "nfs4"), direct=True, one_cache=True, flock="nodes; machine with local_lock",

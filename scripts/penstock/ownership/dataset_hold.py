@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core import events
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.ownership import liveness
+from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.state import cancel_mark, run_claims
 
@@ -83,7 +84,8 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         if kept:
             kept.begin(step)
         try:
-            yield hold
+            with _paced(context, layout, run) if kept else contextlib.nullcontext():
+                yield hold
             if hold.run and step != "publish":
                 # What publish showed is done, whoever came after it.
                 run_claims.check(layout, hold.run)
@@ -95,6 +97,24 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
             context.hold = before
             if kept:
                 kept.end()
+
+
+@contextlib.contextmanager
+def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
+    """The context's storage works within its share of `target.ops`, where there is a budget."""
+    if not context.ops:
+        yield
+        return
+    from penstock.engine.shared_memory import Limiter, Shared
+
+    plain, shared = context.storage, Shared()
+    share = OpsShare(plain, layout, run, context.ops, 1)
+    context.pace(Limiter.of_operations(shared, share, context.stop.event.wait).take)
+    try:
+        yield
+    finally:
+        context.storage = plain
+        shared.close()
 
 
 def _overtaken(hold: Hold) -> LockedError | None:

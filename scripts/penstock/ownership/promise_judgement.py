@@ -28,6 +28,7 @@ REST = 360 * HEARTBEAT
 """Seconds (one hour) for which a promise holds after a step that a person called by hand."""
 LIVING, DOUBTFUL, VOID = "living", "doubtful", "void"
 _MOST_FILES = 1 << 48
+_MOST_PARTS = 1 << 16
 
 
 class Seen(NamedTuple):
@@ -123,8 +124,16 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
             continue
         if promise.uid != one.uid:
             refused.append(f"{human.printable(one.name)}, of uid {one.uid}: it speaks for uid {promise.uid}")
-        elif not (0 <= promise.bytes <= capacity and 0 <= promise.files <= _MOST_FILES):
-            text = f"{promise.bytes:,} bytes and {promise.files:,} files on {human.size(capacity)}"
+        elif not (
+            0 <= promise.bytes <= capacity
+            and 0 <= promise.files <= _MOST_FILES
+            and 0 <= promise.at_once <= _MOST_PARTS
+            and promise.ops >= 0
+        ):
+            text = (
+                f"{promise.bytes:,} bytes and {promise.files:,} files by {promise.at_once:,} elements on "
+                f"{human.size(capacity)}"
+            )
             refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {text}")
         else:
             found.append(Seen(one.name, one.made, promise))

@@ -55,6 +55,8 @@ if TYPE_CHECKING:
     from penstock.storage.port import Storage
 
 T = TypeVar("T")
+CHANGING = frozenset({"plan", "permissions", "publish"})
+"""Steps that change many files in their own process: they have a part of `target.ops`."""
 LOOK = 2.0
 """Seconds between two looks at a promise that is waited for; half of it where that is shorter."""
 
@@ -65,12 +67,13 @@ class Kept:
 
     def __init__(self, storage: Storage, layout: DatasetLayout, run: str) -> None:
         self._storage, self._layout, self._run = storage, layout, run
-        self._name = ""
+        self._name = self._step = ""
 
     def begin(self, step: str) -> None:
         """Others see this process as the one that works for it."""
         by = asdict(holders.this_process(self._run, step))
-        self._change(state=WORKING, by=by)
+        self._step = step
+        self._change(state=WORKING, by=by, at_once=1 if step in CHANGING else 0)
 
     def beat(self) -> None:
         """To be called with each heartbeat of the lock."""
@@ -81,8 +84,14 @@ class Kept:
                 self._storage.beat(self._layout.promises, self._name)
 
     def end(self) -> None:
-        """No step holds the lock."""
-        self._change(state=RESTING)
+        """No step holds the lock. Elements that go on without it keep their part."""
+        seen = self._seen() if self._step not in CHANGING else None
+        self._change(state=RESTING, at_once=seen.promise.at_once if seen and seen.promise.stays else 0)
+
+    def _seen(self) -> Seen | None:
+        with contextlib.suppress(OSError):
+            return _own(self._storage, self._layout, self._run)
+        return None
 
     def _change(self, **what: object) -> None:
         with contextlib.suppress(OSError):
@@ -116,6 +125,8 @@ class SpacePromise:
             lock=str(self._layout.lock),
             state=ASKED,
             cluster=_cluster(context),
+            at_once=1,
+            ops=context.ops,
             stays=not context.cluster.abilities.elements_end_with_controller,
             controller=context.controller,
             by=asdict(holders.this_process(run.id, self._step)),
@@ -281,6 +292,14 @@ def lower(context: Context, run: Run, size: int, files: int) -> None:
             context.storage.repost(run.layout.promises, seen.name, documents.to_json(left))
 
 
+def at_once(context: Context, run: Run, parts: int) -> None:
+    """So many elements of the run may be at work at once. Never raises PenstockError or OSError."""
+    with contextlib.suppress(OSError):
+        if seen := _own(context.storage, run.layout, run.id):
+            value = documents.to_json(seen.promise._replace(at_once=parts, ops=context.ops))
+            context.storage.repost(run.layout.promises, seen.name, value)
+
+
 def withdraw(context: Context, layout: DatasetLayout) -> None:
     """Nothing more is written for this dataset: it is published, or was cancelled. Never raises
     PenstockError or OSError."""
@@ -301,6 +320,20 @@ def _read(storage: Storage, layout: DatasetLayout) -> tuple[list[Seen], list[str
     return seen, refused
 
 
+def read_all(storage: Storage, layout: DatasetLayout) -> list[Seen]:
+    """All promises below the root that can be true, by name; none where they cannot be read."""
+    with contextlib.suppress(OSError):
+        return _read(storage, layout)[0]
+    return []
+
+
+def own_of(seen: Iterable[Seen], layout: DatasetLayout, run: str) -> Seen | None:
+    """This run's own, of these."""
+    lock, uid = str(layout.lock), os.geteuid()
+    mine = (one for one in seen if (one.promise.lock, one.promise.uid, one.promise.run) == (lock, uid, run))
+    return next(mine, None)
+
+
 def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
     """This account's of this dataset."""
     lock, uid = str(layout.lock), os.geteuid()
@@ -309,7 +342,7 @@ def _of_dataset(storage: Storage, layout: DatasetLayout) -> list[Seen]:
 
 
 def _own(storage: Storage, layout: DatasetLayout, run: str) -> Seen | None:
-    return next((one for one in _of_dataset(storage, layout) if one.promise.run == run), None)
+    return own_of(_read(storage, layout)[0], layout, run)
 
 
 def _alive(context: Context, layout: DatasetLayout, run: str) -> bool:

@@ -16,6 +16,8 @@ from penstock.errors import ConfigError, InterruptedRunError
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig
     from penstock.storage.port import Storage
@@ -94,6 +96,22 @@ class Context:
     def storage(self) -> Storage:
         """The storage port of the target: steps change the target by it alone."""
         return open_storage()
+
+    @cached_property
+    def ops(self) -> int:
+        """Metadata operations a second of all runs below the target's root; 0: there is no budget. Raises
+        OSError."""
+        target = self.config.target
+        if target.ops is not None:
+            return target.ops
+        from penstock.filesystem.capabilities import facts
+        from penstock.filesystem.kinds import rules_of
+
+        return rules_of(facts(target.root).traits, target.filesystem).ops
+
+    def pace(self, spend: Callable[[int], None]) -> None:
+        """From now on the storage waits by `spend(n)` before n metadata operations."""
+        self.storage = open_storage(spend)
 
     def dataset(self, name: str) -> DatasetConfig:
         try:

@@ -72,8 +72,11 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
-    _elements(context, run, ok, _Lowered(context, run, done_before))
+    lowered = _Lowered(context, run, done_before)
+    promises.at_once(context, run, min(context.cluster.slots(STEP), len(left)))
+    _elements(context, run, ok, lowered)
     promises.lower(context, run, 0, 0)
+    promises.at_once(context, run, 0)
     told = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
     for text in (text for r in fresh for text in r.warnings):

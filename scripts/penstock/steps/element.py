@@ -24,6 +24,7 @@ from penstock.core.text import printable_lines
 from penstock.engine.records import journal
 from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
+from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
@@ -42,12 +43,22 @@ NAMED = 1000
 
 
 def run_element(
-    run_folder: Path, step: str, index: int, attempt: str, stop: Stop, root: Path | None = None
+    run_folder: Path,
+    step: str,
+    index: int,
+    attempt: str,
+    stop: Stop,
+    root: Path | None = None,
+    *,
+    ops: int = 0,
+    at_once: int = 1,
 ) -> int:
     """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
     `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
-    versions: the one that the run was listed for. Raises PreflightError where the dataset's folders are
-    not this account's own, LockedError where another run claimed the dataset: nothing is written then."""
+    versions: the one that the run was listed for. `ops`: metadata operations a second of all runs below the
+    root, 0 without a budget; `at_once`: how many elements of this step share it. Raises PreflightError where
+    the dataset's folders are not this account's own, LockedError where another run claimed the dataset:
+    nothing is written then."""
     folder, storage = RunLayout(run_folder), open_storage()
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
@@ -70,7 +81,8 @@ def run_element(
     before = journal.names(folder.journals(index))
     try:
         shard = _shard(run, index)
-        outcome, receipt = _work(run, shard, step, attempt, reporter, stop)
+        share = OpsShare(storage, layout, run.id, ops, at_once) if ops else None
+        outcome, receipt = _work(run, shard, step, attempt, reporter, stop, share)
     except PenstockError as error:
         stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
@@ -128,7 +140,13 @@ def _shard(run: Run, index: int) -> ShardInfo:
 
 
 def _work(
-    run: Run, shard: ShardInfo, step: str, attempt: str, reporter: Reporter, stop: Stop
+    run: Run,
+    shard: ShardInfo,
+    step: str,
+    attempt: str,
+    reporter: Reporter,
+    stop: Stop,
+    share: OpsShare | None,
 ) -> tuple[Outcome, ElementReceipt]:
     """What became of the shard, and what the receipt says of this step alone."""
     if step == "audit":
@@ -151,7 +169,7 @@ def _work(
             probe=run.probe,
             may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
-        outcome = copy_shard(task, reporter, stop.check)
+        outcome = copy_shard(task, reporter, stop.check, share)
         return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask

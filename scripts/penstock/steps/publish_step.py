@@ -100,8 +100,8 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         **_now(context, run),
     }
     receipts.write_step(run.folder, receipt)
-    promises.withdraw(context, layout)
     abandoned_stagings.clean(context, run)
+    promises.withdraw(context, layout)
     receipt["published"] = True
     context.emit(events.Ended(dataset, STEP, receipt))
     return receipt

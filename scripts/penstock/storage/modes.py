@@ -23,7 +23,7 @@ from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
 from penstock.storage.barrier import Barrier
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
 
     from penstock.config.settings import PermissionsConfig
@@ -61,9 +61,12 @@ def group_id(policy: PermissionsConfig) -> int | None:
         ) from None
 
 
-def set_permissions(staging: Path, policy: PermissionsConfig, gid: int | None) -> ModesSet:
+def set_permissions(
+    staging: Path, policy: PermissionsConfig, gid: int | None, spend: Callable[[int], None] | None = None
+) -> ModesSet:
     """Give everything in a staging's `data`, and `data` itself, its final mode and group, each
     folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
+    `spend` is called before each of so many metadata operations, from several threads.
 
     Idempotent. Raises FailedError that names the first thing that cannot be set, that does not keep what
     was set, or that is neither a file nor a folder, or a file with further links that would have to be
@@ -79,7 +82,18 @@ def set_permissions(staging: Path, policy: PermissionsConfig, gid: int | None) -
 
         def change(paths: list[str], kind: str) -> int:
             mode = wanted[kind]
-            return sum(calls.each(lambda some: [_set(root, path, mode, gid) for path in some], paths))
+            if spend is None:
+                return sum(calls.each(lambda some: [_set(root, path, mode, gid) for path in some], paths))
+            each = 1 if gid is None else 2
+
+            def paced(some: Sequence[str]) -> list[bool]:
+                done = []
+                for path in some:
+                    spend(each)
+                    done.append(_set(root, path, mode, gid))
+                return done
+
+            return sum(calls.each(paced, paths))
 
         def close_left(most: int) -> None:
             """Folders that the walk has left, so all that they hold was left before."""

@@ -185,6 +185,9 @@ class Storage(Protocol):
     def writer(self, data: Path, /, **options: Unpack[WriterOptions]) -> Writer:
         """Writes files into a staging's `data`. For one thread."""
 
+    def paced_writer(self, writer: Writer, spend: Callable[[int], None], /, *, keep_mtime: bool) -> Writer:
+        """A writer that waits by `spend(n)` before each n metadata operations of `writer`."""
+
     def barrier(self, data: Path, /) -> Barrier:
         """To be made before what it is to cover is written."""
 

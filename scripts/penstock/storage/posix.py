@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.storage.durable import append_line, make_dirs, read_json, rename, write_json
     from penstock.storage.file_replacement import Mender
     from penstock.storage.modes import dir_mode, file_mode, group_id, set_permissions, unseal
+    from penstock.storage.paced_writer import PacedWriter
     from penstock.storage.part_files import shared_stands
     from penstock.storage.reveal import point, reveal, sweep_pointers
     from penstock.storage.shared_files import (
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from penstock.storage.staging_writer import StagingWriter, prepare_process
     from penstock.storage.tree_removal import open_folders, remove_empty, remove_tree, sweep_temporaries
 
-    barrier, mender, writer = Barrier, Mender, StagingWriter
+    barrier, mender, paced_writer, writer = Barrier, Mender, PacedWriter, StagingWriter
 
 _HOMES = {
     "barrier": "Barrier",
@@ -50,6 +51,7 @@ _HOMES = {
     "releases",
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
+    "paced_writer": "PacedWriter",
     "modes": "dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
     "reveal": "point reveal sweep_pointers",
@@ -58,7 +60,12 @@ _HOMES = {
     "staging_writer": "StagingWriter prepare_process",
     "tree_removal": "open_folders remove_empty remove_tree sweep_temporaries",
 }
-_CALLED = {"Barrier": "barrier", "Mender": "mender", "StagingWriter": "writer"}
+_CALLED = {
+    "Barrier": "barrier",
+    "Mender": "mender",
+    "PacedWriter": "paced_writer",
+    "StagingWriter": "writer",
+}
 """What goes by another name in the port."""
 _FUNCTIONS = {
     _CALLED.get(name, name): (module, name) for module, names in _HOMES.items() for name in names.split()
@@ -67,10 +74,10 @@ _FUNCTIONS = {
 __all__ = [
     "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging", "current",
     "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs", "make_folder_as_above",
-    "mender", "open_folders", "open_staging", "owns", "point", "post", "postings", "prepare",
-    "prepare_process", "probe", "read_json", "read_notice", "releases", "remove_empty", "remove_tree",
-    "rename", "repost", "reveal", "set_permissions", "shared_stands", "sweep_pointers",
-    "sweep_temporaries", "unseal", "withdraw", "write_json", "write_notice", "writer",
+    "mender", "open_folders", "open_staging", "owns", "paced_writer", "point", "post",
+    "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
+    "remove_empty", "remove_tree", "rename", "repost", "reveal", "set_permissions", "shared_stands",
+    "sweep_pointers", "sweep_temporaries", "unseal", "withdraw", "write_json", "write_notice", "writer",
 ]  # fmt: skip
 
 

@@ -109,9 +109,10 @@ def _remove_upward(folders: Folders, folder: str) -> None:
         folder = above
 
 
-def remove_tree(path: Path) -> None:
+def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; folders without a write
-    bit are opened to their owner first. A tree that is not there is removed. Durable on return."""
+    bit are opened to their owner first. A tree that is not there is removed. Durable on return. `spend`
+    is called before each of so many metadata operations, from several threads."""
     try:
         root = os.open(path, OPEN_FOLDER)
     except FileNotFoundError:
@@ -123,8 +124,8 @@ def remove_tree(path: Path) -> None:
         with Calls() as calls:
             for folder, files, lower in _depth_first(folders):
                 fd = folders.get(folder)
-                calls.each(partial(_remove, os.unlink, fd), files)
-                calls.each(partial(_remove, os.rmdir, fd), lower)
+                calls.each(partial(_remove, os.unlink, fd, spend), files)
+                calls.each(partial(_remove, os.rmdir, fd, spend), lower)
         os.rmdir(path)
         fsync_dir(path.parent)
     except OSError as error:
@@ -142,8 +143,12 @@ def _open_to_owner(folder: int) -> int:
     return mode
 
 
-def _remove(call: Callable[..., None], folder: int, names: Sequence[str]) -> list[str]:
+def _remove(
+    call: Callable[..., None], folder: int, spend: Callable[[int], None] | None, names: Sequence[str]
+) -> list[str]:
     for name in names:
+        if spend is not None:
+            spend(1)
         call(name, dir_fd=folder)
     return list(names)
 

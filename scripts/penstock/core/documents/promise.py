@@ -32,6 +32,11 @@ class Promise(NamedTuple):
     """The storage pool of the files, as the vendor's commands call it; "": not known."""
     cluster: str = ""
     """The name of the cluster that elements run on; "" where they have no job numbers."""
+    at_once: int = 0
+    """How many of its elements, or steps that change many files, may be at work at once: its parts of
+    `ops`."""
+    ops: int = 0
+    """Metadata operations a second of all runs below the root, as this run is configured; 0: no budget."""
     stays: bool = False
     """Whether elements go on where the process that waits for them is killed."""
     controller: str = ""

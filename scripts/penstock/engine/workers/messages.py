@@ -53,6 +53,8 @@ class Setup(NamedTuple):
     """Bytes per second read from the source by all workers of the element."""
     attempts: int
     """Tries for each row."""
+    ops: bool = False
+    """Whether metadata operations on the target have a budget; the rate is in the shared memory."""
     streams: int = 1
     ahead: int = 1
     """Small objects that each stream requests ahead."""

@@ -14,17 +14,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.engine.stream import Stream
+    from penstock.storage.port import Writer
 
+    Spend = Callable[[int], None]
     Maker = Callable[..., Stream]
     Renew = Callable[[Any], None]
 
 
-def streams(work: CopyWork | ReadWork) -> tuple[Maker, Renew]:
-    """A maker of streams, called in each stream's own thread, and what takes new credentials."""
-    return _copying(work) if isinstance(work, CopyWork) else _reading(work)
+def streams(work: CopyWork | ReadWork, spend: Spend | None = None) -> tuple[Maker, Renew]:
+    """A maker of streams, called in each stream's own thread, and what takes new credentials. `spend` waits
+    for so many metadata operations on the target; None: they have no budget."""
+    return _copying(work, spend) if isinstance(work, CopyWork) else _reading(work)
 
 
-def _copying(work: CopyWork) -> tuple[Maker, Renew]:
+def _copying(work: CopyWork, spend: Spend | None) -> tuple[Maker, Renew]:
     from penstock.engine.transfer.copier import Copier
     from penstock.storage.registry import open_storage
 
@@ -32,10 +35,16 @@ def _copying(work: CopyWork) -> tuple[Maker, Renew]:
     storage.prepare_process()
     sources = Sources(work.dataset, work.credentials, work.timeout)
 
+    def writer() -> Writer:
+        plain = storage.writer(work.data, **work.writer)
+        if spend is None:
+            return plain
+        return storage.paced_writer(plain, spend, keep_mtime=work.writer["keep_mtime"])
+
     def make(**common: Any) -> Stream:
         return Copier(
             sources=sources,
-            writer=storage.writer(work.data, **work.writer),
+            writer=writer(),
             base=work.base,
             stagings=work.stagings,
             policy=work.policy,

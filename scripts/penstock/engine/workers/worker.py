@@ -69,7 +69,10 @@ class Worker:
         """Handle the set-up message: make the streams, start the first threads."""
         from penstock.engine.workers import work_kinds
 
-        make, self.renew = work_kinds.streams(given.work)
+        shared, spend = self.shared, None
+        if given.ops:
+            spend = Limiter.of_operations(shared, lambda: shared.ops, self.stopping.wait).take
+        make, self.renew = work_kinds.streams(given.work, spend)
         self.make = partial(
             make,
             counters=self.shared.counters,

@@ -1,0 +1,31 @@
+"""A storage whose functions that make many metadata operations wait their turn, within a root's budget."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.config.settings import PermissionsConfig
+    from penstock.core.documents.step_results import ModesSet
+
+
+class PacedStorage:
+    """`plain`, a `port.Storage` on a POSIX tree, whose `remove_tree` and `set_permissions` wait by
+    `spend(n)`, from any thread, before n operations. What is not named here makes a few operations, or is
+    paced by itself (`paced_writer`)."""
+
+    def __init__(self, plain: Any, spend: Callable[[int], None]) -> None:
+        self._plain, self._spend = plain, spend
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._plain, name)
+
+    def remove_tree(self, path: Path, /) -> None:
+        self._plain.remove_tree(path, self._spend)
+
+    def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
+        seen: ModesSet = self._plain.set_permissions(staging, policy, gid, self._spend)
+        return seen

@@ -1,0 +1,105 @@
+"""A writer into staging that waits its turn before each metadata operation, within a budget of the root.
+
+What counts is what asks a metadata server to change something: create, open for writing of what others write,
+rename, utimes, link, unlink, and a folder that is entered for the first time (a mkdir, or a lookup). Writes,
+fsyncs and reads of bytes do not. A target without a budget is written by the plain writer, never by this one.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Self
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.storage.pending_file import Pending
+    from penstock.storage.port import Abandoned, Writer
+
+ENTERED = 1 << 16
+"""Folders that are remembered as entered; some MiB."""
+
+
+class PacedWriter:
+    """`port.Writer` over another one; `spend(n)` returns when n operations may be made."""
+
+    def __init__(self, writer: Writer, spend: Callable[[int], None], *, keep_mtime: bool) -> None:
+        self._writer, self._spend = writer, spend
+        self._times = 1 if keep_mtime else 0
+        self._last = ""
+        self._entered: set[str] = {""}
+        self.settle, self.alive, self.holds = writer.settle, writer.alive, writer.holds
+        self.close = writer.close
+
+    def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:
+        self._before(path, 1)
+        return self._writer.begin(path, size, holes=holes)
+
+    def finish(self, pending: Pending, mtime_ns: int) -> None:
+        self._spend(1 + self._times)
+        self._writer.finish(pending, mtime_ns)
+
+    def put(self, path: str, data: memoryview, mtime_ns: int) -> None:
+        self._before(path, 2 + self._times)
+        self._writer.put(path, data, mtime_ns)
+
+    def discard(self, pending: Pending) -> None:
+        self._writer.discard(pending)
+
+    def remove(self, path: str) -> None:
+        self._before(path, 1)
+        self._writer.remove(path)
+
+    def begin_part(self, path: str, size: int, offset: int, length: int) -> Pending:
+        self._before(path, 1)
+        return self._writer.begin_part(path, size, offset, length)
+
+    def finish_part(self, pending: Pending, mtime_ns: int | None = None) -> None:
+        self._spend(1)
+        self._writer.finish_part(pending, mtime_ns)
+
+    def begin_shared(self, path: str, temporary: str, size: int) -> None:
+        self._before(path, 1)
+        self._writer.begin_shared(path, temporary, size)
+
+    def begin_range(self, path: str, temporary: str, size: int, offset: int) -> Pending | None:
+        self._before(path, 1)
+        return self._writer.begin_range(path, temporary, size, offset)
+
+    def finish_shared(self, path: str, temporary: str, size: int, mtime_ns: int) -> bool:
+        self._before(path, 2 + self._times)
+        return self._writer.finish_shared(path, temporary, size, mtime_ns)
+
+    def drop_shared(self, path: str, temporary: str) -> None:
+        self._before(path, 1)
+        self._writer.drop_shared(path, temporary)
+
+    def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
+        self._before(path, 2)
+        return self._writer.link(base_data, path, size, mtime_ns)
+
+    def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
+        self._before(path, 2)
+        return self._writer.take_over(stagings, path, size, mtime_ns)
+
+    def move(self, staging: Abandoned, path: str, size: int, mtime_ns: int | None) -> bool:
+        self._before(path, 1)
+        return self._writer.move(staging, path, size, mtime_ns)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _before(self, path: str, operations: int) -> None:
+        """Wait for these, and for the folder of `path` where it was not entered yet."""
+        parent = path.rpartition("/")[0]
+        if parent != self._last:
+            self._last = parent
+            if parent not in self._entered:
+                if len(self._entered) >= ENTERED:
+                    self._entered.clear()
+                self._entered.add(parent)
+                operations += 1
+        self._spend(operations)

@@ -1,0 +1,240 @@
+"""S11: a budget of metadata operations a second that all engines of all runs below a root share."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import threading
+import time
+from dataclasses import asdict, replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.engine_runs import make_tree, shard_run
+from tests.support.staging_runs import context_for, tree
+from tests.support.whole_way import go
+
+from penstock.arrays.array_runner import element_command
+from penstock.core.documents import promise as documents
+from penstock.core.documents.promise import Promise
+from penstock.core.layout import DatasetLayout
+from penstock.engine.copy_shard import copy_shard
+from penstock.engine.shared_memory import Limiter, Shared
+from penstock.locks import holder as holders
+from penstock.ownership import promises
+from penstock.ownership.ops_share import EVERY, OpsShare
+from penstock.state import run_store
+from penstock.storage import shared_files
+from penstock.storage.paced_storage import PacedStorage
+from penstock.storage.registry import open_storage
+from penstock.storage.staging_writer import StagingWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.storage.port import Writer
+
+OPS = 600
+FILES = 2000
+OF_A_FILE = 3
+"""Create, utimes and rename."""
+SECONDS = 5.0
+
+
+def promised(root: Path, name: str, **changes: object) -> DatasetLayout:
+    """A run of this process, with one element at work."""
+    layout = DatasetLayout(root, name)
+    one = Promise(name, name, os.geteuid(), os.getegid(), 0, 0, str(layout.lock), at_once=1, ops=OPS)
+    one = one._replace(by=asdict(holders.this_process(name, "copy")))
+    shared_files.make_folder_as_above(layout.promises)
+    value = documents.to_json(one._replace(**changes))  # type: ignore[arg-type]
+    assert shared_files.post(layout.promises, f"1.{name}", value)
+    return layout
+
+
+class Engines:
+    """Four processes, each with an engine of its own that copies FILES small files."""
+
+    def __init__(self, tmp_path: Path) -> None:
+        self.root = tmp_path / "root"
+        self.root.mkdir()
+        source = make_tree(tmp_path / "source", {f"{n:05d}": 10 for n in range(FILES)})
+        self.shards = [shard_run(tmp_path / f"run-{n}", source) for n in range(4)]
+        ready, self._go = os.pipe(), os.pipe()
+        self.pids = [self._start(n, ready[1]) for n in range(4)]
+        for _ in self.pids:
+            assert os.read(ready[0], 1)
+        os.write(self._go[1], b"go!!")
+        for fd in (*ready, *self._go):
+            os.close(fd)
+
+    def _start(self, number: int, ready: int) -> int:
+        pid = os.fork()
+        if pid:
+            return pid
+        try:
+            os.setsid()
+            layout = promised(self.root, f"run{number}")
+            os.write(ready, b"1")
+            os.read(self._go[0], 1)
+            share = OpsShare(open_storage(), layout, f"run{number}", OPS, 1)
+            task = self.shards[number].task(engine={"workers": 1, "streams": 4})
+            copy_shard(task, lambda *_: None, lambda: None, share)
+        finally:
+            os._exit(1)
+
+    def done(self) -> list[int]:
+        """Files that have their names, of each engine."""
+        return [sum(not name.startswith(".") for name in os.listdir(one.data)) for one in self.shards]
+
+    def rates(self) -> list[float]:
+        """Operations a second of each engine, over SECONDS."""
+        before, began = self.done(), time.monotonic()
+        threading.Event().wait(SECONDS)
+        after, ended = self.done(), time.monotonic()
+        assert max(after) < FILES
+        return [OF_A_FILE * (b - a) / (ended - began) for a, b in zip(before, after, strict=True)]
+
+    def kill(self, pid: int) -> None:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+@pytest.fixture
+def engines(tmp_path: Path) -> Iterator[Engines]:
+    made = Engines(tmp_path)
+    alive = list(made.pids)
+    made.pids = alive
+    yield made
+    for pid in alive:
+        made.kill(pid)
+
+
+def test_s11_four_engines_share_the_budget_and_three_take_over_a_dead_ones_part(engines: Engines) -> None:
+    until = time.monotonic() + 60
+    while min(engines.done()) < 20:
+        assert time.monotonic() < until
+        threading.Event().wait(0.05)
+    rates = engines.rates()
+    assert sum(rates) == pytest.approx(OPS, rel=0.1)
+    assert rates == pytest.approx([OPS / 4] * 4, rel=0.2)
+    engines.kill(engines.pids.pop())
+    threading.Event().wait(EVERY + 0.5)
+    rates = engines.rates()
+    assert rates[3] == 0
+    assert sum(rates) == pytest.approx(OPS, rel=0.1)
+    assert rates[:3] == pytest.approx([OPS / 3] * 3, rel=0.2)
+
+
+def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:
+    """Read again after five seconds: of living runs alone, and by the smallest budget."""
+    now = 0.0
+    layout = promised(tmp_path, "own", at_once=2)
+    share = OpsShare(open_storage(), layout, "own", OPS, 7, clock=lambda: now)
+    assert share() == OPS / 2
+    promised(tmp_path, "other", at_once=4)
+    assert share() == OPS / 2
+    now += EVERY
+    assert share() == OPS / 6
+    dead = asdict(replace(holders.this_process("", ""), pid=2**22 - 1, start="1"))
+    promised(tmp_path, "dead", at_once=90, by=dead)
+    promised(tmp_path, "between-steps", at_once=0, ops=1)
+    promised(tmp_path, "without", at_once=2, ops=0)
+    promised(tmp_path, "smaller", at_once=2, ops=100)
+    now += EVERY
+    assert share() == 100 / 10
+    assert OpsShare(open_storage(), DatasetLayout(tmp_path / "else", "x"), "x", OPS, 3)() == OPS / 3
+
+
+def writer(data: Path) -> Writer:
+    return open_storage().writer(
+        data, file_mode=0o440, dir_mode=0o755, gid=None, durability="syncfs", attempt="a", keep_mtime=True
+    )
+
+
+def test_s11_what_counts_as_an_operation(tmp_path: Path) -> None:
+    spent: list[int] = []
+    plain = writer(tmp_path)
+    assert isinstance(plain, StagingWriter)
+    with open_storage().paced_writer(plain, spent.append, keep_mtime=True) as paced:
+        paced.put("a/one", memoryview(b"1"), 5)
+        paced.put("a/two", memoryview(b"2"), 5)
+        pending = paced.begin("a/three", 1)
+        pending.write_all(memoryview(b"3"))
+        paced.finish(pending, 5)
+        paced.remove("a/two")
+        assert paced.link(tmp_path, "a/one", 1, 5) in (True, False)
+    assert spent == [4, 3, 1, 2, 1, 2]
+    assert sorted(os.listdir(tmp_path / "a")) == ["one", "three"]
+
+
+def test_s11_trees_are_removed_and_modes_are_set_within_the_budget(tmp_path: Path) -> None:
+    spent: list[int] = []
+    storage = open_storage(spent.append)
+    assert isinstance(storage, PacedStorage)
+    tree(tmp_path / "gone", {f"a/{n}": b"" for n in range(40)})
+    storage.remove_tree(tmp_path / "gone")
+    assert not (tmp_path / "gone").exists()
+    assert sum(spent) == 41
+    spent.clear()
+    context = context_for(tmp_path, tree(tmp_path / "source", {f"a/{n}": b"" for n in range(5)}))
+    staging = tmp_path / "staging"
+    tree(staging / "data", {f"a/{n}": b"" for n in range(5)})
+    seen = storage.set_permissions(staging, context.config.datasets["data"].permissions, None)
+    assert sum(spent) >= seen["changed_files"] + seen["changed_folders"] == 7
+
+
+def test_s11_a_dataset_is_staged_within_its_budget(tmp_path: Path) -> None:
+    """150 files of three operations, at 150 a second; the element has its share from its command line."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {f"{n:03d}": b"x" for n in range(150)}))
+    context.config = replace(context.config, target=replace(context.config.target, ops=150))
+    go(context, upto="plan")
+    run = run_store.open_run(context.layout("data"))
+    words = element_command(context, run.folder, "copy")
+    assert words[words.index("--ops") + 1] == "150"
+    assert "--ops" not in element_command(context, run.folder, "verify")
+    parts: dict[str, set[int]] = {}
+
+    def look(event: Any) -> None:
+        for one in promises.read_all(open_storage(), context.layout("data")):
+            parts.setdefault(event.step, set()).add(one.promise.at_once)
+
+    context.sink = look
+    began = time.monotonic()
+    go(context)
+    assert time.monotonic() - began >= 2.9
+    assert len(os.listdir(context.layout("data").current / "data")) == 150
+    assert parts["copy"] == {0, 1}
+    assert parts["permissions"] == {1}
+    assert parts["verify"] == {0}
+
+
+def test_s11_only_beegfs_and_lustre_have_a_budget_unasked(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b""}))
+    assert context.ops == 0
+    for kind, ops in (("beegfs", 5000), ("lustre", 5000), ("wekafs", 0)):
+        named = context_for(tmp_path, tmp_path / "source")
+        named.config = replace(named.config, target=replace(named.config.target, filesystem=kind))
+        assert named.ops == ops
+    off = context_for(tmp_path, tmp_path / "source")
+    off.config = replace(off.config, target=replace(off.config.target, filesystem="lustre", ops=0))
+    assert off.ops == 0
+
+
+def test_the_two_limiters_of_an_engine_have_time_lines_of_their_own() -> None:
+    waited: list[float] = []
+    shared = Shared()
+    shared.ops = 10.0
+    ops = Limiter.of_operations(shared, lambda: shared.ops, waited.append)
+    both = Limiter(shared, 10, waited.append)
+    ops.take(10)
+    ops.take(1)
+    both.take(1)
+    assert [round(one) for one in waited] == [1]
+    shared.ops = 1000.0
+    ops.take(1)
+    assert len(waited) == 2
+    shared.close()
