@@ -120,6 +120,12 @@ SHOWN = (
     Shown("A8", "quotas of the kernel, on ext4 and XFS that have them", "filesystem/test_kernel_quotas.py"),
     Shown("A8", "quotas of BeeGFS", "vendors/test_target_checks.py"),
     Shown("S18", "what is left free on large file systems", "config/test_loading.py"),
+    Shown("A1", "Lustre: targets, pools, room on each", "vendors/test_lustre.py"),
+    Shown("A5", "Lustre: inodes of metadata and storage targets", "vendors/test_lustre.py"),
+    Shown("A8", "Lustre: quotas of user, group and project", "vendors/test_lustre.py"),
+    Shown("A8", "Lustre: what `lfs quota` prints", "vendors/test_lustre_texts.py"),
+    Shown("O1", "Lustre: layouts are set before the first file", "vendors/test_lustre.py"),
+    Shown("S13", "Lustre: progressive layouts, no more than eight targets", "vendors/test_lustre.py"),
     Shown("S18", "the group is named where it decides the quota", "filesystem/test_kernel_quotas.py"),
 )
 TESTS = (
@@ -130,8 +136,9 @@ TESTS = (
 TOOLS = (
     "\n## The vendor's commands\n\n"
     "On {names}, preflight and plan ask the vendor's own commands, where they are on PATH, which servers and "
-    "targets are in order, how much room each target has, and what quotas are left: `beegfs-ctl` and "
-    "`beegfs-check-servers` for version 7, `beegfs` for version 8. Where both are there, the version of the "
+    "targets are in order, how much room each target has, and what quotas are left: on BeeGFS `beegfs-ctl` "
+    "and `beegfs-check-servers` for version 7, `beegfs` for version 8; on Lustre `lfs`. Where both of "
+    "BeeGFS' are there, the version of the "
     "kernel's client (`/sys/module/beegfs/version`) decides, and 8 where that is not known. One thing is "
     "changed by them, and only where `target.striping` asks for it: how the empty staging folder's new files "
     "are striped. Where there are none, or they give no answer within 40 s "
@@ -141,16 +148,27 @@ TOOLS = (
     "| the management service is not reached | warns, with the time that is left | |\n"
     "| a target of the folder's pool is offline, probably offline, bad, or in the capacity pool `emergency` "
     "| stops, 3 | |\n"
-    "| it needs a resync, or is in the capacity pool `low` | warns | |\n"
-    "| what can come to lie on a target goes beyond its room above BeeGFS' limit for `low` | | stops, 6 |\n"
+    "| it needs a resync, or is in the capacity pool `low`; on Lustre: it is inactive, takes no new files, "
+    "or gave no figures | warns | |\n"
+    "| what can come to lie on a target goes beyond its room: on BeeGFS above its limit for `low`, on Lustre "
+    "until it is full | | stops, 6 |\n"
     "| metadata targets have too little room or inodes for files and folders | | stops, 6 |\n"
     "| `target.striping` asks for a pool that the folder is not in, and this account is not root "
     "| stops, 3 | stops, 3 |\n"
     "| the site refuses the chunk or the number of targets that `target.striping` asks for | | warns |\n"
-    "| a quota of the final owner or group is used up, or would be (it counts chunk files) | stops, 3 | "
+    "| a quota of the final owner or group (on Lustre: of the folder's project, too) is used up, or would "
+    "be; BeeGFS counts chunk files, Lustre files and folders | stops, 3 | stops, 6 |\n"
+    "| a soft limit is passed, or would be | warns, with its grace; stops, 3, where that is over | warns; "
     "stops, 6 |\n\n"
-    "None of this was run on a BeeGFS. The tests call stand-ins of these commands (`tests/vendors`), written "
-    "from the vendor's sources and as strict as these.\n"
+    "On Lustre a folder's owner may choose the pool, and `target.striping: auto` sets a progressive layout "
+    "where two classes of sizes or more hold a tenth of the bytes each: the first 16 MiB of a file on one "
+    "target, what follows up to 1 GiB on four, the rest on eight. It never sets a component on the metadata "
+    "targets. Since `lfs setstripe` replaces all of a layout, what is not wished is given as the folder has "
+    "it. A figure in brackets, of which `lfs quota` says that it is not exact, counts as not known.\n\n"
+    "None of this was run on a BeeGFS or a Lustre. The tests call stand-ins of these commands "
+    "(`tests/vendors`), written from their sources and as strict as these: ThinkParQ/beegfs 7.4.7 and "
+    "beegfs-go 8.4; lustre-release of 2.15 and later (`lustre/utils/lfs.c`: `showdf`, `print_quota`; "
+    "`liblustreapi.c` for layouts), and outputs that sites publish.\n"
 )
 
 QUOTAS = (

@@ -116,11 +116,11 @@ class Cluster:
         return kept
 
 
-def mounted(monkeypatch: pytest.MonkeyPatch, folder: Path) -> None:
-    """The file system of `folder` goes as one whose vendor has BeeGFS' commands; it can do what it can."""
-    here = mount_of(os.path.realpath(folder)).type
-    row = Kind("beegfs-stand-in", types=(here,))._replace(
-        **(facts(folder).traits._asdict() | {"name": "beegfs-stand-in", "types": (here,), "tools": "beegfs"})
+def mounted(monkeypatch: pytest.MonkeyPatch, folder: Path, tools: str = "beegfs") -> None:
+    """The file system of `folder` goes as one whose vendor has these commands; it can do what it can."""
+    here, name = mount_of(os.path.realpath(folder)).type, f"{tools}-stand-in"
+    row = Kind(name, types=(here,))._replace(
+        **(facts(folder).traits._asdict() | {"name": name, "types": (here,), "tools": tools})
     )
     monkeypatch.setattr(kinds, "TABLE", (row, *kinds.TABLE))
-    assert facts(folder).kind == "beegfs-stand-in"
+    assert facts(folder).kind == name

@@ -1,5 +1,5 @@
-"""BeeGFS' commands as stand-ins on PATH (`tests.vendors.beegfs_cluster`); a shell and the usual commands are
-there beside them, and no real BeeGFS."""
+"""BeeGFS' commands and Lustre's as stand-ins on PATH (`tests.vendors.beegfs_cluster`, `lustre_cluster`); a
+shell and the usual commands are there beside them, and no real BeeGFS or Lustre."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.vendors.beegfs_cluster import Cluster, mounted
+from tests.vendors.lustre_cluster import Lustre
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -28,6 +29,14 @@ def beegfs7(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 @pytest.fixture
 def beegfs8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
     return _on_path(Cluster(tmp_path / "beegfs", 8), monkeypatch)
+
+
+@pytest.fixture
+def lustre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lustre:
+    assert not shutil.which("lfs"), "a real Lustre is here"
+    made = Lustre(tmp_path / "lustre")
+    monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+    return made
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from penstock.core.checks import gravest
 from penstock.core.documents.promise import Promise
 from penstock.filesystem.quotas import Quota
 from penstock.vendors import space
-from penstock.vendors.facts import Pattern, Survey, Target
+from penstock.vendors.facts import Pattern, Rules, Survey, Target
 from penstock.vendors.placement import GIB, TIB, SizeClasses
 
 MIB = 1 << 20
@@ -53,7 +53,7 @@ def test_s17_what_other_runs_of_the_pool_will_write_is_taken_from_its_targets(
     of_pool = [target.free_bytes for target in seen.in_pool()]
     assert of_pool == [9 * TIB if taken else 10 * TIB] * 4
     assert seen.targets[1].free_inodes == 10**9 - (500 if taken else 0)
-    assert seen.targets[0].free_bytes == TIB - space.metadata_need(2000, 0)[0]
+    assert seen.targets[0].free_bytes == TIB - space.metadata_need(2000, 0, Rules())[0]
     assert seen.quotas[0].used == (3 * TIB if taken else TIB)
     assert seen.quotas[0].used_files == (1005 if taken else 5)
 
@@ -143,11 +143,11 @@ def test_space_that_is_not_known_is_a_note() -> None:
 
 def test_a5_what_metadata_needs() -> None:
     """A5: 10 million files are within the rule of 0.3 to 0.5 % where they have 1 MB each."""
-    need, inodes = space.metadata_need(10**7, 0)
+    need, inodes = space.metadata_need(10**7, 0, Rules())
     assert 0.003 <= need / (10**7 * 10**6) <= 0.005
     assert inodes == 10**7
-    assert space.metadata_need(150 * 10**6, 0)[0] == 500 * 10**9
-    assert space.metadata_need(0, 1000)[1] == 4000
+    assert space.metadata_need(150 * 10**6, 0, Rules())[0] == 500 * 10**9
+    assert space.metadata_need(0, 1000, Rules())[1] == 4000
 
 
 @pytest.mark.parametrize(

@@ -169,7 +169,7 @@ def test_several_mounts_are_told_apart(beegfs: Cluster, tmp_path: Path) -> None:
     found = tools.find(tmp_path / "proc", point="/b")
     assert found is not None
     assert found.mount == ("/b",)
-    argv = found.set_pattern("/b/d", Setting(targets=4))
+    argv = found.set_pattern("/b/d", Setting(targets=4), None)
     assert any("/b" in one and "mount" in "".join(argv) for one in argv[:-1])
     (tmp_path / "proc" / "self" / "mountinfo").write_text(lines[0])
     found = tools.find(tmp_path / "proc", point="/a")

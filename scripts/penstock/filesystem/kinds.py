@@ -117,7 +117,7 @@ TABLE: tuple[Kind, ...] = (
     ),
     Kind(
         "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
-        ops=5000,
+        tools="lustre", ops=5000,
     ),
     Kind(
         "nfs", 0x6969, ("nfs", "nfs4"), direct=True, one_cache=True, flock="nodes; machine with local_lock",

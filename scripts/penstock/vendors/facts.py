@@ -12,10 +12,11 @@ if TYPE_CHECKING:
     from penstock.filesystem.quotas import Quota
 
 Role = Literal["storage", "metadata", "management"]
-Capacity = Literal["normal", "low", "emergency", "unknown"]
+Capacity = Literal["normal", "low", "emergency", "closed", "unknown"]
 """BeeGFS's capacity pools: new files go to targets in `low` only where too few are `normal`, and to those in
-`emergency` only where nothing else is left."""
-Reachability = Literal["online", "probably-offline", "offline", "unknown"]
+`emergency` only where nothing else is left. `closed`: to none of these (Lustre)."""
+Reachability = Literal["online", "probably-offline", "offline", "inactive", "unknown"]
+"""`inactive`: taken out by the administrator; its files wait, no new ones come to it (Lustre)."""
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
@@ -35,6 +36,8 @@ class Target(NamedTuple):
     capacity: Capacity = "unknown"
     reachability: Reachability = "unknown"
     consistency: Consistency = "unknown"
+    further_pools: tuple[str, ...] = ()
+    """Pools that it is in as well (Lustre)."""
 
     @property
     def name(self) -> str:
@@ -54,6 +57,16 @@ class Server(NamedTuple):
     """Address and protocol; "" where it is not known."""
 
 
+class Component(NamedTuple):
+    """How one range of a file is striped, in a progressive layout: from the component before it on."""
+
+    end: int | None
+    """The first byte behind it; None for the last, which goes to the file's end."""
+    targets: int
+    """0: it lies on metadata targets."""
+    chunk_bytes: int
+
+
 class Pattern(NamedTuple):
     """How a folder's new files are striped."""
 
@@ -65,10 +78,42 @@ class Pattern(NamedTuple):
     pool: str = ""
     """The pool's number."""
     pool_name: str = ""
+    layout: tuple[Component, ...] = ()
+    """Of a progressive layout its components (Lustre); `targets` and `chunk_bytes` are its widest one's."""
+    objects_of_empty: bool = False
+    """Whether a file has an object on each of its targets however small it is (Lustre)."""
 
     @property
     def copies(self) -> int:
         return 2 if self.kind == "mirrored" else 1
+
+    @property
+    def components(self) -> tuple[Component, ...]:
+        """Those of the layout; else the one that is all of the file."""
+        return self.layout or (Component(None, self.targets, self.chunk_bytes),)
+
+
+TIB = 1 << 40
+GIB = 1 << 30
+
+
+class Rules(NamedTuple):
+    """How a product fills its targets, and what it counts: the defaults are those of BeeGFS."""
+
+    storage_limits: tuple[int, ...] = (TIB, 20 * GIB, 0)
+    """Free bytes of a storage target at which its state changes, as shipped; the last is that it is full.
+    BeeGFS' management puts it into `low` and `emergency` (`storage low 1T, emergency 20G`). A site's own are
+    not shown to users."""
+    metadata_limits: tuple[int, ...] = (10 * GIB, 3 * GIB, 0)
+    entry_bytes: float = 500 * 10**9 / (150 * 10**6)
+    """Of metadata for each file or folder: 500 GB hold some 150 million of them (doc.beegfs.io, system
+    requirements). Beside it stands their older rule, 0.3 to 0.5 % of the data. 0: inodes alone count."""
+    folder_inodes: int = 4
+    """On a metadata target of BeeGFS a folder is two folders and two files, a file is one (doc.beegfs.io)."""
+    objects: str = "chunk files"
+    """What a file is on its storage targets."""
+    quota_counts: str = "chunk files"
+    """What quotas count as files; what is not `objects` is files and folders."""
 
 
 class Silence(NamedTuple):
@@ -93,6 +138,9 @@ class Survey(NamedTuple):
     silences: tuple[Silence, ...] = ()
     pools: tuple[tuple[str, str], ...] = ()
     """(number, name) of each storage pool, where the commands say them."""
+    rules: Rules = Rules()
+    progressive: bool = False
+    """Whether its files can be striped differently from one range to the next."""
 
     def of_role(self, role: Role) -> list[Target]:
         return [target for target in self.targets if target.role == role]
@@ -104,4 +152,4 @@ class Survey(NamedTuple):
         if self.pattern is None:
             return storage
         names = {self.pattern.pool, self.pattern.pool_name} - {""}
-        return [target for target in storage if target.pool in names] or storage
+        return [one for one in storage if names & {one.pool, *one.further_pools}] or storage

@@ -9,6 +9,7 @@
 |                               | needs resync, or resyncing      | warning                             |
 |                               | online, gave no figures         | warning                             |
 |                               | in capacity pool `low`          | warning                             |
+|                               | inactive, or takes no new files | warning                             |
 | target of another pool        | any of these                    | note                                |
 | a question that got no answer |                                 | note, with the command's own words  |
 | nothing of these              |                                 | ok: how many were looked at         |
@@ -104,7 +105,14 @@ def _troubles(target: Target) -> Iterator[tuple[Verdict, str, str]]:
     if target.consistency in ("needs-resync", "resyncing"):
         found = "needs a resync" if target.consistency == "needs-resync" else "is being resynced"
         yield "warning", f"{found}: its mirror serves alone", "nothing; a second fault would stop the run"
-    if target.total_bytes is None and target.reachability not in ("offline", "probably-offline"):
+    if target.reachability == "inactive":
+        found = (
+            "inactive: taken out of use; files that lie on it cannot be read, new ones are not placed on it"
+        )
+        yield "warning", found, f"have it activated, if it is to be used: {ADMINISTRATOR}"
+    elif target.capacity == "closed":
+        yield "warning", "takes no new files: full, or read-only", f"have room made on it: {ADMINISTRATOR}"
+    if target.total_bytes is None and target.reachability in ("online", "unknown"):
         yield "warning", "gave no figures of its space", f"see whether its server answers: {ADMINISTRATOR}"
     if target.capacity == "emergency":
         yield "stop", "nearly full: capacity pool emergency", f"have room made on it: {ADMINISTRATOR}"

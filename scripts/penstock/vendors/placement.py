@@ -22,17 +22,15 @@ import math
 from collections import defaultdict
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.vendors.facts import GIB, TIB, Rules
+
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.vendors.facts import Pattern, Target
 
-TIB = 1 << 40
-GIB = 1 << 30
-STORAGE_LIMITS = (TIB, 20 * GIB, 0)
-"""Free bytes below which BeeGFS' management puts a storage target into `low` and `emergency`, as shipped
-(`storage low 1T, emergency 20G`). A site's own are not shown to users."""
-METADATA_LIMITS = (10 * GIB, 3 * GIB, 0)
+__all__ = ["GIB", "TIB"]
+
 RISK = 0.001
 """How probable it may be that any target gets more than `Load.most`."""
 STEPS = 60
@@ -107,18 +105,17 @@ class Load(NamedTuple):
 def load(sizes: SizeClasses, pattern: Pattern, among: int) -> Load:
     """What each of `among` targets gets of these files."""
     places = max(1, among // pattern.copies)
-    wide = max(1, min(pattern.targets, places))
     certain = mean = chunks = 0.0
     drawn: list[tuple[float, float, float]] = []
     for count, size in sizes:
-        part, width = _part(size, pattern.chunk_bytes, wide)
-        chance = width / places
-        chunks += count * chance
-        mean += count * part * chance
-        if width == places:
-            certain += count * part
-        elif width:
-            drawn.append((count, part, chance))
+        for part, width, objects in _parts(size, pattern, places):
+            chance = width / places
+            chunks += count * objects / places
+            mean += count * part * chance
+            if width == places:
+                certain += count * part
+            elif width:
+                drawn.append((count, part, chance))
     return Load(mean, math.ceil(certain + _bound(drawn, math.log(places / RISK))), chunks)
 
 
@@ -153,14 +150,23 @@ def _bound(drawn: Sequence[tuple[float, float, float]], unlikely: float) -> floa
 
 def chunk_files(sizes: SizeClasses, pattern: Pattern) -> int:
     """How many chunk files these files make on all targets together: what a quota counts as files."""
-    files = sum(count * _part(size, pattern.chunk_bytes, pattern.targets)[1] for count, size in sizes)
-    return files * pattern.copies
+    return pattern.copies * sum(
+        count * objects for count, size in sizes for _, _, objects in _parts(size, pattern, pattern.targets)
+    )
 
 
-def _part(size: float, chunk: int, wide: int) -> tuple[float, int]:
-    """Bytes of a file on each of its targets, and how many these are; an empty file is on none."""
-    width = min(wide, math.ceil(size / chunk))
-    return (size / width, width) if width else (0.0, 0)
+def _parts(size: float, pattern: Pattern, places: int) -> Iterator[tuple[float, int, int]]:
+    """Of each component of a file's layout: bytes on each of its targets, how many targets have any, and how
+    many have an object. An empty file is on none, but may have objects."""
+    start = 0
+    for component in pattern.components:
+        here = max(0.0, (size if component.end is None else min(size, component.end)) - start)
+        wide = min(component.targets, places)
+        width = min(wide, math.ceil(here / component.chunk_bytes))
+        # The first component of a file is made with it, each other one with its first byte.
+        objects = wide if pattern.objects_of_empty and (here or not start) else width
+        yield here / width if width else 0.0, width, objects
+        start = component.end or 0
 
 
 def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
@@ -172,8 +178,11 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
     | `normal` (also where not known)     | these                   |
     | `normal` and `low`                  | these                   |
     | neither                             | all that are not offline|
+
+    Those that are inactive or closed are among none of these.
     """
-    up = [target for target in targets if target.reachability != "offline"]
+    up = [target for target in targets if target.reachability not in ("offline", "inactive")]
+    up = [target for target in up if target.capacity != "closed"]
     for pools in (("normal", "unknown"), ("normal", "unknown", "low")):
         found = [target for target in up if target.capacity in pools]
         if len(found) >= wanted:
@@ -181,7 +190,7 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
     return up
 
 
-def room(target: Target, limits: tuple[int, ...] = STORAGE_LIMITS) -> tuple[int, int] | None:
+def room(target: Target, limits: tuple[int, ...] = Rules().storage_limits) -> tuple[int, int] | None:
     """Bytes that a target takes before its next limit, and that limit. None where its free space is not
     known.
 

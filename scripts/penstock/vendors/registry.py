@@ -108,12 +108,12 @@ def check_plan(
     survey = space.beside(survey, promised)
 
     def restripe(targets: int | None, pool: str) -> str:
-        return shlex.join(tools.set_pattern(str(folder), Setting(targets=targets, pool=pool)))
+        return shlex.join(tools.set_pattern(str(folder), Setting(targets=targets, pool=pool), survey.pattern))
 
     results = [
         *space.placed(survey, sizes, restripe),
         *space.metadata(survey, sizes, folders),
-        *space.quotas(survey, sizes),
+        *space.quotas(survey, sizes, folders),
         *health.silences(survey),
     ]
     pool = survey.pattern.pool or survey.pattern.pool_name if survey.pattern else ""
@@ -130,10 +130,11 @@ def stripe(
     tools, missing = _tools(rules_of(facts(folder, proc).traits, named), folder, proc)
     if tools is None:
         return missing
-    argv = tools.set_pattern(str(folder), setting)
+    now = tools.pattern(str(folder))
+    argv = tools.set_pattern(str(folder), setting, now)
     answer = command.run(argv)
     # Where an administrator is to do it, it holds for what comes later, below the folder above.
-    above = shlex.join(tools.set_pattern(str(folder.parent), setting))
+    above = shlex.join(tools.set_pattern(str(folder.parent), setting, now))
     if not answer.ok:
         return [striping.failed(setting, answer.words, above, refused=tools.refused(answer))]
     return [striping.compared(setting, tools.pattern(str(folder)), shlex.join(argv))]
@@ -148,8 +149,8 @@ def _choose(
         wish,
         survey,
         sizes,
-        root=tools.is_root(),
-        command=lambda setting: shlex.join(tools.set_pattern(str(folder), setting)),
+        root=tools.may_choose_pool(),
+        command=lambda setting: shlex.join(tools.set_pattern(str(folder), setting, survey.pattern)),
     )
 
 

@@ -20,7 +20,6 @@ from penstock.core.text import printable
 from penstock.filesystem.quotas import beside as quotas_beside
 from penstock.filesystem.quotas import judge
 from penstock.vendors import placement
-from penstock.vendors.placement import METADATA_LIMITS, SizeClasses
 from penstock.vendors.striping import WIDEST
 
 if TYPE_CHECKING:
@@ -28,13 +27,9 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.promise import Promise
     from penstock.filesystem.quotas import Quota
-    from penstock.vendors.facts import Pattern, Survey, Target
+    from penstock.vendors.facts import Pattern, Rules, Survey, Target
+    from penstock.vendors.placement import SizeClasses
 
-METADATA_BYTES = 500 * 10**9 / (150 * 10**6)
-"""For each file or folder: 500 GB hold some 150 million of them (doc.beegfs.io, system requirements). Beside
-it stands their older rule, 0.3 to 0.5 % of the data."""
-FOLDER_INODES = 4
-"""On a metadata target a folder is two folders and two files, a file is one (doc.beegfs.io)."""
 NAMED = 8
 """Targets that results name; the others are counted."""
 
@@ -45,11 +40,21 @@ class Placing(NamedTuple):
     pattern: Pattern
     among: list[Target]
     share: placement.Load
+    rules: Rules
+
+    @property
+    def wide(self) -> int:
+        """Over how many targets a file lies that is long enough."""
+        return min(self.pattern.targets, len(self.among))
+
+    def room(self, target: Target) -> tuple[int, int] | None:
+        """As `placement.room`."""
+        return placement.room(target, self.rules.storage_limits)
 
 
-def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses) -> Placing:
+def _placing(targets: Sequence[Target], pattern: Pattern, sizes: SizeClasses, rules: Rules) -> Placing:
     among = placement.eligible(targets, pattern.targets)
-    return Placing(pattern, among, placement.load(sizes, pattern, len(among)))
+    return Placing(pattern, among, placement.load(sizes, pattern, len(among)), rules)
 
 
 def placed(
@@ -60,7 +65,7 @@ def placed(
     pattern = survey.pattern
     if pattern is None or not survey.of_role("storage"):
         return []
-    placing = _placing(survey.in_pool(), pattern, sizes)
+    placing = _placing(survey.in_pool(), pattern, sizes, survey.rules)
     full = _overfilled(placing)
     lacking = list(_lacking_inodes(survey.product, placing))
     if not full:
@@ -69,9 +74,9 @@ def placed(
     found = [
         CheckResult(
             f"{survey.product} {printable(target.name)}",
-            f"up to {_size(need)} ({need:,} bytes) of this plan can come to lie on it ({pattern.targets} of "
-            f"{len(placing.among)} targets a file), and it takes {_size(there)}{_until(target)}: "
-            f"{need - there:,} bytes are missing",
+            f"up to {_size(need)} ({need:,} bytes) of this plan can come to lie on it ({placing.wide} of "
+            f"{len(placing.among)} targets a file), and it takes {_size(there)}"
+            f"{_until(placing.room(target))}: {need - there:,} bytes are missing",
             "stop",
             f"{_size(need)} of room",
             mend,
@@ -114,7 +119,7 @@ def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
             theirs = [one for one in promised if _same_pool(survey, one.pool, target.pool)]
             size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
         elif target.role == "metadata":
-            size, files = metadata_need(sum(one.files for one in promised), 0)
+            size, files = metadata_need(sum(one.files for one in promised), 0, survey.rules)
         among = max(1, len(beside_it))
         return target._replace(
             free_bytes=_less(target.free_bytes, size / among),
@@ -143,7 +148,7 @@ def _overfilled(placing: Placing) -> list[tuple[Target, int, int]]:
     most = placing.share.most
     found = []
     for target in placing.among:
-        there = placement.room(target)
+        there = placing.room(target)
         if there is not None and most > there[0]:
             found.append((target, most, there[0]))
     return sorted(found, key=lambda one: one[2] - one[1])
@@ -155,30 +160,31 @@ def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
         if target.free_inodes is not None and need > target.free_inodes:
             yield CheckResult(
                 f"{product} {printable(target.name)}",
-                f"about {need:,} chunk files come to it, and {target.free_inodes:,} inodes are free",
+                f"about {need:,} {placing.rules.objects} come to it, and {target.free_inodes:,} inodes are "
+                "free",
                 "stop",
                 f"{need:,} inodes",
                 f"stripe over fewer targets, stage fewer files, or {ADMINISTRATOR}",
             )
 
 
-def _until(target: Target) -> str:
-    there = placement.room(target)
+def _until(there: tuple[int, int] | None) -> str:
     limit = there[1] if there else 0
     return f" until {_size(limit)} are left" if limit else " until it is full"
 
 
 def _fits(product: str, placing: Placing) -> CheckResult:
-    pattern, among, share = placing
-    unknown = [target for target in among if placement.room(target) is None]
+    pattern, among, share, _ = placing
+    unknown = [target for target in among if placing.room(target) is None]
     least = min(
-        ((there[0], target) for target in among if (there := placement.room(target)) is not None),
+        ((there[0], target) for target in among if (there := placing.room(target)) is not None),
         key=lambda one: one[0],
         default=None,
     )
+    ranges = f", in {len(pattern.layout)} ranges that widen," if pattern.layout else ","
     found = (
-        f"a file lies on up to {min(pattern.targets, len(among))} of {len(among)} targets, in chunks of "
-        f"{_size(pattern.chunk_bytes)}; at most {_size(share.most)} come to one"
+        f"a file lies on up to {placing.wide} of {len(among)} targets{ranges} in chunks "
+        f"of {_size(pattern.chunk_bytes)}; at most {_size(share.most)} come to one"
     )
     if least is not None:
         found += f", and {printable(least[1].name)} takes {_size(least[0])}"
@@ -196,7 +202,7 @@ def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None,
     for targets in sorted({1, 2, 4, WIDEST}, reverse=True):
         if targets >= pattern.targets:
             continue
-        narrower = _placing(here, pattern._replace(targets=targets), sizes)
+        narrower = _placing(here, pattern._replace(targets=targets, layout=()), sizes, survey.rules)
         if not _overfilled(narrower):
             kept = len(narrower.among)
             found.append(
@@ -206,10 +212,10 @@ def _choices(survey: Survey, sizes: SizeClasses, restripe: Callable[[int | None,
             break
     pools: dict[str, list[Target]] = {}
     for target in survey.of_role("storage"):
-        if target not in here:
-            pools.setdefault(target.pool, []).append(target)
+        for pool in (target.pool, *target.further_pools) if target not in here else ():
+            pools.setdefault(pool, []).append(target)
     for pool, there in sorted(pools.items()):
-        if pool and not _overfilled(_placing(there, pattern, sizes)):
+        if pool and not _overfilled(_placing(there, pattern, sizes, survey.rules)):
             found.append(
                 f"pool {printable(pool)} has room on its {len(there)} targets; an administrator may choose "
                 "it: "
@@ -224,11 +230,15 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
     entries = sizes.files + folders
     if not targets or not entries:
         return []
-    need, inodes = metadata_need(sizes.files, folders)
+    rules = survey.rules
+    need, inodes = metadata_need(sizes.files, folders, rules)
     about = f"{survey.product} metadata"
     share = f", {100 * need / sizes.bytes:.2f} % of the data" if need < sizes.bytes else ""
-    found = f"{sizes.files:,} files and {folders:,} folders need about {_size(need)}{share}"
-    rooms = [there[0] for target in targets if (there := placement.room(target, METADATA_LIMITS)) is not None]
+    needed = f"about {_size(need)}{share}" if rules.entry_bytes else f"{inodes:,} inodes"
+    found = f"{sizes.files:,} files and {folders:,} folders need {needed}"
+    rooms = [
+        there[0] for target in targets if (there := placement.room(target, rules.metadata_limits)) is not None
+    ]
     known = [target.free_inodes for target in targets if target.free_inodes is not None]
     mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"
     if len(rooms) == len(targets) and sum(rooms) < need:
@@ -236,24 +246,31 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
         text = f"{found}; {_size(sum(rooms))} are left above the limits: {missing:,} bytes are missing"
         return [CheckResult(about, text, "stop", _size(need), mend)]
     if len(known) == len(targets) and sum(known) < inodes:
-        text = f"{found} and {inodes:,} inodes; {sum(known):,} are free"
+        also = f" and {inodes:,} inodes" if rules.entry_bytes else ""
+        text = f"{found}{also}; {sum(known):,} are free"
         return [CheckResult(about, text, "stop", f"{inodes:,} inodes", mend)]
-    if len(rooms) < len(targets):
+    seen = rooms if rules.entry_bytes else known
+    if len(seen) < len(targets):
         return [CheckResult(about, f"{found}; what is free is not known of every target", "note")]
-    return [CheckResult(about, f"{found}; {_size(sum(rooms))} are left above the limits")]
+    left = (
+        f"{_size(sum(rooms))} are left above the limits" if rules.entry_bytes else f"{sum(known):,} are free"
+    )
+    return [CheckResult(about, f"{found}; {left}")]
 
 
-def metadata_need(files: int, folders: int) -> tuple[int, int]:
+def metadata_need(files: int, folders: int, rules: Rules) -> tuple[int, int]:
     """Bytes and inodes that so many files and folders take on metadata targets."""
-    return round((files + folders) * METADATA_BYTES), files + FOLDER_INODES * folders
+    return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders
 
 
-def quotas(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
+def quotas(survey: Survey, sizes: SizeClasses, folders: int = 0) -> list[CheckResult]:
     """Whether the quotas of the files' final owner and group take them. Without a file: whether any is
     passed already."""
-    pattern = survey.pattern
+    pattern, rules = survey.pattern, survey.rules
     copies = pattern.copies if pattern else 1
-    chunks = placement.chunk_files(sizes, pattern) if pattern else sizes.files
+    files = sizes.files + folders
+    if rules.quota_counts == rules.objects:
+        files = placement.chunk_files(sizes, pattern) if pattern else sizes.files
     return [
         result
         for quota in survey.quotas
@@ -261,7 +278,7 @@ def quotas(survey: Survey, sizes: SizeClasses) -> list[CheckResult]:
             f"{survey.product} quota of {printable(quota.name)}",
             quota,
             sizes.bytes * copies,
-            chunks,
-            "chunk files",
+            files,
+            rules.quota_counts,
         )
     ]

@@ -39,13 +39,15 @@ class Tools(NamedTuple):
     def product(self) -> str:
         return v7.PRODUCT if self.version == 7 else v8.PRODUCT
 
-    def set_pattern(self, folder: str, wish: Setting) -> list[str]:
-        """The command that stripes new files of `folder` as wished."""
+    def set_pattern(self, folder: str, wish: Setting, now: Pattern | None) -> list[str]:
+        """The command that stripes new files of `folder` as wished. What is not wished stays by itself as it
+        is `now`."""
+        del now
         build = v7.set_pattern if self.version == 7 else v8.set_pattern
         return build(folder, chunk=wish.chunk_bytes, targets=wish.targets, pool=wish.pool, mount=self.mount)
 
     @staticmethod
-    def is_root() -> bool:
+    def may_choose_pool() -> bool:
         """Whether this account may choose a pool: the commands ask for uid 0."""
         return os.geteuid() == 0
 
