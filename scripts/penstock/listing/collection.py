@@ -11,6 +11,7 @@ import time
 from collections import Counter
 from dataclasses import dataclass
 from itertools import pairwise
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
@@ -23,7 +24,6 @@ from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
-    from pathlib import Path
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
@@ -84,14 +84,20 @@ def open_sources(dataset: DatasetConfig, timeout: float) -> list[Source]:
     ]
 
 
+def folder_of(source: Source) -> Path | None:
+    """The folder that is the source; None of a store."""
+    return Path(source.url.removeprefix("file://")) if source.url.startswith("file://") else None
+
+
 def apart(layout: DatasetLayout, sources: Sequence[Source]) -> None:
     """Raises PreflightError for a source folder that holds the dataset's folder, or lies in it: the release
     would become part of its own source."""
     mine = os.path.realpath(layout.folder)
     for source in sources:
-        if not source.url.startswith("file://"):
+        folder = folder_of(source)
+        if folder is None:
             continue
-        theirs = os.path.realpath(source.url.removeprefix("file://"))
+        theirs = os.path.realpath(folder)
         if os.path.commonpath([mine, theirs]) in (mine, theirs):
             raise PreflightError(
                 "source and target lie in one another",

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
-from penstock.listing.collection import apart, open_sources, ordered
+from penstock.listing.collection import apart, folder_of, open_sources, ordered
 from penstock.listing.key_filter import Filter
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
-    from penstock.sources.port import Source
     from penstock.state.context import Context
     from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
@@ -36,8 +34,3 @@ def check(
                 answers.require(folder, "the source")
             source.check()
             looks.saw(CheckResult("source", printable(source.url)))
-
-
-def folder_of(source: Source) -> Path | None:
-    """The folder that is the source; None of a store."""
-    return Path(source.url.removeprefix("file://")) if source.url.startswith("file://") else None

@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING
 import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
-from penstock.listing.collection import open_sources
+from penstock.listing.collection import folder_of, open_sources
 from penstock.steps.preflight import mounts
 from penstock.steps.preflight.answers import Answers, folders, roots
-from penstock.steps.preflight.sources import folder_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
