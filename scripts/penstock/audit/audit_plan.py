@@ -9,6 +9,7 @@ from dataclasses import replace
 from os import fsdecode
 from typing import TYPE_CHECKING
 
+from penstock.audit import run_file
 from penstock.audit.sample_draw import drawn, takes
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout, RunLayout
-    from penstock.core.run_documents import ShardInfo
+    from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.formats.files import Files
     from penstock.state.context import Context
 
@@ -167,13 +168,13 @@ def load(seal: Seal, choice: Choice) -> Load:
     return Load(found * READ_COST + read, read, found)
 
 
-def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> run_documents.PlanInfo:
+def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> PlanInfo:
     """Write the audit's shards, then `plan.json`. A `plan.json` that is there already, of an audit that is
     continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
         made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
-        _describe(context, layout, audit, seal, len(made.shards))
+        _describe(context, layout, audit, seal, made)
         return made
     limits = context.config.plan
     about = load(seal, audit.choice)
@@ -205,7 +206,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> r
         folders=0,
         why=(decision.why, audit.choice.promise()),
     )
-    _describe(context, layout, audit, seal, len(shards))
+    _describe(context, layout, audit, seal, made)
     durable.write_json(folder.plan, run_documents.to_json(made))
     return made
 
@@ -251,24 +252,13 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     return made
 
 
-def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, shards: int) -> None:
+def _describe(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, made: PlanInfo) -> None:
     """Write `run.json`, which the elements read. The engine's settings are those of the configuration as it
     is now; `audit.limit` (bytes per second) is divided by the elements that can run at once."""
     engine = context.config.engine
     if audit.limit:
-        at_once = max(1, min(shards, context.cluster.slots("audit")))
+        at_once = max(1, min(len(made.shards), context.cluster.slots("audit")))
         engine = replace(engine, limit=max(1, audit.limit // at_once))
-    info = run_documents.RunInfo(
-        run=audit.id,
-        dataset=layout.dataset,
-        release=audit.release,
-        created=audit.created,
-        listing_digest=seal.listing,
-        files=seal.files,
-        bytes=seal.bytes,
-        scanned=seal.scanned,
-        root=str(layout.root),
-        state_root=str(layout.state_root) if layout.state_root else None,
-        config={"engine": to_json(engine)},
-    )
-    durable.write_json(audit.layout(layout).run_file, run_documents.to_json(info))
+    config, counts = {"engine": to_json(engine)}, (seal.files, seal.bytes, seal.scanned)
+    folder = audit.layout(layout)
+    run_file.write(layout, folder, seal, made, created=audit.created, config=config, counts=counts)

@@ -18,6 +18,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
+from penstock.audit import run_file
 from penstock.audit.audit_store import STALE
 from penstock.config.run_config import freeze
 from penstock.config.settings import VerifyConfig
@@ -154,20 +155,15 @@ def describe(context: Context, layout: DatasetLayout, seal: Seal, plan: PlanInfo
     policy = context.config.verify.source_checksum
     # The manifest proves every row: no checksum of the source is required.
     verify = VerifyConfig(source_checksum="auto" if policy == "require" else policy)
-    info = run_documents.RunInfo(
-        run=plan.run,
-        dataset=layout.dataset,
-        release=plan.release,
+    info = run_file.write(
+        layout,
+        folder,
+        seal,
+        plan,
         created=f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
-        listing_digest=seal.listing,
-        files=plan.files,
-        bytes=plan.bytes,
-        scanned=plan.files,
-        root=str(layout.root),
-        state_root=str(layout.state_root) if layout.state_root else None,
         config=freeze(replace(context.config, verify=verify), dataset),
+        counts=(plan.files, plan.bytes, plan.files),
     )
-    durable.write_json(folder.run_file, run_documents.to_json(info))
     return Run(layout, info, folder)
 
 
