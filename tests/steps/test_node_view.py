@@ -41,18 +41,18 @@ HOST = HostSeen("n1", "6.1.0", "x86_64", 8, 1 << 34, 1000, 1000, (1000,))
     ("there", "verdicts", "words"),
     [
         (HERE, ["ok"], "nfs"),
-        (replace(HERE, options="rw,vers=4.2,addr=10.0.0.2"), ["ok"], "1.00 TiB"),
+        (HERE._replace(options="rw,vers=4.2,addr=10.0.0.2"), ["ok"], "1.00 TiB"),
         (
-            replace(HERE, options="rw,vers=3"),
+            HERE._replace(options="rw,vers=3"),
             ["ok", "note"],
             "on the node alone: vers=3; on this machine alone: vers=4.2",
         ),
         (
-            replace(HERE, kind="beegfs", device="x"),
+            HERE._replace(kind="beegfs", device="x"),
             ["ok", "warning"],
             "beegfs (x) on the node, nfs (filer:/t) on this machine",
         ),
-        (replace(HERE, kind="fuse", passable=False), ["ok", "warning", "warning"], "never as `cold`"),
+        (HERE._replace(kind="fuse", passable=False), ["ok", "warning", "warning"], "never as `cold`"),
         (MountSeen("/t", error="no answer within 10 s"), ["note"], "not known (no answer within 10 s)"),
     ],
     ids=["same", "another address", "options", "file system", "caches", "silent"],

@@ -7,15 +7,14 @@ of preflight keeps it (`nodes`).
 
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
 FORMAT = 1
 
 
-@dataclass(frozen=True)
-class HostSeen:
+class HostSeen(NamedTuple):
     """The node itself, as this account's job sees it."""
 
     name: str
@@ -31,8 +30,7 @@ class HostSeen:
     groups: Sequence[int] = ()
 
 
-@dataclass(frozen=True)
-class MountSeen:
+class MountSeen(NamedTuple):
     """The file system that holds one folder, as one machine sees it (`filesystem.capabilities`)."""
 
     path: str
@@ -50,8 +48,7 @@ class MountSeen:
     error: str = ""
 
 
-@dataclass(frozen=True)
-class SourceSeen:
+class SourceSeen(NamedTuple):
     """One source of the dataset, opened on the node."""
 
     url: str
@@ -61,8 +58,7 @@ class SourceSeen:
     """Of a folder."""
 
 
-@dataclass(frozen=True)
-class NodeAnswer:
+class NodeAnswer(NamedTuple):
     """The whole answer."""
 
     host: HostSeen

@@ -11,6 +11,7 @@
 # Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from penstock.core.documents import typed_json
 
@@ -57,8 +58,7 @@ ABILITIES: Mapping[str, str] = {
 """Each ability that is tried, in the order in which a table shows them, and its name for people."""
 
 
-@dataclass(frozen=True)
-class Seen:
+class Seen(NamedTuple):
     """What came of one trial."""
 
     answer: str = NOT_TRIED
