@@ -34,8 +34,7 @@ class Looks:
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
         """One check: a PenstockError that leaves it becomes a row about this, unless an earlier check met the
-        same, and the next check is made.
-        Raises InterruptedRunError once a signal has come."""
+        same, and the next check is made. Raises InterruptedRunError once a signal has come."""
         self._context.stop.check()
         try:
             yield

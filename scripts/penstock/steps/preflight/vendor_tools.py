@@ -17,9 +17,8 @@ if TYPE_CHECKING:
 def check(
     context: Context, config: DatasetConfig, layout: DatasetLayout, answers: Answers, looks: Looks
 ) -> None:
-    """Reports nothing where the file system's vendor has no commands and nothing is to be striped, and
-    where the target does not answer. Raises
-    PreflightError for a group that is not known."""
+    """Reports nothing where the file system's vendor has no commands and nothing is to be striped, and where
+    the target does not answer. Raises PreflightError for a group that is not known."""
     if answers.silent(layout.root):
         return
     target = context.config.target
