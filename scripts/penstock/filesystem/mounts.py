@@ -9,11 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
 
 class Mount(NamedTuple):
-    """One line of the file. Every field is empty where `mount_of` finds no mount."""
+    """One line of the file. Every field is empty where no mount is found."""
 
     number: str = ""
     """The number of its device: `8:1`."""
@@ -58,10 +59,15 @@ def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
 
 
 def mount_of(path: str, proc: str | os.PathLike[str] = PROC) -> Mount:
+    """The mount that holds a real path, as `holding` finds it among those of now."""
+    return holding(path, mounts(proc))
+
+
+def holding(path: str, among: Iterable[Mount]) -> Mount:
     """The mount that holds a real path: the deepest one, and of two on one point the later, which is the
-    one that is seen."""
+    one that is seen. An empty one where none does."""
     best = Mount()
-    for mount in mounts(proc):
+    for mount in among:
         inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
         if inside and len(mount.point) >= len(best.point):
             best = mount

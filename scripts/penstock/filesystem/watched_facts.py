@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.filesystem.capabilities import StorageFacts, facts
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
-from penstock.filesystem.mounts import mount_of
+from penstock.filesystem.mounts import holding, mounts
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
@@ -77,9 +77,10 @@ def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | Non
     """The first mount on the way to an absolute path, through symbolic links, whose calls leave this
     machine; None where none does. No call is made on it or beyond it, so this never hangs. A mount of a kind
     without a row in the table (an automounter, say) may leave this machine."""
+    made = mounts(proc)
     done, left, links = "/", path.split("/")[::-1], 0
     while True:
-        mount = mount_of(done, proc)
+        mount = holding(done, made)
         if not kind_of(-1, mount.type).local:
             return mount
         if not left:
@@ -92,7 +93,7 @@ def network_mount(path: str, proc: str | os.PathLike[str] = PROC) -> Mount | Non
             continue
         here = os.path.join(done, name)
         target = ""
-        if mount_of(here, proc) == mount:
+        if holding(here, made) == mount:
             # Else something is mounted there: it is no link, and may not answer.
             with contextlib.suppress(OSError):
                 target = os.readlink(here)
