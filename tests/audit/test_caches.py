@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import mmap
 import os
 import shutil
@@ -11,18 +12,20 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.images import BLOCK, blocks, mounted
-from tests.support.published import content, data_of, published
+from tests.support.published import content, data_of, flip, published
 from tests.support.staging_runs import tree
 
 from penstock.audit import audit_plan
 from penstock.core.documents.seal import Amount
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
-from penstock.steps import audit_step
+from penstock.steps import audit_step, repair_step
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from penstock.state.context import Context
 
 MARK = b"a block that is found in the image by its content"
 CONTENT = (MARK + bytes(4096))[:4096] * 4
@@ -136,3 +139,22 @@ def test_nothing_of_a_file_is_in_memory_when_a_cold_read_begins(tmp_path: Path) 
             how = reader.read("file", 0, 3 << 20, lambda _: seen.append(in_memory(path)))
     assert how.method == "cached"
     assert seen[3:] == [3 << 20] * 3
+
+
+def test_an_audit_and_a_repair_read_as_the_releases_probe_saw_it(staged: Context) -> None:
+    """O_DIRECT, refused when the release was planned, is not tried again."""
+    layout = staged.layout("data")
+    (probe,) = layout.runs.glob("*/probe.json")
+    known = json.loads(probe.read_bytes())
+    known["abilities"]["direct_alignment"] = {"answer": "no", "error": "EINVAL"}
+    probe.write_text(json.dumps(known))
+    flip(data_of(staged) / "d0/f00")
+    result = audit_step.run(staged, "data")
+    assert result["counts"] == {"changed": 1}
+    assert "direct" not in result["methods"]
+    done = repair_step.run(staged, "data")
+    assert [path for path, _ in done["repaired"]] == ["d0/f00"]
+    assert done["repaired"][0][1] != "direct"
+    # One that is damaged counts as none.
+    probe.write_text("{")
+    assert ("direct" in audit_step.run(staged, "data")["methods"]) is facts(layout.folder).direct

@@ -22,10 +22,12 @@ from tests.support.staging_runs import tree
 
 from penstock.cli.main import main
 from penstock.config.settings import EngineConfig, PlanConfig
-from penstock.core.documents import fetched_files
+from penstock.core.documents import fetched_files, history_line
 from penstock.core.key_paths import TEMPORARY
 from penstock.errors import FailedError, InterruptedRunError, NewerFormatError
+from penstock.state import history
 from penstock.steps import audit_step, repair_step
+from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -47,8 +49,9 @@ def left_behind(context: Context) -> list[str]:
     return found
 
 
-def elements(context: Context, *, run: bool) -> ScriptedCluster:
-    """A cluster of nodes, of which each element is the command that SLURM would get; or none works."""
+def elements(context: Context, *, run: bool, ends: str = "") -> ScriptedCluster:
+    """A cluster of nodes, of which each element is the command that SLURM would get; or none works. `ends`:
+    where the nodes' mounts say that an fsync ends."""
 
     def how(index: int, _: int) -> State:
         spec = next(one for one in reversed(cluster.arrays.values()) if index in one.indices)
@@ -56,6 +59,8 @@ def elements(context: Context, *, run: bool) -> ScriptedCluster:
             return FAILED
         done = subprocess.run([*spec.command, str(index)], check=False, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
+        for path in context.layout("data").state.glob("repairs/*/receipts/repair/*.json") if ends else ():
+            path.write_text(json.dumps(json.loads(path.read_bytes()) | {"fsync_ends": ends}))
         return DONE
 
     cluster = ScriptedCluster(how)
@@ -233,3 +238,23 @@ def test_what_an_element_fetched_is_read_as_it_was_written_and_refused_of_a_newe
     assert fetched_files.from_json(json.dumps(written).encode(), "here") == found
     with pytest.raises(NewerFormatError, match="format 99"):
         fetched_files.from_json(json.dumps({**written, "format": 99}).encode(), "here")
+
+
+@pytest.mark.parametrize("ends", ["", "in the storage servers' memory (tuneRemoteFSync=false)"])
+def test_a_repair_says_where_its_fsyncs_ended(served: tuple[Context, S3Server], ends: str) -> None:
+    """In its result, in its words and in the dataset's history, as the copy does in the seal."""
+    context, _ = served
+    local = context.cluster
+    try:
+        elements(context, run=True, ends=ends)
+        done = repair_step.run(context, "data")
+    finally:
+        context.cluster = local
+    assert (done["status"], done.get("fsync_ends", "")) == ("REPAIRED", ends)
+    assert (f"each fsync ended {ends}" in findings_text.repair(done)) is bool(ends)
+    line = json.loads(context.layout("data").history.read_text().splitlines()[-1])
+    assert line.get("fsync_ends", "") == ends
+    assert ("fsync_ends" in line) is bool(ends)
+    assert next(history.lines(context.layout("data"))) == history_line.from_json(
+        json.dumps(line).encode(), ""
+    )

@@ -117,3 +117,13 @@ def test_abilities_are_taken_away_and_never_given(row: StorageFacts) -> None:
     assert (without.durability, without.traits.preallocate) == ("fsync", False)
     bare = replace(row, traits=Kind("bare"), durability="fsync")
     assert limited(bare, seen_with()) == bare
+
+
+@pytest.mark.parametrize(("kind", "direct"), [("labfs", False), ("nfs", True), ("", True)])
+@pytest.mark.parametrize("answer", [NO, ERROR, Seen("value", 65536)])
+def test_direct_reads_are_not_tried_where_the_same_kind_refused_them(
+    row: StorageFacts, kind: str, direct: bool, answer: Seen
+) -> None:
+    """A probe of another kind of file system, as of a gateway's mount, says nothing of this one."""
+    report = replace(seen_with(direct_alignment=answer), kind=kind)
+    assert limited(row, report).direct is direct

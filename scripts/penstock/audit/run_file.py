@@ -1,10 +1,12 @@
-"""`run.json` of an audit or a repair: what their elements read of it, in the form of a run's."""
+"""`run.json` and `probe.json` of an audit or a repair: what their elements read, in the form of a run's."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.core import run_documents
+from penstock.core.documents import probe_report
+from penstock.errors import NewerFormatError
 from penstock.storage import durable
 
 if TYPE_CHECKING:
@@ -26,8 +28,8 @@ def write(
     counts: tuple[int, int, int],
 ) -> RunInfo:
     """Write it into `folder`, anew each time: the engine's settings may have changed. `created` is UTC, ISO
-    8601, `config` as `run_config.freeze` makes it, `counts` are files, bytes, and objects scanned. Raises
-    OSError."""
+    8601, `config` as `run_config.freeze` makes it, `counts` are files, bytes, and objects scanned. Before it
+    `probe.json` is written, where the run that published the release has one. Raises OSError."""
     files, size, scanned = counts
     info = run_documents.RunInfo(
         run=plan.run,
@@ -42,5 +44,16 @@ def write(
         state_root=str(layout.state_root) if layout.state_root else None,
         config=config,
     )
+    _hand_on_probe(layout.run(seal.run), folder)
     durable.write_json(folder.run_file, run_documents.to_json(info))
     return info
+
+
+def _hand_on_probe(published: RunLayout, folder: RunLayout) -> None:
+    """What plan saw of the file system. One that cannot be read is left out: then the table of file systems
+    counts alone."""
+    try:
+        report = probe_report.from_json(published.probe.read_bytes(), published.probe)
+    except (OSError, ValueError, NewerFormatError):
+        return
+    durable.write_json(folder.probe, probe_report.to_json(report))

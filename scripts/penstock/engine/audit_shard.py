@@ -11,6 +11,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.model import AuditedRow
 from penstock.engine.reread_shard import COLD_STREAMS
 from penstock.engine.shard_run import PoolRun
@@ -43,6 +44,8 @@ class AuditTask:
     seen: Path
     """Where the state of the work lies: what was read, what was found."""
     engine: EngineConfig
+    probe: ProbeReport = field(default_factory=ProbeReport)
+    """What the file system did when the release was planned."""
 
 
 @dataclass
@@ -117,13 +120,15 @@ def audit_shard(task: AuditTask, report: Report, stop: StopCheck) -> tuple[Outco
 
 def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) -> None:
     from penstock.engine.batches import batches
+    from penstock.filesystem.capabilities import facts
+    from penstock.filesystem.probe.judgement import limited
     from penstock.formats.shards import read_expected
 
     outcome, left = run.outcome, seen.left
     done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
     # A cold read waits for the device, on this machine or over a network.
     run.start(
-        ReadWork(task.data, audit=True),
+        ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct),
         rows=left,
         total=task.shard.bytes - seen.bytes,
         local=False,

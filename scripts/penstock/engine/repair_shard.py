@@ -35,6 +35,7 @@ from penstock.errors import FailedError, ObjectError, TransientError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.probe.judgement import limited
 from penstock.storage.file_replacement import copy_range, standing
 from penstock.storage.registry import open_storage
 
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.engine.tasks import CopyTask, Report, StopCheck
+    from penstock.filesystem.capabilities import StorageFacts
 
 STREAMS = 8
 """Threads that read, and that copy parts from the files that stand in the release."""
@@ -151,6 +153,7 @@ class _Repair:
             durability="fsync",
             attempt=self._task.attempt,
             keep_mtime=False,
+            preallocate=self._facts(self._task.data).traits.preallocate,
         ) as writer:
             for row in rows:
                 self._stop()
@@ -192,7 +195,7 @@ class _Repair:
 
     def _read(self, data: Path, rows: Sequence[int]) -> list[tuple[int, str]]:
         good = []
-        with ColdReader(data, facts(data)) as cold:
+        with ColdReader(data, self._facts(data)) as cold:
             for row in rows:
                 entry, digest = self._entries[row], xxhash.xxh3_128()
                 with contextlib.suppress(ObjectError, TransientError, FailedError):
@@ -201,6 +204,10 @@ class _Repair:
                     if same and seen.stat.st_size == entry.size:
                         good.append((row, seen.method))
         return good
+
+    def _facts(self, data: Path) -> StorageFacts:
+        """Without what was refused when the release was planned."""
+        return limited(facts(data), self._task.probe)
 
     def _hash(self, digest: xxhash.xxh3_128, block: memoryview) -> None:
         self._stop()

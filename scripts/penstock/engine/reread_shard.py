@@ -112,6 +112,8 @@ class _ReadRows:
 def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
+    from penstock.filesystem.capabilities import facts
+    from penstock.filesystem.probe.judgement import limited
     from penstock.formats.shards import read_shard
 
     if not task.data.is_dir():
@@ -129,7 +131,8 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     if rows:
         verify = task.verify
         whole = verify.whole_file_digest
-        work = ReadWork(task.data, digests=verify.digests, whole=whole)
+        direct = limited(facts(task.data), task.probe).direct
+        work = ReadWork(task.data, digests=verify.digests, whole=whole, direct=direct)
         # A cold read waits for the device, on this machine or over a network.
         run.start(work, rows=rows, total=task.shard.bytes, local=False, each=COLD_STREAMS)
 

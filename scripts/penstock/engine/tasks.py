@@ -121,6 +121,8 @@ class RereadTask:
     host: str
     follow: bool = False
     """Whether attempts of its copy may have read different versions of an object."""
+    probe: ProbeReport = field(default_factory=ProbeReport)
+    """As of `CopyTask`."""
 
 
 @dataclass

@@ -67,7 +67,7 @@ def _seal(context: Context, run: Run) -> Deviations:
     info, folder, plan, staging = run.info, run.folder, run.plan, run.staging
     verify = run.config.verify
     evidence = required(verify, direct=facts(run.data).direct)
-    evidence.fsync_ends = _fsync_ends(run)
+    evidence.fsync_ends = receipts.fsync_ends(receipts.of_elements(run, "copy"))
     deviations, tree = Deviations(), Tree()
     giants = shown = 0
     with contextlib.ExitStack() as stack:
@@ -166,12 +166,6 @@ def _ended(receipt: StepReceipt | None) -> str:
     """When a step ended, UTC in ISO 8601; "" when its receipt does not say."""
     ended = receipt.get("ended") if receipt else None
     return datetime.fromtimestamp(ended, UTC).strftime("%Y-%m-%dT%H:%M:%SZ") if ended else ""
-
-
-def _fsync_ends(run: Run) -> str:
-    """What the nodes that copied say of it, each text once; "" where an fsync reached the disks on all."""
-    found = receipts.of_elements(run, "copy")
-    return "; ".join(sorted({one.fsync_ends for one in found if one.fsync_ends}))
 
 
 def _sums(files: Files, algorithm: str) -> list[tuple[str, str]]:

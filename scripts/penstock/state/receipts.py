@@ -22,7 +22,7 @@ from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from penstock.core.documents.step_results import StepReceipt
@@ -103,6 +103,12 @@ def verified(run: Run) -> Callable[[int], bool]:
 def of_elements(run: Run, name: str) -> list[ElementReceipt]:
     """The receipts of all elements of a step, in their order; an empty one where there is none."""
     return [element(run.folder, name, index) or ElementReceipt() for index in run.indices]
+
+
+def fsync_ends(elements: Iterable[ElementReceipt]) -> str:
+    """Where fsyncs ended on the nodes that wrote files, each text once; "" where they reached the disks on
+    all, as far as the mounts say."""
+    return "; ".join(sorted({one.fsync_ends for one in elements if one.fsync_ends}))
 
 
 def copied_by(run: RunLayout, index: int) -> str:

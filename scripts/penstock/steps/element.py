@@ -166,7 +166,6 @@ def _work(
             base=run.layout.release(base) / DATA if base else None,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
-            probe=run.probe,
             may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
         outcome = copy_shard(task, reporter, stop.check, share)
@@ -189,6 +188,7 @@ def _work(
         attempt=attempt,
         host=host_name(),
         follow=config.dataset.changed == "follow",
+        probe=run.probe,
     )
     outcome = reread_shard(reread, reporter, stop.check)
     if outcome.failures:
@@ -218,6 +218,7 @@ def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask
         attempt=attempt,
         host=host_name(),
         verify=config.verify,
+        probe=run.probe,
         gid=open_storage().group_id(config.dataset.permissions),
     )
 
@@ -252,6 +253,7 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
         data=run.layout.release(run.release) / DATA,
         seen=audit_store.seen(run.folder, shard.index),
         engine=run.config.engine,
+        probe=run.probe,
     )
     open_storage().make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)

@@ -23,7 +23,7 @@ from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.ownership.dataset_hold import holding
-from penstock.state import history, verdicts
+from penstock.state import history, receipts, verdicts
 from penstock.steps.audit_step import auditing, findings_of
 from penstock.steps.repair_array import ALREADY, STEP, Done, fetch, inode_of, mender_of, planned
 from penstock.views import findings_text as views
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
     from penstock.state.context import Context
+    from penstock.state.run import Run
     from penstock.storage.port import Mender
 
 SHOWN = 20
@@ -93,6 +94,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     named = {record.path for record in records}
     done += [Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
     sizes: list[int] = []
+    run: Run | None = None
     try:
         with mender_of(context, layout, seal, audit.release) as mender:
             _others(findings, mender, done, left)
@@ -103,14 +105,14 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             fetch(context, run, seal, records, done, sizes)
     except PenstockError:
         # What was done until it was stopped was done.
-        _note(layout, audit, done, sum(sizes))
+        _note(layout, audit, done, sum(sizes), _fsync_ends(run))
         raise
     except OSError as error:
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
     mended = {d.path for d in done if not d.why and d.how != ALREADY}
     same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
-    result = _close(context, layout, audit, done, left, kinds, same, sum(sizes), began)
+    result = _close(context, layout, audit, done, left, kinds, same, sum(sizes), began, _fsync_ends(run))
     repair_plan.clear(layout, audit.release)
     return result
 
@@ -208,9 +210,10 @@ def _close(
     same: dict[str, int],
     fetched: int,
     began: float,
+    ends: str,
 ) -> RepairResult:
     """`kinds`: what was found of each path that was to be made anew; of others their mode was. `same`: how
-    many of the damaged files other releases still have."""
+    many of the damaged files other releases still have. `ends`: where fsyncs ended, as `_fsync_ends`."""
     failed = [[d.path, d.why] for d in done if d.why]
     result: RepairResult = {
         "dataset": layout.dataset,
@@ -224,10 +227,12 @@ def _close(
         "fetched_bytes": fetched,
         "seconds": round(time.time() - began, 3),
     }
+    if ends:
+        result["fsync_ends"] = ends
     for name, count in sorted(same.items()):
         hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
         context.emit(events.Warned(layout.dataset, STEP, f"{views.also_in(name, count)}: {hint}"))
-    _note(layout, audit, done, fetched)
+    _note(layout, audit, done, fetched, ends)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
     before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
     verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))
@@ -235,7 +240,12 @@ def _close(
     return result
 
 
-def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: int) -> None:
+def _fsync_ends(run: Run | None) -> str:
+    """Where fsyncs ended on the nodes that fetched files; "" where none did, or they reached the disks."""
+    return receipts.fsync_ends(receipts.of_elements(run, STEP)) if run is not None else ""
+
+
+def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: int, ends: str) -> None:
     """A line of the dataset's history. A long list is cut: the audit's findings have all."""
     repaired = [d.path for d in done if not d.why and d.how != ALREADY]
     failed = [(d.path, d.why) for d in done if d.why]
@@ -251,6 +261,7 @@ def _note(layout: DatasetLayout, audit: Audit, done: Sequence[Done], fetched: in
         unrepairable=failed[:NAMED],
         counts=RepairCounts(len(repaired), len(failed)),
         fetched_bytes=fetched,
+        fsync_ends=ends,
     )
     history.append(layout, line)
 

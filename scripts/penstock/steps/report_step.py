@@ -163,9 +163,8 @@ def _amounts(
         if not earlier or not linked + taken:  # else nobody knows which of the bytes moved when
             amounts |= {"bytes_in": max(0, read - earlier), "bytes_out": max(0, read - earlier)}
         amounts["durability"] = next((e.durability for e in copies if e.durability), "")
-        ends = sorted({e.fsync_ends for e in copies if e.fsync_ends})
-        if ends:
-            amounts["durability"] += f", which ended {'; '.join(ends)}"
+        if ends := receipts.fsync_ends(copies):
+            amounts["durability"] += f", which ended {ends}"
     if verified:
         whole = len(verified) == len(plan.shards)
         amounts["verified"] = {

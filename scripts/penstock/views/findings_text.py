@@ -56,6 +56,8 @@ def repair(result: RepairResult) -> str:
         lines.append(_line("Also", also_in(name, count)))
     fetched = f"{human.size(result['fetched_bytes'])} in {human.duration(result['seconds'])}"
     lines.append(_line("Fetched", fetched))
+    if ends := result.get("fsync_ends"):
+        lines.append(_line("Durable", f"each fsync ended {ends}"))
     left = len(result["unrepairable"]) + len(result["left"])
     told = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
     if not rows:

@@ -82,6 +82,8 @@ class Repair(HistoryLine):
     """Path and why; of a long list the first ones."""
     counts: RepairCounts = field(default_factory=RepairCounts)
     fetched_bytes: int = 0
+    fsync_ends: str = ""
+    """Where an fsync of the fetched files ended, if not on the servers' disks; "" where no node says so."""
 
 
 def to_json(line: Publication | Repair) -> Json:
@@ -110,6 +112,7 @@ def to_json(line: Publication | Repair) -> Json:
         "unrepairable": [list(one) for one in line.unrepairable],
         "counts": line.counts._asdict(),
         "fetched_bytes": line.fetched_bytes,
+        **({"fsync_ends": line.fsync_ends} if line.fsync_ends else {}),
     }
 
 

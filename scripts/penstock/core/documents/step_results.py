@@ -210,6 +210,8 @@ class RepairResult(TypedDict):
     """Other releases to how many of the damaged files they share."""
     fetched_bytes: int
     seconds: float
+    fsync_ends: NotRequired[str]
+    """Where an fsync of the fetched files ended, if not on the servers' disks: what the nodes' mounts say."""
 
 
 class Counts(TypedDict):

@@ -43,6 +43,8 @@ class ReadWork(NamedTuple):
     """Digests that are made of each file, besides the one that is compared."""
     whole: bool = False
     """Giants get digests of the whole file, too."""
+    direct: bool = True
+    """Whether O_DIRECT is tried, where the file system's row says that it can be used."""
 
 
 class Setup(NamedTuple):

@@ -5,6 +5,7 @@ Nothing that is not needed for that kind is imported.
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.open_sources import Sources
@@ -68,6 +69,8 @@ def _reading(work: ReadWork) -> tuple[Maker, Renew]:
     # Every stream holds some dozens of files open at once; many sites' soft limit is 1,024.
     raise_limit()
     data, seen = work.data, facts(work.data)
+    if not work.direct:
+        seen = replace(seen, traits=seen.traits._replace(direct=False))
 
     def reader() -> ColdReader:
         return ColdReader(data, seen)

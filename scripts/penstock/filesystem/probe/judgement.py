@@ -44,11 +44,15 @@ def limited(seen: StorageFacts, report: ProbeReport) -> StorageFacts:
     | durable by syncfs   | syncfs fail                                     | each file is synced         |
     | blocks are reserved | fallocate refused, or that it reserved nothing  | files grow as they are      |
     |                     |                                                 | written                     |
+    | read by O_DIRECT    | O_DIRECT refused, or aligned above 4,096, on    | files are read back after   |
+    |                     | the kind of file system that is seen now        | their pages were dropped    |
     """
     preallocate = seen.traits.preallocate and not report.refused("fallocate")
+    # Another kind (a gateway's mount, where the plan was made) says nothing of reads here.
+    direct = seen.traits.direct and not (report.kind == seen.kind and _refuses_direct(report))
     return replace(
         seen,
-        traits=seen.traits._replace(preallocate=preallocate),
+        traits=seen.traits._replace(preallocate=preallocate, direct=direct),
         durability="fsync" if report.refused("syncfs") else seen.durability,
     )
 
