@@ -87,6 +87,16 @@ READ = (
             "AUTH_SYS), local_lock, acdirmax, fsc (a cache on the node's disk: O_DIRECT alone is cold)"
         ),
     ),
+    (
+        "any",
+        "mount option idmapped; `/proc/self/uid_map` and `gid_map`",
+        (
+            "that owners have other numbers here than elsewhere (an id-mapped mount, as of BeeGFS; a "
+            "container). Lustre's nodemap and NFS's idmapd leave no sign on a client: on SLURM the probe "
+            "job writes a file, and preflight compares its owner and group there and here, by number and "
+            "by name. Audits compare both, too, and repairs go by the name"
+        ),
+    ),
 )
 
 
@@ -101,6 +111,8 @@ class Shown(NamedTuple):
 SHOWN = (
     Shown("N5", "NFS sources: version, noatime, ro", "filesystem/test_nfs_client.py"),
     Shown("S20", "NFS sources: Kerberos, 16 groups", "filesystem/test_nfs_client.py"),
+    Shown("S19", "owners by number and by name; an id-mapped mount", "filesystem/test_owners.py"),
+    Shown("S19", "a file of a node, seen there and here", "steps/test_node_view.py"),
     Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),
     Shown("O2", "the same by preflight, of the target's chunks", "vendors/test_target_checks.py"),
     Shown("O5", "BeeOND is refused unless it is declared ephemeral", "filesystem/test_beegfs_client.py"),

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cluster.port import VISIT_FAILED, ArraySpec, State, Status, Visit
+from penstock.cluster.port import VISIT_FAILED, ArraySpec, State, Status, Visit, Written
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
@@ -221,16 +222,16 @@ def test_the_answer_of_a_visit_is_handed_over_with_its_node(
 ) -> None:
     monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
     slurm = Visited(statuses=[0], answers=tmp_path, answer=answer)
-    heard: list[tuple[str, str]] = []
+    heard: list[tuple[str, Written]] = []
 
-    def read(node: str, text: str) -> str:
-        heard.append((node, text))
+    def read(node: str, written: Written) -> str:
+        heard.append((node, written))
         return why
 
     visit = Visit(("visit",), "{}", tmp_path, "look", read)
     probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, visit)
     assert probe_job.run(slurm, probe, [JobOptions()]) == told
-    assert heard == ([("n07", "{}")] if answer else [])
+    assert heard == ([("n07", Written("{}", os.geteuid(), os.getegid()))] if answer else [])
     assert list(tmp_path.iterdir()) == []
 
 

@@ -180,3 +180,13 @@ def test_a_newer_format_is_refused_by_name() -> None:
 def test_what_is_no_seal_is_damaged(content: bytes, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         document.from_json(content, "release.json")
+
+
+def test_s19_names_of_owner_and_group_stand_where_they_are_known() -> None:
+    """S19."""
+    known = SEAL.permissions._replace(user="anna", group="")
+    written = document.to_json(SEAL._replace(permissions=known))
+    permissions = written["permissions"]
+    assert isinstance(permissions, dict)
+    assert (permissions["user"], "group" in permissions) == ("anna", False)
+    assert document.from_json(json.dumps(written).encode(), "").permissions == known

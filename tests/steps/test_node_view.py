@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -22,14 +23,13 @@ from penstock.config.serialization import to_json
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
-from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer, SourceSeen
+from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer, OwnerSeen, SourceSeen
 from penstock.errors import NewerFormatError, PreflightError
+from penstock.filesystem.owners import owner
 from penstock.steps import preflight_step
 from penstock.steps.preflight import node_view
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from penstock.state.context import Context
 
 OPTIONS = "rw,vers=4.2,addr=10.0.0.1"
@@ -65,6 +65,33 @@ def test_the_mount_of_a_node_beside_this_machines(there: MountSeen, verdicts: li
     assert words in results[-1].found
 
 
+@pytest.mark.parametrize(
+    ("there", "here", "verdicts", "words"),
+    [
+        (
+            (7, 7, "anna", "lab"),
+            (7, 7, "anna", "lab"),
+            ["ok"],
+            "owner 7 (anna), group 7 (lab), there as here",
+        ),
+        ((7, 7, "", ""), (7, 7, "anna", "lab"), ["ok"], "7 (anna)"),
+        ((7, 7, "bob", "lab"), (7, 7, "anna", "lab"), ["warning"], "is 7 (bob) there and 7 (anna) here"),
+        ((7, 7, "anna", "lab"), (9, 7, "anna", "lab"), ["note"], "id-mapped: the owner"),
+        ((7, 8, "anna", "lab"), (7, 9, "anna", "lab"), ["note"], "id-mapped: the group"),
+        ((7, 8, "anna", "lab"), (9, 9, "", "lab"), ["warning", "note"], "audits compare it by name"),
+        ((7, 7, "anna", "lab"), (9, 7, "bob", "lab"), ["warning"], "an audit elsewhere finds another owner"),
+    ],
+)
+def test_s19_the_owner_of_a_nodes_file_there_and_here(
+    there: tuple[int, int, str, str], here: tuple[int, int, str, str], verdicts: list[str], words: str
+) -> None:
+    """S19: the rows of `node_view.owner_results`."""
+    results = node_view.owner_results("ids on n1", OwnerSeen(*there), OwnerSeen(*here))
+    assert [one.verdict for one in results] == verdicts
+    assert words in " ".join(one.found for one in results)
+    assert all(one.mend for one in results if one.verdict != "ok")
+
+
 def test_what_the_nodes_own_checks_saw_has_its_name_and_is_not_said_twice() -> None:
     same = CheckResult("NFS mount /t", "soft", "warning")
     other = CheckResult("NFS mount /t", "vers=3", "stop", "4", "mount it so")
@@ -94,8 +121,12 @@ def test_the_answer_is_a_document_with_a_format() -> None:
 class Carried(Scripted):
     """It runs the probe's script at once, on this machine, as the node n1."""
 
+    root: Path = Path("/nonexistent")
+    """The target's."""
     without: Path | None = None
     """A folder that the node does not have."""
+    owner: int | None = None
+    """The number by which this machine sees the owner of what the node wrote."""
     runs: list[int] = field(default_factory=list)
 
     def nodes(self) -> list[Node]:
@@ -111,6 +142,9 @@ class Carried(Scripted):
         if self.without and away:
             away.rename(self.without)
         self.runs.append(done.returncode)
+        if self.owner is not None:
+            for path in self.root.glob(".penstock-probe-*"):
+                os.chown(path, self.owner, -1)
         return "78"
 
     def job(self, job: str) -> JobSeen:
@@ -145,7 +179,9 @@ def test_one_probe_gives_one_answer_for_host_mounts_and_sources(tmp_path: Path) 
         assert mount.kind
         assert mount.total_bytes > 0
     rows = [row for row in result["results"] if row["about"].endswith(" on n1")]
-    assert [(row["about"].split()[0], row["verdict"]) for row in rows] == [("target", "ok"), ("source", "ok")]
+    verdicts = [(row["about"].split()[0], row["verdict"]) for row in rows]
+    assert verdicts == [("target", "ok"), ("source", "ok"), ("ids", "ok")]
+    assert answer.written == owner(os.geteuid(), os.getegid())
     assert os.listdir(context.config.target.root) == [], "the answer is removed"
 
 
@@ -168,5 +204,19 @@ def test_what_the_node_cannot_open_stops_and_its_mounts_are_in_the_table(tmp_pat
     assert "on the node n1, what was opened here cannot be opened: the source folder" in str(error)
     on_node = [row for row in result["results"] if " on " in row["about"]]
     verdicts = {row["about"].split()[0]: row["verdict"] for row in on_node}
-    assert verdicts == {"target": "ok"}
+    assert verdicts == {"target": "ok", "ids": "ok"}
     assert len(result["nodes"]) == 1
+
+
+def test_s19_a_probe_file_that_is_seen_with_another_number_is_id_mapped(tmp_path: Path) -> None:
+    """S19."""
+    if os.geteuid() != 0:
+        pytest.skip("only root gives files away")
+    context = context_on(tmp_path, Carried(root=tmp_path / "target", owner=123456))
+    result, _ = preflight_step.look(context, "data")
+    (row,) = [row for row in result["results"] if row["about"] == "ids on n1"]
+    assert row["verdict"] == "warning"
+    assert row["found"].startswith(
+        "id-mapped: the owner of a file that it made is 0 (root) there and 123456 here"
+    )
+    assert "nodemap" in row["mend"]

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.core.findings import EMPTY_FOLDER, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError
+from penstock.filesystem.owners import group_name, is_another, is_mapped, user_name
 from penstock.filesystem.path_walk import Cursor, kind_of
 from penstock.filesystem.safe_open import open_beneath
 from penstock.formats.empty_folders import Kept
@@ -33,10 +34,11 @@ _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 
 class Policy:
-    """The modes, owner and group that the files and folders of the release were published with."""
+    """The modes, owner and group that the files and folders of the release were published with. `mapped`:
+    whether numbers of owners are mapped here (`owners.mapping`)."""
 
-    def __init__(self, published: SealedPermissions) -> None:
-        self._published = published
+    def __init__(self, published: SealedPermissions, *, mapped: bool = False) -> None:
+        self._published, self._mapped = published, mapped
 
     def deviates(self, kind: str, mode: int, uid: int, gid: int) -> str:
         """In words; "" when it is as published."""
@@ -45,16 +47,29 @@ class Policy:
         wanted = published.dir_mode if kind == "dir" else published.file_mode
         if wanted is not None and mode != wanted:
             why.append(f"mode {mode:04o}, published with {wanted:04o}")
-        if published.uid is not None and uid != published.uid:
-            why.append(f"owner {uid}, published by {published.uid}")
-        if published.gid is not None and gid != published.gid:
-            why.append(f"group {gid}, published with {published.gid}")
+        why += self._another("owner", uid, user_name, published.uid, published.user, "published by")
+        why += self._another("group", gid, group_name, published.gid, published.group, "published with")
         return ", ".join(why)
+
+    def _another(
+        self, what: str, number: int, name: Callable[[int], str], wanted: int | None, known: str, how: str
+    ) -> Iterator[str]:
+        """What is said of an owner or group that is another than the published one."""
+        if wanted is None or (number == wanted and not self._mapped):
+            return
+        here = name(number) if known else ""
+        if is_another(number, here, wanted, known, mapped=self._mapped):
+            yield f"{what} {_numbered(number, here)}, {how} {_numbered(wanted, known)}"
+
+
+def _numbered(number: int, name: str) -> str:
+    return f"{number} ({name})" if name else str(number)
 
 
 def look(layout: DatasetLayout, release: str, seal: Seal, stop: Callable[[], None]) -> Iterator[Finding]:
     """All deviations of the tree from the manifest, in the order of the paths."""
-    shape = _Shape(layout, release, Policy(seal.permissions), lists_folders=EMPTY_FOLDERS in seal.manifests)
+    policy = Policy(seal.permissions, mapped=is_mapped(layout.release(release)))
+    shape = _Shape(layout, release, policy, lists_folders=EMPTY_FOLDERS in seal.manifests)
     try:
         yield from shape.above()
         yield from shape.compare(stop)

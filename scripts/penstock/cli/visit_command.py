@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import signal
 import sys
 from typing import TYPE_CHECKING
@@ -27,6 +28,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.config.serialization import from_json
     from penstock.config.settings import DatasetConfig, TargetConfig
     from penstock.core.documents import node_answer
+    from penstock.filesystem import owners
     from penstock.steps.preflight import visit
 
     given = json.loads(sys.stdin.readline())
@@ -59,5 +61,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         check,
         deadline(),
     )
-    parsed.answer.write_text(json.dumps(node_answer.to_json(answer)), encoding="utf-8")
+    with parsed.answer.open("w", encoding="utf-8") as stream:
+        made = os.fstat(stream.fileno())
+        answer = answer._replace(written=owners.owner(made.st_uid, made.st_gid))
+        stream.write(json.dumps(node_answer.to_json(answer)))
     return VISIT_FAILED if answer.errors else 0

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import enum
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -89,8 +89,17 @@ VISIT_FAILED = 85
 """The exit status of a visit that failed: none that a shell (126, 127) or a cluster itself gives."""
 
 
-def _as_it_stands(_: str, answer: str) -> str:
-    return answer
+class Written(NamedTuple):
+    """What a visit wrote."""
+
+    text: str
+    uid: int
+    """Of the file, as this machine sees it."""
+    gid: int
+
+
+def _as_it_stands(_: str, answer: Written) -> str:
+    return answer.text
 
 
 @dataclass(frozen=True)
@@ -107,9 +116,9 @@ class Visit:
     """The folder for FILE, visible here and on the node; preflight removes FILE."""
     hint: str = ""
     """What a person can do when the visit fails."""
-    read: Callable[[str, str], str] = _as_it_stands
-    """Takes a node's answer, as it stands in FILE; returns why the visit failed there, "" where it did
-    not."""
+    read: Callable[[str, Written], str] = _as_it_stands
+    """Takes a node's name and its answer, as it stands in FILE; returns why the visit failed there, "" where
+    it did not."""
 
 
 class Cluster(Protocol):

@@ -22,6 +22,7 @@ from penstock.core.documents.seal import (
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError
+from penstock.filesystem import owners
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
@@ -126,6 +127,7 @@ def _seal(context: Context, run: Run) -> Deviations:
     if MANIFEST_SHA256 not in texts:
         (staging / MANIFEST_SHA256).unlink(missing_ok=True)
     config = run.config.dataset
+    gid = context.storage.group_id(config.permissions)
     seal = Seal(
         dataset=info.dataset,
         release=info.release,
@@ -150,8 +152,10 @@ def _seal(context: Context, run: Run) -> Deviations:
         permissions=SealedPermissions(
             file_mode=config.permissions.file_mode,
             dir_mode=config.permissions.dir_mode,
-            gid=context.storage.group_id(config.permissions),
+            gid=gid,
             uid=os.geteuid(),
+            user=owners.user_name(os.geteuid()),
+            group="" if gid is None else owners.group_name(gid),
         ),
         records=SealedRecords(tree.root(), tree.count),
         manifests=manifests,

@@ -19,6 +19,7 @@ from penstock.core import events
 from penstock.core.documents import fetched_files
 from penstock.core.layout import DATA
 from penstock.errors import NoSpaceError, PenstockError
+from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.state import receipts
 
 if TYPE_CHECKING:
@@ -179,12 +180,16 @@ def _place(
 def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str) -> Mender:
     """What replaces files of the release, with the modes, group and owner that were published."""
     published, configured = seal.permissions, context.dataset(layout.dataset).permissions
+    data = layout.release(release) / DATA
+    uid, gid = numbers_here(
+        published.uid, published.user, published.gid, published.group, mapped=is_mapped(data)
+    )
     return context.storage.mender(
-        layout.release(release) / DATA,
+        data,
         file_mode=_first(published.file_mode, configured.file_mode),
         dir_mode=_first(published.dir_mode, configured.dir_mode),
-        gid=published.gid,
-        uid=published.uid,
+        gid=gid,
+        uid=uid,
     )
 
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import os
 import shlex
 import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import VISIT_FAILED
+from penstock.cluster.port import VISIT_FAILED, Written
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, TransientError
@@ -101,18 +102,17 @@ def run(slurm: Slurm, probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
                 answer.unlink(missing_ok=True)
 
 
-def _answered(probe: Probe, job: str) -> str:
-    """What the visit wrote; "" where nothing came in time."""
-    answer, told = probe.answer(job), ""
-    if answer is None:
-        return ""
+def _answered(probe: Probe, job: str) -> Written | None:
+    """What the visit wrote; None where nothing came in time."""
+    answer = probe.answer(job)
     deadline = time.monotonic() + ANSWER_GRACE
-    while not told and time.monotonic() < deadline:
-        with contextlib.suppress(OSError):
-            told = answer.read_text(encoding="utf-8", errors="replace").strip()
-        if not told:
-            time.sleep(0.2)
-    return told
+    while answer is not None and time.monotonic() < deadline:
+        with contextlib.suppress(OSError), answer.open(encoding="utf-8", errors="replace") as stream:
+            if told := stream.read().strip():
+                seen = os.fstat(stream.fileno())
+                return Written(told, seen.st_uid, seen.st_gid)
+        time.sleep(0.2)
+    return None
 
 
 def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline: float) -> list[str]:

@@ -48,6 +48,16 @@ class MountSeen(NamedTuple):
     error: str = ""
 
 
+class OwnerSeen(NamedTuple):
+    """Owner and group of a file, as one machine sees them."""
+
+    uid: int
+    gid: int
+    user: str = ""
+    """The name of the number there; "" where that machine has none."""
+    group: str = ""
+
+
 class SourceSeen(NamedTuple):
     """One source of the dataset, opened on the node."""
 
@@ -68,6 +78,8 @@ class NodeAnswer(NamedTuple):
     """What checks of the node's own mounts saw: `core.checks.CheckResult`s."""
     penstock: str = ""
     """The version on the node."""
+    written: OwnerSeen | None = None
+    """Of the file that holds this answer, which the node made; None of older versions."""
 
     @property
     def errors(self) -> list[str]:

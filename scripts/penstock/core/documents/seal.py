@@ -36,12 +36,17 @@ class SealedPermissions(NamedTuple):
     dir_mode: int | None = None
     gid: int | None = None
     uid: int | None = None
+    user: str = ""
+    """The name of `uid`, and `group` that of `gid`, on the machine that published; "" where it had none."""
+    group: str = ""
 
     def to_json(self) -> Json:
         # JSON has no octal numbers: the modes stand once more as people write them.
         octal = {"files": self.file_mode, "folders": self.dir_mode}
+        names = {name: known for name, known in (("user", self.user), ("group", self.group)) if known}
         return {
-            **self._asdict(),
+            **{name: told for name, told in self._asdict().items() if name not in ("user", "group")},
+            **names,
             "octal": {name: f"{mode:04o}" for name, mode in octal.items() if mode is not None},
         }
 

@@ -12,6 +12,7 @@ from penstock.filesystem.clients import beegfs, lustre, nfs, weka
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import AUTO, kind_of, rules_of
 from penstock.filesystem.mounts import mount_of, mounts
+from penstock.filesystem.owners import mapping
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
@@ -40,6 +41,9 @@ def check_mount(
         return [CheckResult(about, f"it does not answer: {error.strerror}", "warning")]
     rules = rules_of(mounted, named)
     found = _judge(mounted, mount, proc, source=source, ephemeral=ephemeral)
+    if why := mapping(mount, proc):
+        text = f"{why}: owners and groups have other numbers here than elsewhere; audits compare them by name"
+        found.append(CheckResult(f"mount {printable(mount.point or real)}", text, "note"))
     if rules is not mounted:
         found.insert(0, _named(mount.point or real, mounted, rules))
         if rules.client == "beegfs":

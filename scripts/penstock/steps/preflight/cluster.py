@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import os
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.arrays.live_arrays import live_arrays
 from penstock.cluster.port import Visit
@@ -16,13 +16,15 @@ from penstock.core.documents import node_answer
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import TransientError
+from penstock.filesystem import owners
 from penstock.steps.preflight import evidence, mounts, node_view
 from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
 if TYPE_CHECKING:
+    from penstock.cluster.port import Written
     from penstock.config.settings import DatasetConfig
-    from penstock.core.documents.node_answer import NodeAnswer
+    from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
     from penstock.state.context import Context
     from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
@@ -43,6 +45,16 @@ OF_THE_SHELL = frozenset(
 """Environment variables that let this shell open a source, and that do not reach a node."""
 
 
+class Heard(NamedTuple):
+    """A node's answer."""
+
+    node: str
+    """As the cluster calls it; "" where it does not say."""
+    answer: NodeAnswer
+    owner: OwnerSeen
+    """Of the answer's file, as this machine sees it."""
+
+
 def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
     """Raises PreflightError or ConfigError for what the cluster, or a node of it, does not allow."""
     if answers.silent(*roots(context.config.target)):
@@ -58,25 +70,26 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
     if met:
         text = f"array {', '.join(met)} lives: no probe is sent to a node"
         context.emit(events.Noted(config.name, STEP, text))
-    heard: list[tuple[str, NodeAnswer]] = []
+    heard: list[Heard] = []
     try:
         warnings = context.cluster.check(steps, _visit(context, config, heard), met=bool(met))
     finally:
-        for node, answer in heard:
-            _node(context, config, node or answer.host.name, answer, answers, looks)
+        for one in heard:
+            _node(context, config, one, answers, looks)
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
 
 
-def _node(
-    context: Context, config: DatasetConfig, node: str, answer: NodeAnswer, answers: Answers, looks: Looks
-) -> None:
-    """What the answer of the node of this name says, beside what this machine sees."""
-    target = context.config.target
+def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answers, looks: Looks) -> None:
+    """What the answer of a node says, beside what this machine sees."""
+    target, answer = context.config.target, heard.answer
+    node = heard.node or answer.host.name
     here = answers.seen(target.root)
     sources = {f"file://{one}": answers.seen(one) for one in folders(config.sources)}
     results = node_view.judged(node, answer, here, sources, mounts.found(target, config, answers))
+    if answer.written is not None:
+        results += node_view.owner_results(f"ids on {node}", answer.written, heard.owner)
     place = f"on the node {node}"
     looks.heard(answer)
     looks.saw(*results, what=f"{place}, a mount is not in order")
@@ -85,7 +98,7 @@ def _node(
             evidence.check_grade(context, config, answer.target.kind, f"{place}, ")
 
 
-def _visit(context: Context, config: DatasetConfig, heard: list[tuple[str, NodeAnswer]]) -> Visit:
+def _visit(context: Context, config: DatasetConfig, heard: list[Heard]) -> Visit:
     """The command that opens the dataset's sources on a node, and looks at its mounts: profiles, routes and
     mounts may differ from this machine's. Answers that are read are added to `heard`, with the names that the
     cluster has for their nodes."""
@@ -96,12 +109,12 @@ def _visit(context: Context, config: DatasetConfig, heard: list[tuple[str, NodeA
         "target": to_json(context.config.target),
     }
 
-    def read(node: str, text: str) -> str:
+    def read(node: str, written: Written) -> str:
         try:
-            answer = node_answer.from_json(text.encode(), node)
+            answer = node_answer.from_json(written.text.encode(), node)
         except ValueError:
-            return text  # not JSON: the words of an older penstock on the node
-        heard.append((node, answer))
+            return written.text  # not JSON: the words of an older penstock on the node
+        heard.append(Heard(node, answer, owners.owner(written.uid, written.gid)))
         return "\n".join(answer.errors)
 
     unknown = sorted(name for name in os.environ if name.upper() in OF_THE_SHELL)

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.checks import Verdict
-    from penstock.core.documents.node_answer import MountSeen, NodeAnswer
+    from penstock.core.documents.node_answer import MountSeen, NodeAnswer, OwnerSeen
 
 OF_ONE_HOST = ("addr=", "clientaddr=", "mountaddr=", "mountport=", "port=", "container_name=")
 """Mount options that name the host itself or its connection: they differ between machines that see the
@@ -83,6 +83,53 @@ def mount_results(about: str, there: MountSeen, here: MountSeen | None) -> list[
         )
         results.append(CheckResult(about, found, "warning"))
     return results
+
+
+WHERE_IDS_ARE_MAPPED = (
+    "compare the accounts of both machines; numbers are mapped by mounts with the option `idmapped`, by "
+    "Lustre's nodemap (`lctl get_param 'nodemap.*'` on its MGS), by NFS's idmapd, and in containers"
+)
+
+
+def owner_results(about: str, there: OwnerSeen, here: OwnerSeen) -> list[CheckResult]:
+    """Owner and group of one file that a node made for this account, as seen there and here. A name is ""
+    where a machine has none.
+
+    | number      | name                          | results                                            |
+    |-------------|-------------------------------|----------------------------------------------------|
+    | the same    | the same, or one is not known | ok                                                 |
+    | the same    | another                       | a warning: one number, two accounts                |
+    | another     | the same                      | a note: id-mapped, names are compared              |
+    | another     | another, or one is not known  | a warning: id-mapped, and names cannot be compared |
+    """
+    results = []
+    pairs = (
+        ("owner", (there.uid, there.user), (here.uid, here.user)),
+        ("group", (there.gid, there.group), (here.gid, here.group)),
+    )
+    for what, one, other in pairs:
+        seen = f"the {what} of a file that it made is {_numbered(*one)} there and {_numbered(*other)} here"
+        named = bool(one[1] and other[1])
+        if one[0] != other[0]:
+            by_name = named and one[1] == other[1]
+            found = f"id-mapped: {seen}"
+            found += "; audits compare it by name" if by_name else "; an audit elsewhere finds another owner"
+            verdict: Verdict = "note" if by_name else "warning"
+            results.append(
+                CheckResult(about, printable(found), verdict, "one number for one file", WHERE_IDS_ARE_MAPPED)
+            )
+        elif named and one[1] != other[1]:
+            results.append(
+                CheckResult(
+                    about, printable(seen), "warning", "one name for one number", WHERE_IDS_ARE_MAPPED
+                )
+            )
+    both = f"owner {_numbered(here.uid, here.user)}, group {_numbered(here.gid, here.group)}, there as here"
+    return results or [CheckResult(about, printable(both))]
+
+
+def _numbered(number: int, name: str) -> str:
+    return f"{number} ({name})" if name else str(number)
 
 
 def _shown(mount: MountSeen) -> str:
