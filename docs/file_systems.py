@@ -83,8 +83,10 @@ READ = (
         "NFS",
         "mount options",
         (
-            "version (3 as a source is a warning), noatime, soft, sec (Kerberos; more than 16 groups with "
-            "AUTH_SYS), local_lock, acdirmax, fsc (a cache on the node's disk: O_DIRECT alone is cold)"
+            "version (3 as a source is a warning), noatime, soft, sec (Kerberos: `klist -f` of MIT's krb5, "
+            "here and on a node, says until when the ticket can be renewed, which is compared with "
+            "`cluster.time`; AUTH_SYS: more than 16 groups, and root, which exports squash), local_lock, "
+            "acdirmax, fsc (a cache on the node's disk: O_DIRECT alone is cold)"
         ),
     ),
     (
@@ -110,7 +112,10 @@ class Shown(NamedTuple):
 
 SHOWN = (
     Shown("N5", "NFS sources: version, noatime, ro", "filesystem/test_nfs_client.py"),
-    Shown("S20", "NFS sources: Kerberos, 16 groups", "filesystem/test_nfs_client.py"),
+    Shown("S20", "NFS sources: Kerberos, 16 groups, root", "filesystem/test_nfs_client.py"),
+    Shown("S20", "the Kerberos ticket's renewable life beside the run", "vendors/test_kerberos.py"),
+    Shown("S20", "the ticket of a node", "steps/test_node_view.py"),
+    Shown("S20", "a mount that hangs", "filesystem/test_watched_facts.py"),
     Shown("S19", "owners by number and by name; an id-mapped mount", "filesystem/test_owners.py"),
     Shown("S19", "a file of a node, seen there and here", "steps/test_node_view.py"),
     Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),

@@ -103,3 +103,13 @@ def test_s20_auth_sys_carries_sixteen_groups(security: str, groups: int, warned:
 @pytest.mark.parametrize(("options", "method"), [(GOOD, "synced"), (f"{GOOD},fsc", "direct")])
 def test_the_cold_read_follows_the_mount(options: str, method: str) -> None:
     assert proof(parse_mount(line(options))).method == method
+
+
+@pytest.mark.parametrize(("security", "said"), [("sys", 1), ("", 1), ("krb5p", 0)])
+@pytest.mark.parametrize("source", [True, False])
+def test_s20_root_is_squashed_by_most_exports(security: str, said: int, source: bool) -> None:
+    """S20."""
+    mount = parse_mount(Mount("0:1", "/x", "nfs4", f"rw,vers=4.2{security and ',sec=' + security}", "s:/x"))
+    found = [one for one in judge(mount, source=source, root=True) if "no_root_squash" in one.found]
+    assert [one.verdict for one in found] == ["note"] * said
+    assert [one for one in judge(mount, source=source) if "no_root_squash" in one.found] == []

@@ -19,6 +19,7 @@ from penstock.steps.preflight import (
     quotas,
     sources,
     target,
+    ticket,
     vendor_tools,
 )
 from penstock.steps.preflight.answers import Answers, folders, roots
@@ -63,6 +64,8 @@ def look(context: Context, dataset: str) -> Preflighted:
         target.check(context, layout, answers, looks)
     with looks.at("mounts"):
         mounts.check(context, config, answers, looks)
+    with looks.at("ticket"):
+        ticket.check(context, config, answers, looks)
     with looks.at("group"):
         group.check(context, config, looks)
     with looks.at("quotas"):

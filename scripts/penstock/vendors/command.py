@@ -12,12 +12,13 @@ import shutil
 import signal
 import subprocess
 import time
+import types
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.text import printable
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 DEADLINE = 12.0
 """Seconds for one command. `beegfs-check-servers` takes 3 s for each kind of server of which one is away
@@ -76,14 +77,20 @@ def present(program: str) -> bool:
     return shutil.which(program) is not None
 
 
-def run(argv: Sequence[str], budget: Budget | None = None, deadline: float = DEADLINE) -> Answer:
+def run(
+    argv: Sequence[str],
+    budget: Budget | None = None,
+    deadline: float = DEADLINE,
+    more: Mapping[str, str] = types.MappingProxyType({}),
+) -> Answer:
     """Run one command to its end, or until the deadline or the budget is used up: it is then killed with all
-    that it started. Standard input is empty. Never raises OSError."""
+    that it started. Standard input is empty; `more` are environment variables for it alone. Never raises
+    OSError."""
     command = tuple(argv)
     allowed = deadline if budget is None else min(deadline, budget.left())
     if allowed <= 0:
         return Answer(command, why="not asked: the commands before it took all of the time")
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"LC_ALL": "C"}
+    environment = {name: os.environ[name] for name in KEPT if name in os.environ} | {"LC_ALL": "C", **more}
     try:
         # Not a `with`: at its end a process that hangs in the kernel would be waited for.
         child = subprocess.Popen(

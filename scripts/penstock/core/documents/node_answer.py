@@ -58,6 +58,18 @@ class OwnerSeen(NamedTuple):
     group: str = ""
 
 
+class TicketSeen(NamedTuple):
+    """This account's Kerberos ticket on one machine."""
+
+    held: bool | None = None
+    """None: not known, and `error` says why."""
+    principal: str = ""
+    expires: int | None = None
+    """When it ends, and `renewable_until` until when it can be renewed: seconds since 1970."""
+    renewable_until: int | None = None
+    error: str = ""
+
+
 class SourceSeen(NamedTuple):
     """One source of the dataset, opened on the node."""
 
@@ -80,6 +92,8 @@ class NodeAnswer(NamedTuple):
     """The version on the node."""
     written: OwnerSeen | None = None
     """Of the file that holds this answer, which the node made; None of older versions."""
+    ticket: TicketSeen | None = None
+    """None where no mount wants one."""
 
     @property
     def errors(self) -> list[str]:

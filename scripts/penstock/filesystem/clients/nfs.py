@@ -73,8 +73,8 @@ def proof(mount: NfsMount) -> MountProof:
     return MountProof("direct" if mount.local_cache else "synced")
 
 
-def judge(mount: NfsMount, *, source: bool = False, groups: int = 0) -> list[CheckResult]:
-    """`groups`: how many groups this account is in.
+def judge(mount: NfsMount, *, source: bool = False, groups: int = 0, root: bool = False) -> list[CheckResult]:
+    """`groups`: how many groups this account is in; `root`: whether it is uid 0.
 
     | what is seen                                    | as a source | as a target |
     |-------------------------------------------------|-------------|-------------|
@@ -84,6 +84,7 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0) -> list[Che
     | soft                                            | warning     | warning     |
     | Kerberos (`sec=krb5...`)                        | note        | note        |
     | AUTH_SYS, and more than 16 groups               | warning     | warning     |
+    | AUTH_SYS, and this account is root              | note        | note        |
     | local_lock of anything                          |             | note        |
     | folders seen late (`acdirmax` above 0)          |             | note        |
     """
@@ -113,6 +114,20 @@ def judge(mount: NfsMount, *, source: bool = False, groups: int = 0) -> list[Che
             )
         )
     found += _judge_security(about, mount, groups)
+    if root and not mount.security.startswith("krb5"):
+        found.append(
+            CheckResult(
+                about,
+                "this account is root: an export takes root for nobody unless it has no_root_squash; "
+                + (
+                    "files that others may not read cannot be read"
+                    if source
+                    else "what it writes belongs to nobody"
+                ),
+                "note",
+                mend="stage by an account of its own",
+            )
+        )
     if not source:
         found += _judge_target(about, mount)
     return found
@@ -141,8 +156,8 @@ def _judge_security(about: str, mount: NfsMount, groups: int) -> Iterable[CheckR
             "submission to the end of the run",
             "note",
             "",
-            "`klist` shows until when the ticket can be renewed; compare it with the queue's wait and "
-            "the run",
+            "the rows `ticket` compare its renewable life, by `klist`, with the run; the queue's wait comes "
+            "on top",
         )
     elif mount.security in ("", "sys") and groups > GROUPS:
         yield CheckResult(

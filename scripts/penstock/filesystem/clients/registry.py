@@ -133,7 +133,8 @@ def _judge(
     if row.client == "lustre":
         return lustre.judge(lustre.parse_mount(mount))
     if row.client == "nfs":
-        return nfs.judge(nfs.parse_mount(mount), source=source, groups=len(os.getgroups()))
+        groups, root = len(os.getgroups()), os.geteuid() == 0
+        return nfs.judge(nfs.parse_mount(mount), source=source, groups=groups, root=root)
     return []
 
 

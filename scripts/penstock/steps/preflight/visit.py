@@ -10,7 +10,7 @@ import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
 from penstock.listing.collection import folder_of, open_sources
-from penstock.steps.preflight import mounts
+from penstock.steps.preflight import mounts, ticket
 from penstock.steps.preflight.answers import Answers, folders, roots
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ def answer(
     return NodeAnswer(
         host=host(),
         target=answers.seen(target.root),
+        ticket=ticket.held(ticket.mounts(target, dataset, answers)),
         sources=sources,
         checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
         penstock=penstock.__version__,
