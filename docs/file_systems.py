@@ -70,12 +70,13 @@ READ = (
     ),
     (
         "WEKA",
-        "mount options of wekafs",
+        "mount options of wekafs; what /proc says of WEKA's own processes (`wekanode`)",
         (
             "the cache mode (forcedirect: each read is cold; readcache, writecache: by O_DIRECT, or after "
             "the pages were dropped; coherent, none or several: by O_DIRECT alone), sync_on_close, acl, "
-            "obs_direct, masks of modes, cores and net of each container, a second mount of the same file "
-            "system"
+            "obs_direct, masks of modes, a second mount of the same file system, and each container's cores "
+            "and net: by the options `core=` and `net=`, else the CPUs that its processes may run on "
+            "(`Cpus_allowed_list`, which a cpuset bounds), else not known, with the command for root"
         ),
     ),
     ("Lustre", "mount options", "flock, localflock, user_xattr"),
@@ -128,6 +129,9 @@ SHOWN = (
     Shown("S11", "a budget of metadata operations for all engines", "engine/test_ops_budget.py"),
     Shown("S17", "two runs onto a file system that takes one", "steps/test_promises.py"),
     Shown("S17", "other runs' promises on BeeGFS' targets and quotas", "vendors/test_space.py"),
+    Shown("L8", "WEKA: 30 streams and more, writes of 1 MiB", "filesystem/test_weka_client.py"),
+    Shown("O3", "writes of 1 MiB and more; fsync is in the reported seconds", "engine/test_write_size.py"),
+    Shown("A4", "no page in memory when a cold read begins; tmpfs", "audit/test_caches.py"),
     Shown(
         "S28",
         "WEKA: the cores of each container, or that they are not known",

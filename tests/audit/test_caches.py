@@ -8,6 +8,8 @@ import mmap
 import os
 import shutil
 import subprocess
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -17,13 +19,14 @@ from tests.support.staging_runs import tree
 
 from penstock.audit import audit_plan
 from penstock.core.documents.seal import Amount
+from penstock.engine.reread_shard import storage_grade
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.steps import audit_step, repair_step
+from penstock.views import findings_text
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-    from pathlib import Path
 
     from penstock.state.context import Context
 
@@ -120,7 +123,8 @@ def in_memory(path: Path) -> int:
     return int(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
 
 
-def test_nothing_of_a_file_is_in_memory_when_a_cold_read_begins(tmp_path: Path) -> None:
+def test_a4_nothing_of_a_file_is_in_memory_when_a_cold_read_begins(tmp_path: Path) -> None:
+    """A4: before the first byte is handed over, mincore shows no page."""
     if not facts(tmp_path).direct:
         pytest.skip("the temporary folder does not let a reader pass the page cache")
     path = tmp_path / "file"
@@ -158,3 +162,18 @@ def test_an_audit_and_a_repair_read_as_the_releases_probe_saw_it(staged: Context
     # One that is damaged counts as none.
     probe.write_text("{")
     assert ("direct" in audit_step.run(staged, "data")["methods"]) is facts(layout.folder).direct
+
+
+def test_a4_on_tmpfs_the_read_falls_back_and_says_so() -> None:
+    """A4: there the page cache is all that there is."""
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as name:
+        folder = Path(name)
+        if facts(folder).kind != "tmpfs":
+            pytest.skip("/dev/shm is no tmpfs here")
+        (folder / "file").write_bytes(content(1, 3 << 20))
+        got = bytearray()
+        with ColdReader(folder, facts(folder)) as reader:
+            how = reader.read("file", 0, 3 << 20, got.extend)
+        assert (how.method, bytes(got)) == ("cached", content(1, 3 << 20))
+        assert storage_grade(how.method, "", "h") == "reread"
+    assert findings_text.METHODS["cached"] == "read, perhaps from memory"

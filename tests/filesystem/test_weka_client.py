@@ -3,11 +3,20 @@ manual."""
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import pytest
 
+from penstock.engine.stream import BLOCK
+from penstock.engine.workers import sizing
+from penstock.filesystem import kinds
 from penstock.filesystem.clients.proof import IN_WORDS
 from penstock.filesystem.clients.weka import WekaMount, judge, parse_mount, proof
+from penstock.filesystem.clients.weka_processes import cores_of_containers
 from penstock.filesystem.mounts import Mount
+
+if TYPE_CHECKING:
+    from pathlib import Path
 
 OPTIONS = (
     "rw,relatime,{},inode_bits=auto,readahead_kb=32768,dentry_max_age_positive=1000,dentry_max_age_negative=0,"
@@ -123,3 +132,81 @@ def test_two_mounts_of_one_file_system_are_not_coherent() -> None:
     assert [text for text, verdict in found.items() if verdict == "warning"] == [
         "the same file system is mounted at /mnt/twin too: the two are not coherent on one node"
     ]
+
+
+def process(proc: Path, number: int, words: str, *threads: str) -> None:
+    """A process of a /proc of the test's own, with the CPUs that each of its threads may use."""
+    for thread, cpus in enumerate(threads):
+        task = proc / f"{number}/task/{number + thread}"
+        task.mkdir(parents=True)
+        (task / "status").write_text(f"Name:\twekanode\nCpus_allowed:\tff\nCpus_allowed_list:\t{cpus}\n")
+    (proc / f"{number}/status").write_text(f"Cpus_allowed_list:\t{threads[0]}\n")
+    (proc / f"{number}/cmdline").write_bytes(words.replace(" ", "\0").encode() + b"\0")
+
+
+def test_s28_the_cores_of_a_container_are_where_its_processes_may_run(tmp_path: Path) -> None:
+    """S28: what any account may read of the processes, cpusets of both versions of cgroups included."""
+    assert cores_of_containers(tmp_path) == {}
+    process(tmp_path, 1, "/sbin/init", "0-35")
+    process(tmp_path, 40, "/weka/wekanode --slot 0 --container-name client", "0-2")
+    process(tmp_path, 50, "/weka/wekanode --slot 1 --container-name client", "0-35", "17", "17")
+    process(tmp_path, 60, "/weka/wekanode --slot=2 --container-name=client", "16", "16-17")
+    process(tmp_path, 70, "/weka/wekanode --slot 1 --container-name drives0", "30-31,34")
+    process(tmp_path, 80, "sh -c /weka/wekanode --slot 1", "5")
+    process(tmp_path, 90, "/weka/wekanode --slot 1 --container-name loose", "0-35")
+    (tmp_path / "99").mkdir()
+    assert cores_of_containers(tmp_path) == {"client": "16-17", "drives0": "30-31,34"}
+
+
+@pytest.mark.parametrize(
+    ("options", "cores", "told"),
+    [
+        ("container_name=client", {"client": "3-4"}, {"container client keeps core 3-4": "ok"}),
+        ("", {"client": "3-4"}, {"its container keeps core 3-4": "ok"}),
+        ("container_name=client,core=9", {"client": "3"}, {"container client keeps core 9": "ok"}),
+        ("container_name=client,num_cores=2", {"client": "3"}, {"container client keeps core 3": "ok"}),
+        (
+            "container_name=client",
+            {"drives0": "5"},
+            {
+                "which cores container client keeps is not known": "note",
+                "container drives0 keeps core 5": "note",
+            },
+        ),
+        (
+            "container_name=client",
+            {"client": "3", "drives0": "5"},
+            {"container client keeps core 3": "note", "container drives0 keeps core 5": "note"},
+        ),
+        ("container_name=client", {}, {"which cores container client keeps is not known": "note"}),
+    ],
+)
+def test_s28_processes_name_the_cores_where_the_options_do_not(
+    options: str, cores: dict[str, str], told: dict[str, str]
+) -> None:
+    """S28: the rows of `weka.judge`."""
+    results = judge(parse_mount(line(f"forcedirect,acl,{options}")), cores=cores)
+    found = {one.found.partition(" (")[0]: one for one in results if "core" in one.found}
+    assert {text: one.verdict for text, one in found.items()} == told
+    assert all(one.mend for text, one in found.items() if "not known" in text)
+
+
+def sized(cpus: int, *, local: bool) -> sizing.Sizing:
+    """What the engine chooses for many files of 100 MiB."""
+    rows, size = 100_000, 100 << 20
+    return sizing.size(
+        cpus=cpus, cpus_from="the test", memory=64 << 30, local=local, rows=rows, total=rows * size,
+        each=sizing.EACH,
+    )  # fmt: skip
+
+
+def test_l8_wekafs_gets_thirty_streams_and_writes_of_1_mib() -> None:
+    """L8: Lenovo's brief measures 30 threads a node. Nothing is configured for it, since the row says that
+    calls leave the machine: 4 streams for each CPU at first, up to 64."""
+    row = kinds.named_kind("wekafs")
+    chosen = sized(8, local=row.local)
+    assert (chosen.workers, chosen.streams, chosen.most) == (8, 32, 64)
+    assert "32 streams at first, up to 64 (calls that wait for a network or an fsync)" in chosen.why
+    assert sized(4, local=row.local).most == 64
+    assert sized(4, local=True).most == 16
+    assert BLOCK == 1 << 20

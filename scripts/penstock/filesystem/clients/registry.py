@@ -10,6 +10,7 @@ from penstock.core.text import printable
 from penstock.filesystem import libc
 from penstock.filesystem.clients import beegfs, lustre, nfs, weka
 from penstock.filesystem.clients.proof import MountProof
+from penstock.filesystem.clients.weka_processes import cores_of_containers
 from penstock.filesystem.kinds import AUTO, kind_of, rules_of
 from penstock.filesystem.mounts import mount_of, mounts
 from penstock.filesystem.owners import mapping
@@ -129,7 +130,8 @@ def _judge(
         # A bind mount is the same mount by another path: it has the same device number.
         further = {one.number: one for one in mounts(proc) if one.type == mount.type}
         further.pop(mount.number, None)
-        return weka.judge(own, [weka.parse_mount(one) for one in further.values()], source=source)
+        others = [weka.parse_mount(one) for one in further.values()]
+        return weka.judge(own, others, source=source, cores=cores_of_containers(proc))
     if row.client == "lustre":
         return lustre.judge(lustre.parse_mount(mount))
     if row.client == "nfs":

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import types
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
@@ -11,7 +12,7 @@ from penstock.filesystem.clients.proof import IN_WORDS, MountProof
 from penstock.filesystem.clients.values import number, one_of
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.filesystem.clients.proof import Method
     from penstock.filesystem.mounts import Mount
@@ -90,8 +91,15 @@ def proof(mount: WekaMount) -> MountProof:
     return MountProof(METHODS.get(mount.mode, "direct"))
 
 
-def judge(mount: WekaMount, others: Sequence[WekaMount] = (), *, source: bool = False) -> list[CheckResult]:
-    """`others` are the further WEKA mounts of this node.
+def judge(
+    mount: WekaMount,
+    others: Sequence[WekaMount] = (),
+    *,
+    source: bool = False,
+    cores: Mapping[str, str] = types.MappingProxyType({}),
+) -> list[CheckResult]:
+    """`others` are the further WEKA mounts of this node, `cores` what the processes of its containers say
+    (`weka_processes`).
 
     | what is seen                                    | verdict                                           |
     |-------------------------------------------------|---------------------------------------------------|
@@ -103,8 +111,9 @@ def judge(mount: WekaMount, others: Sequence[WekaMount] = (), *, source: bool = 
     | no acl, as a target                             | note                                              |
     | obs_direct                                      | note                                              |
     | no cores, net=udp                               | note: UDP mode, by the kernel's network           |
-    | cores named; not known                          | ok; note with the command for root                |
-    | several containers on this node                 | note that names each                              |
+    | cores named by the options, or by processes     | ok                                                |
+    | cores not known                                 | note with the command for root                    |
+    | several containers on this node                 | note that names each, also those of no mount      |
     """
     about = f"WEKA mount {printable(mount.point)}"
     found = []
@@ -135,7 +144,7 @@ def judge(mount: WekaMount, others: Sequence[WekaMount] = (), *, source: bool = 
         found.append(
             CheckResult(about, "obs_direct: what is written goes to the object store at once", "note")
         )
-    found += _judge_cores(about, [mount, *others])
+    found += _judge_cores(about, [mount, *others], cores)
     return found
 
 
@@ -158,8 +167,14 @@ def _judge_target(about: str, mount: WekaMount) -> Iterable[CheckResult]:
         yield CheckResult(about, "mounted without acl: POSIX ACLs have no effect here", "note")
 
 
-def _judge_cores(about: str, mounts: Sequence[WekaMount]) -> Iterable[CheckResult]:
-    several = len({one.container for one in mounts}) > 1
+def _judge_cores(
+    about: str, mounts: Sequence[WekaMount], running: Mapping[str, str]
+) -> Iterable[CheckResult]:
+    named = {one.container for one in mounts if one.container}
+    # One container, of which the options do not have the name.
+    alone = next(iter(running.values())) if len(running) == 1 and not named else ""
+    beside = {name: cores for name, cores in running.items() if name not in named} if not alone else {}
+    several = len({one.container for one in mounts}) + len(beside) > 1
     told = set()
     for one in mounts:
         if one.container in told:
@@ -178,6 +193,9 @@ def _judge_cores(about: str, mounts: Sequence[WekaMount]) -> Iterable[CheckResul
             cores = ", ".join(map(str, one.cores))
             net = f", net {', '.join(map(printable, one.net))}" if one.net else ""
             yield CheckResult(where, f"{name} keeps core {cores}{net}", "note" if several else "ok")
+        elif by_process := running.get(one.container, alone if not one.container else ""):
+            text = f"{name} keeps core {printable(by_process)} (where its processes may run)"
+            yield CheckResult(where, text, "note" if several else "ok")
         elif one.core_count is not None:
             yield CheckResult(where, f"{name} keeps {one.core_count} core(s)", "note" if several else "ok")
         else:
@@ -188,3 +206,7 @@ def _judge_cores(about: str, mounts: Sequence[WekaMount]) -> Iterable[CheckResul
                 "",
                 "as root on a node: `weka local resources -J`",
             )
+    for container, cores in sorted(beside.items()):
+        name = f"container {printable(container)}" if container else "a container without a name"
+        text = f"{name} keeps core {printable(cores)} (where its processes may run); no mount names it"
+        yield CheckResult(f"{about}, {name}", text, "note")
