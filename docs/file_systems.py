@@ -113,6 +113,15 @@ class Shown(NamedTuple):
 
 SHOWN = (
     Shown("N5", "NFS sources: version, noatime, ro", "filesystem/test_nfs_client.py"),
+    Shown("N6", "kernel parameters beside two tables, and a drop-in", "storage/test_host_tuning.py"),
+    Shown("O1", "BeeGFS: the staging folder is striped before its first file", "vendors/test_striping.py"),
+    Shown("O1", "the units and the command of each version", "vendors/test_beegfs_texts.py"),
+    Shown("A1", "BeeGFS: targets' tables of both versions", "vendors/test_beegfs_texts.py"),
+    Shown("A1", "each state of a target", "vendors/test_health.py"),
+    Shown("A1", "room on each target", "vendors/test_space.py"),
+    Shown("A2", "BeeGFS: servers that are reached, and one that is not", "vendors/test_health.py"),
+    Shown("A5", "BeeGFS: what the metadata need", "vendors/test_space.py"),
+    Shown("L9", "WEKA: the kernel's command line, notes only", "storage/test_host_tuning.py"),
     Shown("S20", "NFS sources: Kerberos, 16 groups, root", "filesystem/test_nfs_client.py"),
     Shown("S20", "the Kerberos ticket's renewable life beside the run", "vendors/test_kerberos.py"),
     Shown("S20", "the ticket of a node", "steps/test_node_view.py"),
