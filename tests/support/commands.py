@@ -92,7 +92,8 @@ def session_members(session: int) -> list[int]:
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
                 mine = int(fields[3]) == session and fields[0] not in "ZX"
-                if mine and mark in (entry / "environ").read_bytes().split(b"\0"):
+                # A process that ends gives back its memory, environment and all, before its open files.
+                if mine and (not (text := (entry / "environ").read_bytes()) or mark in text.split(b"\0")):
                     found.append(int(entry.name))
     return found
 
