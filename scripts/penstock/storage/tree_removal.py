@@ -7,12 +7,14 @@ import contextlib
 import errno
 import os
 import stat
+import time
 from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.key_paths import TEMPORARY
+from penstock.errors import FailedError
 from penstock.filesystem.adaptive_threads import Calls
-from penstock.filesystem.errno_map import storage_error
+from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders
 from penstock.filesystem.tree import FILE, descend
 from penstock.storage.durable import fsync_dir
@@ -20,6 +22,10 @@ from penstock.storage.durable import fsync_dir
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Sequence
     from pathlib import Path
+
+AGAIN = (0.2, 1.0, 3.0)
+"""Seconds before each further attempt to remove a tree in which something stands still."""
+_STANDING = frozenset({errno.ENOTEMPTY, errno.EEXIST, errno.EBUSY})
 
 
 def sweep_temporaries(data: Path) -> int:
@@ -112,7 +118,11 @@ def _remove_upward(folders: Folders, folder: str) -> None:
 def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
     """Remove a folder and all below it, by descriptors, never through a link; folders without a write
     bit are opened to their owner first. A tree that is not there is removed. Durable on return. `spend`
-    is called before each of so many metadata operations, from several threads."""
+    is called before each of so many metadata operations, from several threads.
+
+    A file that a process of this node still has open stays on NFS, as .nfsXXXX beside the others, until it is
+    closed: its folder is tried again for some seconds (`AGAIN`), as is one in which a late writer makes a
+    file. Raises FailedError that names such a file, else by `errno_map.storage_error`."""
     try:
         root = os.open(path, OPEN_FOLDER)
     except FileNotFoundError:
@@ -121,18 +131,51 @@ def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
         raise storage_error(error, "cannot remove", str(path)) from None
     folders = Folders(root, 64)
     try:
-        with Calls() as calls:
-            for folder, files, lower in _depth_first(folders):
-                fd = folders.get(folder)
-                calls.each(partial(_remove, os.unlink, fd, spend), files)
-                calls.each(partial(_remove, os.rmdir, fd, spend), lower)
-        os.rmdir(path)
+        for seconds in AGAIN:
+            try:
+                _empty(folders, spend)
+                os.rmdir(path)
+                break
+            except OSError as error:
+                if error.errno not in _STANDING:
+                    raise
+                time.sleep(seconds)
+        else:
+            _empty(folders, spend)
+            os.rmdir(path)
         fsync_dir(path.parent)
     except OSError as error:
+        if error.errno in _STANDING and (name := _held_open(folders)):
+            raise FailedError(
+                "cannot remove",
+                where=printable(str(path / name)),
+                why="a process of this node has the file open; NFS keeps it by this name until it is closed",
+                hint="`fuser -v` of the file names the process; the same command goes on once it has ended",
+            ) from None
         raise storage_error(error, "cannot remove", error.filename or str(path)) from None
     finally:
         folders.close()
         os.close(root)
+
+
+def _empty(folders: Folders, spend: Callable[[int], None] | None) -> None:
+    """Remove all that lies below. Raises OSError."""
+    with Calls() as calls:
+        for folder, files, lower in _depth_first(folders):
+            fd = folders.get(folder)
+            calls.each(partial(_remove, os.unlink, fd, spend), files)
+            calls.each(partial(_remove, os.rmdir, fd, spend), lower)
+
+
+def _held_open(folders: Folders) -> str:
+    """The path of a file that NFS renamed, since it was removed while it was open (fs/nfs/unlink.c); "" where
+    there is none, or nobody can tell."""
+    with contextlib.suppress(OSError):
+        for folder, files, _ in _depth_first(folders):
+            for name in files:
+                if name.startswith(".nfs"):
+                    return f"{folder}/{name}" if folder else name
+    return ""
 
 
 def _open_to_owner(folder: int) -> int:
@@ -149,7 +192,8 @@ def _remove(
     for name in names:
         if spend is not None:
             spend(1)
-        call(name, dir_fd=folder)
+        with contextlib.suppress(FileNotFoundError):
+            call(name, dir_fd=folder)
     return list(names)
 
 
