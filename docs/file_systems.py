@@ -149,6 +149,10 @@ SHOWN = (
     Shown("S21", "selftest: its limits; a quota filled with the flag alone", "filesystems/test_selftest.py"),
     Shown("A8", "quotas of the kernel, on ext4 and XFS that have them", "filesystem/test_kernel_quotas.py"),
     Shown("A8", "quotas of BeeGFS", "vendors/test_target_checks.py"),
+    Shown("A2", "WEKA: what is active, available and licensed", "vendors/test_weka.py"),
+    Shown("A5", "WEKA: how many files the file system may have", "vendors/test_weka.py"),
+    Shown("A8", "WEKA: quotas of folders", "vendors/test_weka.py"),
+    Shown("S15", "WEKA: quotas are read, never set", "vendors/test_weka.py"),
     Shown("S18", "what is left free on large file systems", "config/test_loading.py"),
     Shown("A1", "Lustre: targets, pools, room on each", "vendors/test_lustre.py"),
     Shown("A5", "Lustre: inodes of metadata and storage targets", "vendors/test_lustre.py"),
@@ -167,14 +171,15 @@ TOOLS = (
     "\n## The vendor's commands\n\n"
     "On {names}, preflight and plan ask the vendor's own commands, where they are on PATH, which servers and "
     "targets are in order, how much room each target has, and what quotas are left: on BeeGFS `beegfs-ctl` "
-    "and `beegfs-check-servers` for version 7, `beegfs` for version 8; on Lustre `lfs`. Where both of "
-    "BeeGFS' are there, the version of the "
+    "and `beegfs-check-servers` for version 7, `beegfs` for version 8; on Lustre `lfs`; on WEKA `weka`. "
+    "Where both of BeeGFS' are there, the version of the "
     "kernel's client (`/sys/module/beegfs/version`) decides, and 8 where that is not known. One thing is "
     "changed by them, and only where `target.striping` asks for it: how the empty staging folder's new files "
     "are striped. Where there are none, or they give no answer within 40 s "
     "together, that is a note, and the run goes on.\n\n"
     "| what they show | preflight | plan |\n|---|---|---|\n"
-    "| a storage or metadata server is not reached | stops, 3 | |\n"
+    "| a storage or metadata server is not reached; on WEKA I/O is not started, data are not available, or "
+    "the file system is not ready | stops, 3 | |\n"
     "| the management service is not reached | warns, with the time that is left | |\n"
     "| a target of the folder's pool is offline, probably offline, bad, or in the capacity pool `emergency` "
     "| stops, 3 | |\n"
@@ -182,12 +187,16 @@ TOOLS = (
     "or gave no figures | warns | |\n"
     "| what can come to lie on a target goes beyond its room: on BeeGFS above its limit for `low`, on Lustre "
     "until it is full | | stops, 6 |\n"
-    "| metadata targets have too little room or inodes for files and folders | | stops, 6 |\n"
+    "| metadata targets have too little room or inodes for files and folders; on WEKA the file system may "
+    "not have so many files (`max_files`) | | stops, 6 |\n"
+    "| on WEKA drives or servers are not active, redundancy is lost, the drives fill up, or the licence does "
+    "not allow that I/O is started | warns | |\n"
     "| `target.striping` asks for a pool that the folder is not in, and this account is not root "
     "| stops, 3 | stops, 3 |\n"
     "| the site refuses the chunk or the number of targets that `target.striping` asks for | | warns |\n"
-    "| a quota of the final owner or group (on Lustre: of the folder's project, too) is used up, or would "
-    "be; BeeGFS counts chunk files, Lustre files and folders | stops, 3 | stops, 6 |\n"
+    "| a quota of the final owner or group (on Lustre: of the folder's project, too; on WEKA: of the folder "
+    "or of one above it) is used up, or would be; BeeGFS counts chunk files, Lustre files and folders, WEKA "
+    "bytes alone | stops, 3 | stops, 6 |\n"
     "| a soft limit is passed, or would be | warns, with its grace; stops, 3, where that is over | warns; "
     "stops, 6 |\n\n"
     "On Lustre a folder's owner may choose the pool, and `target.striping: auto` sets a progressive layout "
@@ -195,7 +204,11 @@ TOOLS = (
     "target, what follows up to 1 GiB on four, the rest on eight. It never sets a component on the metadata "
     "targets. Since `lfs setstripe` replaces all of a layout, what is not wished is given as the folder has "
     "it. A figure in brackets, of which `lfs quota` says that it is not exact, counts as not known.\n\n"
-    "None of this was run on a BeeGFS or a Lustre. The tests call stand-ins of these commands "
+    "On WEKA nothing is set. Its quotas are asked by `weka fs quota list`, which an account may need a role "
+    "for: where it is refused, that is a note, and so it is where nobody is logged in. How long a soft limit "
+    "has been passed is not said by it. Keys are those of WEKA's REST API (`weka/csi-wekafs`, `apiclient`) "
+    "and of outputs that sites publish. BeeGFS' licence is not asked.\n\n"
+    "None of this was run on a BeeGFS, a Lustre or a WEKA. The tests call stand-ins of these commands "
     "(`tests/vendors`), written from their sources and as strict as these: ThinkParQ/beegfs 7.4.7 and "
     "beegfs-go 8.4; lustre-release of 2.15 and later (`lustre/utils/lfs.c`: `showdf`, `print_quota`; "
     "`liblustreapi.c` for layouts), and outputs that sites publish.\n"

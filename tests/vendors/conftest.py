@@ -1,5 +1,6 @@
-"""BeeGFS' commands and Lustre's as stand-ins on PATH (`tests.vendors.beegfs_cluster`, `lustre_cluster`); a
-shell and the usual commands are there beside them, and no real BeeGFS or Lustre."""
+"""BeeGFS' commands, Lustre's and WEKA's as stand-ins on PATH (`tests.vendors.beegfs_cluster`,
+`lustre_cluster`, `weka_cluster`); a shell and the usual commands are there beside them, and none of the real
+ones."""
 
 from __future__ import annotations
 
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.vendors.beegfs_cluster import Cluster, mounted
 from tests.vendors.lustre_cluster import Lustre
+from tests.vendors.weka_cluster import Weka
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -35,6 +37,14 @@ def beegfs8(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Cluster:
 def lustre(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lustre:
     assert not shutil.which("lfs"), "a real Lustre is here"
     made = Lustre(tmp_path / "lustre")
+    monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
+    return made
+
+
+@pytest.fixture
+def weka(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Weka:
+    assert not shutil.which("weka"), "a real WEKA is here"
+    made = Weka(tmp_path / "weka", tmp_path)
     monkeypatch.setenv("PATH", f"{made.bin}:{os.environ['PATH']}")
     return made
 

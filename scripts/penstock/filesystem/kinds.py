@@ -113,7 +113,7 @@ TABLE: tuple[Kind, ...] = (
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
-        modes="owner; mount options may force others", client="weka",
+        modes="owner; mount options may force others", client="weka", tools="weka",
     ),
     Kind(
         "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",

@@ -19,12 +19,12 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.promise import Promise
 
-Scope = Literal["user", "group", "project"]
+Scope = Literal["user", "group", "project", "folder"]
 
 
 class Quota(NamedTuple):
-    """What one user, group or project uses and may use. No limit is None, and so is a figure that is not
-    known."""
+    """What one user, group, project or folder uses and may use. No limit is None, and so is a figure that is
+    not known."""
 
     scope: Scope
     id: int
@@ -43,10 +43,12 @@ class Quota(NamedTuple):
     counted."""
     file_grace: float | None = None
     """The same of the soft limit of files."""
+    path: str = ""
+    """Of a folder's quota: the folder."""
 
     @property
     def name(self) -> str:
-        return f"{self.scope} {self.id}" + (f" in pool {self.pool}" if self.pool else "")
+        return f"{self.scope} {self.path or self.id}" + (f" in pool {self.pool}" if self.pool else "")
 
 
 def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, int]:
@@ -60,11 +62,11 @@ def owner_of_new(folder: Path, uid: int | None, gid: int | None) -> tuple[int, i
 
 def beside(quota: Quota, promised: Sequence[Promise], copies: int = 1) -> Quota:
     """The quota as it will be when other runs have written what they promised, each byte `copies` times. A
-    promise does not say its project: all below one root count as of the same."""
+    promise does not say its project or folder: all below one root count as of the same."""
     theirs = [
         one
         for one in promised
-        if quota.scope == "project" or (one.uid if quota.scope == "user" else one.gid) == quota.id
+        if quota.scope in ("project", "folder") or (one.uid if quota.scope == "user" else one.gid) == quota.id
     ]
     size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
     return quota._replace(
@@ -116,7 +118,8 @@ def judge(about: str, quota: Quota, need: int, files: int, counted: str = "files
             found = f"its soft limit of {shown(limit)} is passed, and its grace is over: writes are refused"
             yield CheckResult(about, found, "stop", shown(limit), mend)
             continue
-        left = "the grace time begins then" if grace is None else f"{grace:,.0f} s of grace are left"
+        left = "the grace time begins then" if used <= limit else "what is left of its grace is not known"
+        left = left if grace is None else f"{grace:,.0f} s of grace are left"
         passed = f"{shown(more)} more pass" if more else "which passes"
         found = f"{shown(used)} used, {passed} its soft limit of {shown(limit)}; {left}"
         yield CheckResult(about, found, "warning", shown(limit), mend)

@@ -26,7 +26,7 @@ DEADLINE = 12.0
 KEPT = (
     "PATH", "HOME", "USER", "LOGNAME", "TZ", "SSL_CERT_FILE",
     "BEEGFS_MGMTD_ADDR", "BEEGFS_TLS_DISABLE", "BEEGFS_TLS_CERT_FILE", "BEEGFS_AUTH_FILE",
-    "BEEGFS_AUTH_DISABLE",
+    "BEEGFS_AUTH_DISABLE", "WEKA_TOKEN",
 )  # fmt: skip
 """Environment variables that reach a vendor's command: how it finds and is let into the file system. Others
 could change the form of its output (`BEEGFS_COLUMNS`), or are secrets of a source."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 if TYPE_CHECKING:
+    from penstock.core.checks import CheckResult
     from penstock.filesystem.quotas import Quota
 
 Role = Literal["storage", "metadata", "management"]
@@ -139,6 +140,10 @@ class Survey(NamedTuple):
     pools: tuple[tuple[str, str], ...] = ()
     """(number, name) of each storage pool, where the commands say them."""
     rules: Rules = Rules()
+    found: tuple[CheckResult, ...] = ()
+    """What the vendor's own package judges (WEKA)."""
+    max_files: int | None = None
+    """How many files the file system may have."""
     progressive: bool = False
     """Whether its files can be striped differently from one range to the next."""
 

@@ -35,7 +35,7 @@ without the management service targets count as offline. Where data is mirrored 
 
 def judge(survey: Survey) -> list[CheckResult]:
     """One result for each thing that is not in order, and one for all that is."""
-    found = [*_servers(survey), *_targets(survey)]
+    found = [*_servers(survey), *_targets(survey), *survey.found]
     if not found:
         found = [_in_order(survey)] if survey.targets or survey.servers else []
     return [*found, *silences(survey)]

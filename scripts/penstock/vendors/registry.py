@@ -113,6 +113,7 @@ def check_plan(
     results = [
         *space.placed(survey, sizes, restripe),
         *space.metadata(survey, sizes, folders),
+        *space.files_allowed(survey, sizes, folders),
         *space.quotas(survey, sizes, folders),
         *health.silences(survey),
     ]

@@ -258,6 +258,16 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
     return [CheckResult(about, f"{found}; {left}")]
 
 
+def files_allowed(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResult]:
+    """Whether the file system may have so many files at all. How many it has is not known."""
+    most, wanted = survey.max_files, sizes.files + folders
+    if most is None or wanted <= most:
+        return []
+    found = f"{sizes.files:,} files and {folders:,} folders, and the file system may have {most:,}"
+    mend = f"stage fewer files, or have its limit raised: {ADMINISTRATOR}"
+    return [CheckResult(f"{survey.product} files", found, "stop", f"{wanted:,} files", mend)]
+
+
 def metadata_need(files: int, folders: int, rules: Rules) -> tuple[int, int]:
     """Bytes and inodes that so many files and folders take on metadata targets."""
     return round((files + folders) * rules.entry_bytes), files + rules.folder_inodes * folders

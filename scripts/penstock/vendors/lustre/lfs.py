@@ -161,7 +161,7 @@ class Figures(NamedTuple):
     exact: bool
 
 
-def read_quota(scope: Literal["user", "group", "project"], number: int, out: str) -> Quota | None:
+def read_quota(scope: Scope, number: int, out: str) -> Quota | None:
     """The first line of figures of `lfs quota`; None where there is none.
 
     | figure or grace     | means                                                              |
