@@ -27,7 +27,7 @@ from penstock.locks.heartbeat import PATIENCE
 from penstock.ownership import promises
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.promise_judgement import DOUBTFUL, LIVING, REST, VOID, judged, read
-from penstock.state import run_store
+from penstock.state import element_progress, run_store
 from penstock.steps import cancellation, list_step, plan_step
 from penstock.storage import shared_files, tree_removal
 from penstock.storage.port import Posting
@@ -330,6 +330,28 @@ def test_s17_the_next_run_of_a_dataset_promises_in_the_place_of_the_one_before(t
     go(context, upto="plan")
     (own,) = posted(context.config.target.root)
     assert (own.run, own.files) == (run_store.open_run(context.layout("data")).id, 2)
+
+
+def test_s17_a_promise_beats_with_the_lock_and_with_elements(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And it names a workflow only on the machine where that can be seen."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"a"}))
+    go(context, upto="plan")
+    run = run_store.open_run(context.layout("data"))
+    (path,) = (context.config.target.root / ".promises").iterdir()
+    kept = promises.Kept(context.storage, run.layout, run.id, f"{os.getpid()}.1")
+    aged(context.config.target.root, path.name, 600)
+    before = path.stat().st_mtime
+    monkeypatch.setattr(element_progress, "HEARTBEAT", 0.0)
+    element_progress.Reporter(tmp_path / "progress", every=0.0, beat=kept.beat)(1, 1, 0)
+    assert path.stat().st_mtime > before + 500
+    kept.begin("copy")
+    (one,) = posted(context.config.target.root)
+    assert (one.state, one.controller, one.by["command"]) == (WORKING, "", "copy")
+    here = f"{os.getpid()}.{holders.start_time(os.getpid())}"
+    promises.Kept(context.storage, run.layout, run.id, here).begin("copy")
+    assert posted(context.config.target.root)[0].controller == here
 
 
 @pytest.mark.parametrize(

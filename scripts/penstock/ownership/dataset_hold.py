@@ -73,7 +73,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
     over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
-    kept = Kept(context.storage, layout, run) if run else None
+    kept = Kept(context.storage, layout, run, context.controller) if run else None
     lock = lock_of(context, layout, run or release, step, beat=kept.beat if kept else _nothing)
     with lock:
         hold = Hold(layout, lock, run)

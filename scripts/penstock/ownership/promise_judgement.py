@@ -93,10 +93,16 @@ def verdict(seen: Seen, now: float) -> str:
 
 
 def _controller(one: Promise, by: Holder | None) -> bool | None:
-    pid, _, start = one.controller.partition(".")
-    if by is None or not pid.isdecimal() or not holders.is_here(by):
+    if by is None or not one.controller or not holders.is_here(by):
         return None
-    return holders.start_time(int(pid)) == start
+    return bool(controller_here(one.controller))
+
+
+def controller_here(controller: str) -> str:
+    """`controller` where that process lives on this machine; else "": a step that is done on a node has its
+    workflow elsewhere."""
+    pid, _, start = controller.partition(".")
+    return controller if pid.isdecimal() and holders.start_time(int(pid)) == start else ""
 
 
 def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[str]]:

@@ -44,7 +44,14 @@ from penstock.filesystem.capabilities import facts
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 from penstock.ownership import liveness
-from penstock.ownership.promise_judgement import DOUBTFUL, VOID, Seen, read, verdict
+from penstock.ownership.promise_judgement import (
+    DOUBTFUL,
+    VOID,
+    Seen,
+    controller_here,
+    read,
+    verdict,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
@@ -65,15 +72,18 @@ class Kept:
     """The promise of a run while one of its steps holds the dataset's lock. Never raises: a promise that
     cannot be kept is none for the others, and no reason to fail."""
 
-    def __init__(self, storage: Storage, layout: DatasetLayout, run: str) -> None:
+    def __init__(self, storage: Storage, layout: DatasetLayout, run: str, controller: str = "") -> None:
         self._storage, self._layout, self._run = storage, layout, run
+        self._controller = controller
         self._name = self._step = ""
 
     def begin(self, step: str) -> None:
         """Others see this process as the one that works for it."""
         by = asdict(holders.this_process(self._run, step))
         self._step = step
-        self._change(state=WORKING, by=by, at_once=1 if step in CHANGING else 0)
+        controller = controller_here(self._controller)
+        at_once = 1 if step in CHANGING else 0
+        self._change(state=WORKING, by=by, controller=controller, at_once=at_once)
 
     def beat(self) -> None:
         """To be called with each heartbeat of the lock."""
@@ -128,7 +138,7 @@ class SpacePromise:
             at_once=1,
             ops=context.ops,
             stays=not context.cluster.abilities.elements_end_with_controller,
-            controller=context.controller,
+            controller=controller_here(context.controller),
             by=asdict(holders.this_process(run.id, self._step)),
         )
         name = f"{time.time_ns():020d}.{run.id}.{secrets.token_hex(4)}"
