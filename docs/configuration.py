@@ -33,6 +33,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     f"{DATASET}.sources[]": (settings.SourceConfig,),
     f"{DATASET}.follow_limit": (settings.FollowLimit,),
     f"{DATASET}.permissions": (settings.PermissionsConfig,),
+    f"{DATASET}.permissions.modes[]": (settings.ModeRule,),
     "cluster": (settings.ClusterConfig, settings.JobOptions),
     "plan": (settings.PlanConfig,),
     "engine": (settings.EngineConfig,),

@@ -161,6 +161,22 @@ SHOWN = (
     Shown("O1", "Lustre: layouts are set before the first file", "vendors/test_lustre.py"),
     Shown("S13", "Lustre: progressive layouts, no more than eight targets", "vendors/test_lustre.py"),
     Shown("S18", "the group is named where it decides the quota", "filesystem/test_kernel_quotas.py"),
+    Shown(
+        "N8",
+        "umask 077, a policy of 2750 and 0640: each inode as stated; drift is reported and repaired",
+        "audit/test_permissions.py",
+    ),
+    Shown(
+        "S14",
+        "a dataset readable by two groups and no third, by ACLs and default ACLs; drift is a finding",
+        "audit/test_permissions.py",
+    ),
+    Shown("S14", "an ACL before a chmod and after it ends the same", "storage/test_acls.py"),
+    Shown("S14", "preflight refuses NFSv4 ACLs by name", "steps/test_preflight.py"),
+    Shown("S14", "targets without ACLs stop preflight or plan", "filesystems/test_acls.py"),
+    Shown("S14", "ACLs for which xattrs have no room stop plan", "filesystem/test_probe_judgement.py"),
+    Shown("S12", "an inherited ACL costs no call that changes something", "storage/test_acls.py"),
+    Shown("S12", "under another ACL nothing is linked from the release before", "audit/test_permissions.py"),
 )
 TESTS = (
     "\n## Which test shows what\n\n"
@@ -252,6 +268,38 @@ PROMISES = (
     "may both pass. Space that a repair needs is not promised.\n"
 )
 
+ACLS = (
+    "\n"
+    "## ACLs\n"
+    "\n"
+    "`permissions.acl` gives named users and groups their rights on every file and folder, as POSIX ACL; "
+    "folders get the same entries as default ACL. The staging's `data` gets the default ACL before its "
+    "first file, so files and folders inherit theirs when they are made: the permissions step then reads "
+    "each, and changes those alone that came out otherwise. A default ACL gives what is made in a folder "
+    "at most what its own mode says, so an inherited entry may read `r-x` under the mask `r--`; lists are"
+    " compared by what they allow.\n"
+    "\n"
+    "| what | where it is looked at | what happens |\n"
+    "|---|---|---|\n"
+    "| a user or group that this machine does not know | preflight | stops, 3 |\n"
+    "| the target answers that it has no ACLs, or no extended attributes | preflight, by a read | stops, "
+    "3, with what an administrator sets |\n"
+    "| NFSv4 ACLs (NFS 4; BeeGFS from 8.4) | preflight, by their xattr | stops, 3, by name: they are not "
+    "set |\n"
+    "| an ACL is refused or changed when it is tried | plan's probe | stops, 3 |\n"
+    "| a folder's two ACLs are larger than what an inode's xattrs may hold (WEKA: 1,024 bytes in all) | "
+    "plan's probe | stops, 3, with the bytes |\n"
+    "| a default ACL is not inherited | plan's probe | warns: each file costs a call of its own |\n"
+    "| what was set reads back as something else (masks of a mount) | the permissions step | ends with 1,"
+    " and names the file |\n"
+    "\n"
+    "What a chmod does after an ACL was set: it sets the mask. The permissions step and a repair end the "
+    "same in both orders. POSIX ACLs on BeeGFS need sysXAttrsEnabled and sysACLsEnabled for the client, "
+    "storeClientXAttrs and storeClientACLs for the metadata servers (from 8.2 sysACLsRevalidate=cache "
+    "lets a client go by an ACL that was taken away, for a while); on WEKA the mount option `acl`. The "
+    "tests run on ext4 and tmpfs; ACLs were never set on a BeeGFS, WEKA or Lustre.\n"
+)
+
 
 OPS = (
     "\n## Metadata operations a second\n\n"
@@ -287,6 +335,7 @@ def page() -> str:
         + QUOTAS
         + PROMISES
         + OPS
+        + ACLS
         + TESTS + _table(("id", "what", "tests"), shown)
     )  # fmt: skip
 

@@ -69,6 +69,9 @@ def test_examples_of_keys_can_be_used(dotted: str, example: Any) -> None:
             del dataset["source"]
             here["sources"] = [{"url": "s3://b/p/"}]
             here = here["sources"][0]
+        elif name == "modes[]":
+            here["modes"] = [{"match": "*.sh"}]
+            here = here["modes"][0]
         else:
             here = here.setdefault(name, {})
     here[last] = example

@@ -11,7 +11,7 @@ from penstock.core.checks import gravest
 from penstock.core.documents.probe_report import ABILITIES, ProbeReport, Seen
 from penstock.filesystem.capabilities import StorageFacts, facts
 from penstock.filesystem.kinds import Kind
-from penstock.filesystem.probe.judgement import differences, limited, links_work
+from penstock.filesystem.probe.judgement import acls, differences, limited, links_work
 
 NO, ERROR = Seen("no", error="EOPNOTSUPP"), Seen("error", error="EIO", why="Input/output error")
 ROW = Kind(
@@ -127,3 +127,24 @@ def test_direct_reads_are_not_tried_where_the_same_kind_refused_them(
     """A probe of another kind of file system, as of a gateway's mount, says nothing of this one."""
     report = replace(seen_with(direct_alignment=answer), kind=kind)
     assert limited(row, report).direct is direct
+
+
+@pytest.mark.parametrize(
+    ("named", "over", "verdicts"),
+    [
+        (0, {"acl": NO, "acl_inherited": NO, "xattr_bytes": Seen("value", 100)}, []),
+        (2, {}, []),
+        (2, {"xattr_bytes": Seen("value", 104)}, []),
+        (2, {"xattr_bytes": Seen("value", 103)}, ["stop"]),
+        (2, {"acl": NO}, ["stop"]),
+        (2, {"acl": ERROR, "xattr_bytes": NO}, ["stop"]),
+        (2, {"acl_inherited": NO}, ["warning"]),
+    ],
+)
+def test_s14_acls_that_cannot_be_set_stop_the_run(
+    named: int, over: dict[str, Seen], verdicts: list[str]
+) -> None:
+    """Two entries: 4 bytes and six times eight, twice for a folder."""
+    found = acls(seen_with(**over), named, "mount it with acl")
+    assert [one.verdict for one in found] == verdicts
+    assert all(one.mend for one in found)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import grp
 import os
 from dataclasses import replace
@@ -9,9 +10,10 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 
-from penstock.config.settings import PermissionsConfig, SourceConfig, TargetConfig, VerifyConfig
+from penstock.config.settings import ModeRule, PermissionsConfig, SourceConfig, TargetConfig, VerifyConfig
 from penstock.core.checks import CheckResult
 from penstock.errors import ConfigError, NoSpaceError, PreflightError
+from penstock.filesystem.acl_xattrs import NFS4, judge, refusal
 from penstock.steps import preflight_step
 from penstock.steps.preflight.looks import Looks
 
@@ -66,6 +68,40 @@ def test_each_thing_that_cannot_work_is_named(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="not a folder"):
         preflight_step.run(context_for(tmp_path, source), "data")
     assert sorted(os.listdir(tmp_path)) == ["source", "target"]
+
+
+def test_the_acl_is_tried_by_a_read_and_its_users_are_known(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    policy = PermissionsConfig(acl=("group:root:r-X", "user:4243:r"))
+    receipt = preflight_step.run(changed(context, permissions=policy), "data")
+    assert "ACL: group:root:r-X, user:4243:r" in receipt["checked"]
+    assert os.listdir(tmp_path) == ["source"]
+    policy = PermissionsConfig(acl=("group:no-such-group:r-X",))
+    with pytest.raises(PreflightError, match="no group 'no-such-group'"):
+        preflight_step.run(changed(context, permissions=policy), "data")
+    policy = PermissionsConfig(modes=(ModeRule("/", file=0o400), ModeRule("a\\", file=0o400)))
+    with pytest.raises(ConfigError, match="a pattern cannot be used"):
+        preflight_step.run(changed(context, permissions=policy), "data")
+
+
+@pytest.mark.parametrize(
+    ("refused", "verdict"), [("", "ok"), ("it keeps NFSv4 ACLs, which penstock does not set", "stop")]
+)
+def test_s14_what_refuses_acls_is_named(refused: str, verdict: str) -> None:
+    found = judge("/mnt", "group:a:r-X", refused, "mount it by NFS 3")
+    assert found.verdict == verdict
+    assert (refused in found.found, "mount it by NFS 3" in found.mend) == (True, bool(refused))
+
+
+def test_s14_nfsv4_acls_are_refused_by_name(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A mount that has them answers for their xattr, and keeps no POSIX ACL."""
+
+    def answer(_: object, name: str, **__: object) -> bytes:
+        number = errno.ENODATA if name == NFS4 else errno.EOPNOTSUPP
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(os, "getxattr", answer)
+    assert refusal(tmp_path) == "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
 
 
 def test_the_own_group_may_be_given(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""The shape of a release against its manifest: missing, extra, replaced, wrong mode or owner.
+"""The shape of a release against its manifest: missing, extra, replaced, wrong mode, owner or ACL.
 
 One pass over the manifest and one over the tree, side by side; memory grows with the findings
 alone. No file's bytes are read here: the elements read them.
@@ -7,14 +7,20 @@ alone. No file's bytes are read here: the elements read them.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import stat
 from functools import partial
+from itertools import groupby
 from typing import TYPE_CHECKING
 
+from penstock.config.access_rules import sealed_rules
 from penstock.core.findings import EMPTY_FOLDER, Finding
 from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.posix_acl import told
 from penstock.errors import FailedError
+from penstock.filesystem.acl_xattrs import ACCESS, DEFAULT, NONE_KEPT, allows, read, refusal
+from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.owners import group_name, is_another, is_mapped, user_name
 from penstock.filesystem.path_walk import Cursor, kind_of
 from penstock.filesystem.safe_open import open_beneath
@@ -25,28 +31,40 @@ from penstock.formats.manifest import read_files
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
+    from penstock.config.access_rules import Access
     from penstock.core.documents.seal import Seal, SealedPermissions
     from penstock.core.layout import DatasetLayout
     from penstock.filesystem.dir_stat import Looked
     from penstock.filesystem.path_walk import Found
 
 _LOOK = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
+_GROUP = 64
+"""Files of a folder whose ACLs a thread reads at a time."""
 
 
 class Policy:
-    """The modes, owner and group that the files and folders of the release were published with. `mapped`:
-    whether numbers of owners are mapped here (`owners.mapping`)."""
+    """The modes, owner, group and ACLs that the files and folders of the release were published with.
+    `mapped`: whether numbers of owners are mapped here (`owners.mapping`); ACLs, which name numbers, are not
+    compared then."""
 
     def __init__(self, published: SealedPermissions, *, mapped: bool = False) -> None:
         self._published, self._mapped = published, mapped
+        self._rules = sealed_rules(published)
+        self.by_path, self.has_acl = self._rules.by_path, self._rules.has_acl and not mapped
+        self.acl = ", ".join(published.acl)
 
-    def deviates(self, kind: str, mode: int, uid: int, gid: int) -> str:
-        """In words; "" when it is as published."""
-        why = []
+    def _wanted(self, kind: str, path: str) -> Access | None:
         published = self._published
-        wanted = published.dir_mode if kind == "dir" else published.file_mode
-        if wanted is not None and mode != wanted:
-            why.append(f"mode {mode:04o}, published with {wanted:04o}")
+        if kind == "dir":
+            return None if published.dir_mode is None else self._rules.folder(path, published.dir_mode)
+        return None if published.file_mode is None else self._rules.file(path, published.file_mode)
+
+    def deviates(self, kind: str, path: str, mode: int, uid: int, gid: int) -> str:
+        """In words; "" when it is as published, the ACL apart."""
+        why = []
+        published, wanted = self._published, self._wanted(kind, path)
+        if wanted is not None and mode != wanted.mode:
+            why.append(f"mode {mode:04o}, published with {wanted.mode:04o}")
         why += self._another("owner", uid, user_name, published.uid, published.user, "published by")
         why += self._another("group", gid, group_name, published.gid, published.group, "published with")
         return ", ".join(why)
@@ -60,6 +78,24 @@ class Policy:
         here = name(number) if known else ""
         if is_another(number, here, wanted, known, mapped=self._mapped):
             yield f"{what} {_numbered(number, here)}, {how} {_numbered(wanted, known)}"
+
+    def acl_deviates(self, kind: str, path: str, place: str) -> str:
+        """The same of the ACLs of what is at `place`; "" also for a link, and where nothing is there."""
+        wanted = self._wanted(kind, path)
+        if wanted is None:
+            return ""
+        found = []
+        try:
+            for name, acl in ((ACCESS, wanted.acl), (DEFAULT, wanted.default)):
+                seen = None if acl is None else read(place, name, follow=kind == "dir")
+                if acl is not None and not allows(seen, acl):
+                    what = "default ACL" if name == DEFAULT else "ACL"
+                    found.append(f"{what} {told(seen)}, published with {told(acl)}")
+        except OSError as error:
+            if error.errno in (errno.ENOENT, errno.ENOTDIR, errno.ELOOP, *NONE_KEPT):
+                return ""
+            found.append(f"its ACL cannot be read: {error.strerror}")
+        return ", ".join(found)
 
 
 def _numbered(number: int, name: str) -> str:
@@ -88,8 +124,12 @@ class _Shape:
         """Folders that have a finding already: they stand in a file's place, or cannot be read."""
         self._dark: list[Finding] = []
         self._empty = Kept(())
+        self._acls: dict[str, str] = {}
+        """Of files of the manifest's batch that is compared now, in what their ACLs deviate."""
+        self._calls = Calls()
 
     def close(self) -> None:
+        self._calls.close()
         os.close(self._root)
 
     def above(self) -> Iterator[Finding]:
@@ -100,7 +140,13 @@ class _Shape:
             if name not in (DATA, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL):
                 yield Finding("extra", f"../{name}", "it stands beside data/ and belongs to no release")
         seen = os.fstat(self._root)
-        why = self._policy.deviates("dir", stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid)
+        why = self._policy.deviates("dir", ".", stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid)
+        place = f"/proc/self/fd/{self._root}"
+        if self._policy.has_acl and (refused := refusal(place)):
+            self._policy.has_acl = False
+            yield Finding("mode", ".", f"ACLs, published with {self._policy.acl}: {refused}")
+        elif self._policy.has_acl:
+            why = ", ".join(filter(None, (why, self._policy.acl_deviates("dir", ".", place))))
         if why:
             yield Finding("mode", ".", why)
 
@@ -113,7 +159,8 @@ class _Shape:
         for files in read_files(self._folder / MANIFEST, columns=("path", "size")):
             stop()
             paths, sizes = files["path"], files["size"]
-            for index, found, own in tree.against(paths, partial(self._kept, sizes)):
+            self._acls = self._other_acls(paths) if self._policy.has_acl else {}
+            for index, found, own in tree.against(paths, partial(self._kept, paths, sizes)):
                 yield from self._newly_dark()
                 if not own and found is not None:
                     yield from self._beside(found, paths[index])
@@ -128,13 +175,48 @@ class _Shape:
         for folder in self._empty.missing():
             yield Finding(EMPTY_FOLDER, folder, "an empty folder of the source that is not there")
 
-    def _kept(self, sizes: Sequence[int], looked: Looked, start: int) -> bool:
+    def _kept(self, paths: Sequence[str], sizes: Sequence[int], looked: Looked, start: int) -> bool:
         """Whether all of these are files as they were published."""
-        kinds = set(zip(looked.mode, looked.uid, looked.gid, strict=True))
-        return looked.size == sizes[start : start + len(looked.size)] and all(
-            stat.S_ISREG(mode) and not self._policy.deviates("file", stat.S_IMODE(mode), uid, gid)
-            for mode, uid, gid in kinds
+        names = paths[start : start + len(looked.size)]
+        if looked.size != sizes[start : start + len(looked.size)]:
+            return False
+        if self._acls and any(name in self._acls for name in names):
+            return False
+        # Where no path has a mode of its own, few combinations stand for all files.
+        owned = zip(looked.mode, looked.uid, looked.gid, strict=True)
+        each = zip(names, owned, strict=True) if self._policy.by_path else (("", one) for one in set(owned))
+        return all(
+            stat.S_ISREG(mode) and not self._policy.deviates("file", name, stat.S_IMODE(mode), uid, gid)
+            for name, (mode, uid, gid) in each
         )
+
+    def _other_acls(self, paths: Sequence[str]) -> dict[str, str]:
+        """Those of these files whose ACL is not what was published, and in what; by threads where the calls
+        wait for a server."""
+        groups = [
+            (folder, together[at : at + _GROUP])
+            for folder, names in groupby(paths, lambda path: path.rpartition("/")[0])
+            for together in [list(names)]
+            for at in range(0, len(together), _GROUP)
+        ]
+        return dict(self._calls.each(self._read_acls, groups))
+
+    def _read_acls(self, groups: Sequence[tuple[str, list[str]]]) -> list[tuple[str, str]]:
+        found = []
+        for folder, paths in groups:
+            try:
+                fd = open_beneath(self._root, folder, _LOOK) if folder else os.dup(self._root)
+            except OSError:
+                # What became of the folder is a finding of its own.
+                continue
+            try:
+                for path in paths:
+                    place = f"/proc/self/fd/{fd}/{path.rpartition('/')[2]}"
+                    if why := self._policy.acl_deviates("file", path, place):
+                        found.append((path, why))
+            finally:
+                os.close(fd)
+        return found
 
     def _newly_dark(self) -> Iterator[Finding]:
         while self._dark:
@@ -171,9 +253,7 @@ class _Shape:
         if found.kind != "dir":
             yield Finding("extra", found.path, f"a {found.kind} that was not published")
         elif self._empty.meet(found.path) or found.holds(path):
-            why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
-            if why:
-                yield Finding("mode", found.path, why)
+            yield from self._policy_of(found)
         elif found.path not in self._told:
             yield Finding("extra", found.path, "a folder that was not published")
 
@@ -183,6 +263,24 @@ class _Shape:
             return
         if found.size != size:
             yield Finding("changed", found.path, f"it has {found.size} bytes, not {size}")
-        why = self._policy.deviates(found.kind, found.mode, found.uid, found.gid)
-        if why:
-            yield Finding("mode", found.path, why)
+        yield from self._policy_of(found)
+
+    def _policy_of(self, found: Found) -> Iterator[Finding]:
+        """Mode, owner, group and ACL of a file or folder."""
+        why = [self._policy.deviates(found.kind, found.path, found.mode, found.uid, found.gid)]
+        if found.kind == "file":
+            why.append(self._acls.get(found.path, ""))
+        elif self._policy.has_acl:
+            why.append(self._folder_acl(found.path))
+        if any(why):
+            yield Finding("mode", found.path, ", ".join(filter(None, why)))
+
+    def _folder_acl(self, path: str) -> str:
+        try:
+            fd = open_beneath(self._root, path, _LOOK)
+        except OSError as error:
+            return f"its ACL cannot be read: {error.strerror}"
+        try:
+            return self._policy.acl_deviates("dir", path, f"/proc/self/fd/{fd}")
+        finally:
+            os.close(fd)

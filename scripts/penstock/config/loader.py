@@ -21,6 +21,7 @@ from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConf
 from penstock.config.source_kinds import through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
+from penstock.core import posix_acl
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -139,6 +140,7 @@ def _meaning(root: Section) -> Iterator[Problem]:
             yield Problem(dataset.path, f"the name {name!r} is taken by the workflow: choose another")
         yield from _sources_problems(dataset)
         yield from _changed_problems(dataset)
+        yield from _permissions_problems(dataset.at("permissions"))
     yield from _sizes(root.at("plan"))
     chunk = root.at("target").at("striping").values.get("chunk")
     if chunk is not None and not _is_chunk(quantities.size(chunk)):
@@ -201,6 +203,18 @@ def _changed_problems(dataset: Section) -> Iterator[Problem]:
                 f"{shown(url)} has no versions that stay: `pinned` is for versioned S3 buckets; "
                 "write follow or refuse",
             )
+
+
+def _permissions_problems(permissions: Section) -> Iterator[Problem]:
+    for index, rule in enumerate(permissions.listed("modes")):
+        if "file" not in rule and "dir" not in rule:
+            yield Problem((*permissions.path, "modes", index), "names no mode: give `file`, `dir` or both")
+    seen: dict[tuple[int, str], int] = {}
+    for index, text in enumerate(permissions.values.get("acl", ())):
+        entry = posix_acl.parse(text)
+        at = seen.setdefault((entry.tag, entry.who), index)
+        if at != index:
+            yield Problem((*permissions.path, "acl", index), f"{shown(text)} is of the same one as acl[{at}]")
 
 
 def _url_problems(url: str, path: KeyPath) -> Iterator[Problem]:

@@ -32,6 +32,8 @@ def plain(value: object) -> object:
     """A value of a setting as JSON has it."""
     if isinstance(value, Path):
         return str(value)
+    if is_dataclass(value) and not isinstance(value, type):
+        return to_json(value)
     if isinstance(value, dict):
         return {name: plain(inner) for name, inner in value.items()}
     if isinstance(value, (list, tuple)):

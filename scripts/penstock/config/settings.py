@@ -101,14 +101,30 @@ class SourceConfig:
 
 
 @dataclass(frozen=True)
+class ModeRule:
+    """Other modes for the files and folders whose path below `data/` a pattern matches."""
+
+    match: str
+    """A pattern of gitignore."""
+    file: Annotated[int | None, "file_mode"] = None
+    """None: the rule says nothing of files. `dir` likewise."""
+    dir: Annotated[int | None, "dir_mode"] = None
+
+
+@dataclass(frozen=True)
 class PermissionsConfig:
-    """The group, the modes and the times of a release's files."""
+    """The group, the modes, the ACL and the times of a release's files."""
 
     group: Decides[str | None] = None
     file_mode: Decides[Annotated[int, "file_mode"]] = 0o440
     dir_mode: Decides[Annotated[int, "dir_mode"]] = 0o2550
     mtime: Decides[str] = "keep"
     """`keep`: the source's modification times; `now`: none are set."""
+    modes: DecidesIfSet[tuple[ModeRule, ...]] = ()
+    """The last rule that matches a path goes before the others, and before `file_mode` and `dir_mode`."""
+    acl: DecidesIfSet[tuple[str, ...]] = ()
+    """Entries of named users and groups (`core.posix_acl.parse`). Empty: ACLs are neither set nor looked
+    at."""
 
 
 @dataclass(frozen=True)

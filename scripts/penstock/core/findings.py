@@ -7,7 +7,7 @@
 | +    | extra    | the tree has it, the manifest does not                                    |
 | *    | changed  | its bytes are not those that were published (parts: which, of a giant)    |
 | *    | replaced | a link, folder or special file stands in its place                        |
-| !    | mode     | mode, owner or group is not what was published                            |
+| !    | mode     | mode, owner, group or ACL is not as published                             |
 | !    | unread   | it could not be read: nothing is known of its bytes                       |
 | !    | manifest | the manifest or the seal itself is damaged                                |
 """

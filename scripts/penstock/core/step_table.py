@@ -60,7 +60,7 @@ TABLE = (
     ),
     Step(
         "permissions",
-        "set and check owner, group and modes in staging",
+        "set and check group, modes and ACLs in staging",
         after_list=True,
         leaves_receipt=True,
         makes_change=True,

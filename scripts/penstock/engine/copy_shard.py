@@ -238,6 +238,8 @@ def _without_links(shard: Iterator[Sequence[Entry]], rows: Collection[int]) -> I
 
 
 def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[Any]) -> CopyWork:
+    from penstock.storage.registry import open_storage
+
     permissions = task.dataset.permissions
     return CopyWork(
         data=task.data,
@@ -248,6 +250,7 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
             "durability": durability,
             "attempt": task.attempt,
             "keep_mtime": permissions.mtime == "keep",
+            "rules": open_storage().access_rules(permissions),
             "preallocate": preallocate,
         },
         dataset=task.dataset,

@@ -154,6 +154,7 @@ class _Repair:
             attempt=self._task.attempt,
             keep_mtime=False,
             preallocate=self._facts(self._task.data).traits.preallocate,
+            rules=open_storage().access_rules(permissions),
         ) as writer:
             for row in rows:
                 self._stop()

@@ -68,6 +68,8 @@ class Kind(NamedTuple):
     """What a quota tree refuses between it and other folders."""
     modes: str = ""
     """Who may set modes, and what may change them."""
+    acls: str = ""
+    """What gives such a mount POSIX ACLs, for people; "": they are there, or it is not known."""
     client: str = ""
     """The reader of its mounts in `filesystem.clients`; "": there is none, and the row is all that is
     known."""
@@ -110,18 +112,23 @@ TABLE: tuple[Kind, ...] = (
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
         flock="machine; nodes with tuneUseGlobalFileLocks", client="beegfs", tools="beegfs",
         ops=5000,
+        acls="have an administrator set sysXAttrsEnabled and sysACLsEnabled for the client, and "
+        "storeClientXAttrs and storeClientACLs for the metadata servers",
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
         modes="owner; mount options may force others", client="weka", tools="weka",
+        acls="have an administrator mount it with the option `acl`",
     ),
     Kind(
         "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
         tools="lustre", ops=5000,
+        acls="have an administrator allow ACLs on the metadata servers (`acl`)",
     ),
     Kind(
         "nfs", 0x6969, ("nfs", "nfs4"), direct=True, one_cache=True, flock="nodes; machine with local_lock",
         modes="owner; the server may squash", client="nfs",
+        acls="NFS 4 has ACLs of its own, which are not set: have it mounted by NFS 3",
     ),
     Kind("ceph", 0x00C36400, one_cache=True),
     Kind("cifs", 0xFF534D42, one_cache=True, modes="the mount options"),

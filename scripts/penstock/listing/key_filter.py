@@ -8,10 +8,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.errors import ConfigError
+from penstock.config.patterns import Patterns
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Sequence
 
     from penstock.core.model import Listed
 
@@ -22,8 +22,8 @@ class Filter:
     """The patterns of one dataset. Raises ConfigError for a pattern that gitignore does not know."""
 
     def __init__(self, include: Sequence[str], exclude: Sequence[str]) -> None:
-        self._include = None if tuple(include) == EVERYTHING else _matcher("include", include)
-        self._exclude = _matcher("exclude", exclude) if exclude else None
+        self._include = None if tuple(include) == EVERYTHING else Patterns("include", include).match
+        self._exclude = Patterns("exclude", exclude).match if exclude else None
         self._takes_back = any(pattern.startswith("!") for pattern in exclude)
 
     @property
@@ -31,9 +31,6 @@ class Filter:
         return self._include is None and self._exclude is None
 
     def accepts(self, key: str) -> bool:
-        if "\n" in key:
-            # No pattern can name a line feed, and in pathspec's expressions `.` does not match it.
-            key = key.replace("\n", "\x01")
         return (self._include is None or self._include(key)) and not (
             self._exclude is not None and self._exclude(key)
         )
@@ -42,7 +39,7 @@ class Filter:
         """Whether a key belongs to the dataset. For a folder (its key ends in a slash): False only when
         `exclude` leaves out everything below it."""
         if key.endswith("/"):
-            return self._exclude is None or self._takes_back or not self._exclude(key.replace("\n", "\x01"))
+            return self._exclude is None or self._takes_back or not self._exclude(key)
         return self.accepts(key)
 
     def keep(self, batch: Sequence[Listed]) -> Sequence[Listed]:
@@ -52,18 +49,3 @@ class Filter:
             return batch
         accepts = self.accepts
         return [listed for listed in batch if accepts(listed.key)]
-
-
-def _matcher(where: str, patterns: Sequence[str]) -> Callable[[str], bool]:
-    from pathspec import GitIgnoreSpec
-
-    try:
-        spec = GitIgnoreSpec.from_lines(["/**" if pattern == "**" else pattern for pattern in patterns])
-    except ValueError as error:
-        raise ConfigError(
-            "a pattern cannot be used",
-            where=where,
-            why=str(error),
-            hint="patterns are those of gitignore, as in `**/*.jpg`",
-        ) from error
-    return spec.match_file

@@ -147,6 +147,7 @@ def move_giants(storage: Storage, run: Run) -> None:
         durability="fsync",
         attempt=host_name(),
         keep_mtime=policy.mtime == "keep",
+        rules=storage.access_rules(policy),
     ) as writer:
         there = abandoned_stagings.planned(run)
         for theirs, path, size in taken_over:

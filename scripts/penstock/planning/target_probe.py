@@ -8,7 +8,7 @@ from penstock.core.checks import told
 from penstock.core.documents import probe_report
 from penstock.errors import PreflightError
 from penstock.filesystem.capabilities import facts
-from penstock.filesystem.probe.judgement import differences, links_work
+from penstock.filesystem.probe.judgement import acls, differences, links_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -25,8 +25,13 @@ class TargetProbe:
         self._storage, self._folder = storage, run.folder
         self._report = storage.probe(run.layout)
         self._at = str(run.layout.folder)
-        self.results: Sequence[CheckResult] = differences(facts(run.layout.folder), self._report)
-        """Where it is not as the table of file systems says."""
+        seen = facts(run.layout.folder)
+        entries = run.config.dataset.permissions.acl
+        self.results: Sequence[CheckResult] = [
+            *acls(self._report, len(entries), seen.traits.acls),
+            *differences(seen, self._report),
+        ]
+        """Where it is not as the table of file systems, or the dataset's ACL, would have it."""
 
     @property
     def links(self) -> bool:

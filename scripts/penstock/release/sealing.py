@@ -14,6 +14,7 @@ from penstock.core.digests import XXH3
 from penstock.core.documents.seal import (
     Seal,
     SealedManifest,
+    SealedModes,
     SealedPermissions,
     SealedRecords,
     SealedSource,
@@ -156,6 +157,8 @@ def _seal(context: Context, run: Run) -> Deviations:
             uid=os.geteuid(),
             user=owners.user_name(os.geteuid()),
             group="" if gid is None else owners.group_name(gid),
+            modes=[SealedModes(rule.match, rule.file, rule.dir) for rule in config.permissions.modes],
+            acl=context.storage.access_rules(config.permissions).entries,
         ),
         records=SealedRecords(tree.root(), tree.count),
         manifests=manifests,

@@ -65,7 +65,11 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         # after a kill in between, all of this is done again.
         policy = run.config.dataset.permissions
         context.storage.open_staging(
-            run.layout, run.release, context.storage.dir_mode(policy), context.storage.group_id(policy)
+            run.layout,
+            run.release,
+            context.storage.dir_mode(policy),
+            context.storage.group_id(policy),
+            context.storage.access_rules(policy),
         )
         context.storage.open_folders(run.data)
         context.storage.unseal(run.data, _giants(folder, left))

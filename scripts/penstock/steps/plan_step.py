@@ -253,7 +253,8 @@ def _make(
 ) -> None:
     """Shards, staging and plan of a run that has room."""
     run, info, folder, layout = planner.run, planner.info, planner.folder, planner.run.layout
-    gid = planner.gid
+    policy, gid = planner.dataset.permissions, planner.gid
+    rules = context.storage.access_rules(policy)
     slots = context.cluster.slots("copy")
     # Verify takes the same shards.
     most = max(slots, context.cluster.slots("verify"))
@@ -271,7 +272,7 @@ def _make(
     used = [one for one in planner.over.stagings if one.key in planner.over.used]
     for one in used:
         abandoned_stagings.take(one, info.run)
-    data = context.storage.open_staging(layout, info.release, planner.dataset.permissions.dir_mode, gid)
+    data = context.storage.open_staging(layout, info.release, policy.dir_mode, gid, rules)
     try:
         seen += planner.stores.stripe(data, totals)
     except PenstockError:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
 from penstock.steps.preflight import (
+    acl,
     cluster,
     evidence,
     group,
@@ -68,6 +69,8 @@ def look(context: Context, dataset: str) -> Preflighted:
         ticket.check(context, config, answers, looks)
     with looks.at("group"):
         group.check(context, config, looks)
+    with looks.at("ACL"):
+        acl.check(context, config, layout, answers, looks)
     with looks.at("quotas"):
         quotas.check(context, config, layout, answers, looks)
     with looks.at("target"):

@@ -15,10 +15,11 @@ from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.audit import repair_plan
+from penstock.config.access_rules import sealed_rules
 from penstock.core import events
 from penstock.core.documents import fetched_files
 from penstock.core.layout import DATA
-from penstock.errors import NoSpaceError, PenstockError
+from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.state import receipts
 
@@ -26,9 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from pathlib import Path
 
+    from penstock.config.access_rules import AccessRules
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.fetched_files import FetchedFile, FetchedFiles
-    from penstock.core.documents.seal import Seal
+    from penstock.core.documents.seal import Seal, SealedPermissions
     from penstock.core.findings import Finding
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Record
@@ -190,7 +192,20 @@ def mender_of(context: Context, layout: DatasetLayout, seal: Seal, release: str)
         dir_mode=_first(published.dir_mode, configured.dir_mode),
         gid=gid,
         uid=uid,
+        rules=_rules(published, data),
     )
+
+
+def _rules(published: SealedPermissions, data: Path) -> AccessRules:
+    """Raises FailedError where the numbers in the release's ACL are others on this mount."""
+    if published.acl and is_mapped(data):
+        raise FailedError(
+            "the release's ACL cannot be set again here",
+            where=str(data),
+            why="this mount maps the numbers of users and groups, by which the ACL names them",
+            hint="repair on a machine that mounts it without id mapping",
+        )
+    return sealed_rules(published)
 
 
 def _first(published: int | None, configured: int) -> int:

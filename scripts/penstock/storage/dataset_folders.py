@@ -16,8 +16,10 @@ import re
 import stat
 from typing import TYPE_CHECKING
 
+from penstock.config.access_rules import NO_RULES
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, PreflightError
+from penstock.filesystem import acl_xattrs
 from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
@@ -26,6 +28,7 @@ from penstock.storage.durable import create_file, fsync_dir, read_json
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.config.access_rules import AccessRules
     from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.layout import DatasetLayout
 
@@ -159,11 +162,14 @@ def prepare(layout: DatasetLayout) -> None:
         _check_root_of_state(layout)
 
 
-def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | None) -> Path:
+def open_staging(
+    layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, rules: AccessRules = NO_RULES
+) -> Path:
     """The `data` folder of a release's staging, made where it is missing.
 
-    Staging itself is closed (0700) until it is revealed; `data` carries the setgid bit and the group, so
-    that everything made below it has them. Raises FailedError when the release is published already.
+    Staging itself is closed (0700) until it is revealed; `data` carries the setgid bit, the group and the
+    default ACL, so that everything made below it has them. Raises FailedError when the release is published
+    already.
     """
     if os.path.lexists(layout.release(release)):
         raise FailedError(
@@ -176,7 +182,14 @@ def open_staging(layout: DatasetLayout, release: str, dir_mode: int, gid: int | 
     data = staging / DATA
     _make(data, 0o700)
     _check_own(data, os.lstat(data))
-    _with_mode(data, (dir_mode & 0o2775) | (0o700 if gid is None else 0o2700), gid)
+    wanted = rules.folder("", dir_mode)
+    open_mode = wanted.mode | (0o700 if gid is None else 0o2700)
+    _with_mode(data, open_mode, gid)
+    if wanted.default is not None:
+        try:
+            acl_xattrs.write(data, wanted.default, acl_xattrs.DEFAULT)
+        except OSError as error:
+            raise storage_error(error, "cannot set the default ACL", str(data)) from None
     return data
 
 

@@ -17,14 +17,18 @@ from collections import OrderedDict
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Self
 
+from penstock.config.access_rules import NO_RULES
 from penstock.core.key_paths import TEMPORARY
 from penstock.errors import ObjectError
 from penstock.filesystem.errno_map import printable, storage_error
-from penstock.filesystem.safe_open import open_beneath, open_dir, set_owner_mode
+from penstock.filesystem.safe_open import open_beneath, open_dir
+from penstock.storage.access import put_right
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from penstock.config.access_rules import AccessRules
 
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
@@ -42,14 +46,22 @@ class _Folder:
 class Mender:
     """Replaces files below `data`. May be used by several threads at once, for different paths.
 
-    Files and folders get the mode, the group and, where this account may give it, the owner that were
-    published; None leaves that one alone.
+    Files and folders get the mode, the group, the ACL and, where this account may give it, the owner that
+    were published; None leaves that one alone.
     """
 
     def __init__(
-        self, data: Path, *, file_mode: int, dir_mode: int, gid: int | None, uid: int | None = None
+        self,
+        data: Path,
+        *,
+        file_mode: int,
+        dir_mode: int,
+        gid: int | None,
+        uid: int | None = None,
+        rules: AccessRules = NO_RULES,
     ) -> None:
         self._file_mode, self._dir_mode, self._gid, self._uid = file_mode, dir_mode, gid, uid
+        self._rules = rules
         self._data = data
         self._root = os.open(data, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
         self._lock = threading.Lock()
@@ -73,7 +85,7 @@ class Mender:
             fd = os.open(new, _OLD)
             try:
                 self._own(fd)
-                set_owner_mode(fd, self._file_mode, self._gid)
+                put_right(fd, self._rules.file(path, self._file_mode), self._gid)
                 os.utime(fd, ns=(mtime_ns, mtime_ns))
                 os.fsync(fd)
             finally:
@@ -88,7 +100,7 @@ class Mender:
             os.fsync(folder)
 
     def set_mode(self, path: str) -> None:
-        """Give a file or folder its published mode, group and owner again ("." is `data` itself).
+        """Give a file or folder its published mode, group, owner and ACL again ("." is `data` itself).
         Raises ObjectError when that is not for this account to give."""
         try:
             fd = os.open(".", _PATH, dir_fd=self._root) if path == "." else self._any(path)
@@ -146,9 +158,9 @@ class Mender:
         problem: OSError | None = None
         with self._lock:
             while self._open:
-                _, folder = self._open.popitem()
+                name, folder = self._open.popitem()
                 try:
-                    self._shut(folder)
+                    self._shut(name, folder)
                 except OSError as error:
                     problem = error
             if self._root >= 0:
@@ -173,7 +185,7 @@ class Mender:
                 break
             if not idle.users:
                 del self._open[name]
-                self._shut(idle)
+                self._shut(name, idle)
         try:
             fd = open_dir(self._root, parent)
         except FileNotFoundError:
@@ -198,10 +210,10 @@ class Mender:
         os.fsync(folder.fd)
         return open_dir(folder.fd, name)
 
-    def _shut(self, folder: _Folder) -> None:
+    def _shut(self, path: str, folder: _Folder) -> None:
         try:
             self._own(folder.fd)
-            set_owner_mode(folder.fd, self._dir_mode, self._gid)
+            put_right(folder.fd, self._rules.folder(path, self._dir_mode), self._gid)
             os.fsync(folder.fd)
         finally:
             os.close(folder.fd)
@@ -215,7 +227,10 @@ class Mender:
 
     def _set(self, name: str, fd: int, path: str) -> None:
         seen = os.fstat(fd)
-        mode = self._dir_mode if stat.S_ISDIR(seen.st_mode) else self._file_mode
+        if stat.S_ISDIR(seen.st_mode):
+            wanted = self._rules.folder(path, self._dir_mode)
+        else:
+            wanted = self._rules.file(path, self._file_mode)
         uid = -1 if self._uid is None or seen.st_uid == self._uid else self._uid
         gid = -1 if self._gid is None or seen.st_gid == self._gid else self._gid
         if (uid, gid) != (-1, -1):
@@ -227,7 +242,7 @@ class Mender:
                     where=printable(path),
                     why=f"owner {seen.st_uid}, group {seen.st_gid}",
                 ) from None
-        os.chmod(name, mode)
+        put_right(name, wanted, None)
 
     def _own(self, fd: int) -> None:
         """Only root gives files away; anybody else is the owner of what they make."""

@@ -9,6 +9,7 @@ import os
 import stat
 from typing import TYPE_CHECKING
 
+from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import storage_error
 from penstock.storage.staging_folder import split
 
@@ -44,8 +45,8 @@ class Links:
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
         """Hard-link an unchanged file of a published release. False: copy it instead.
 
-        Only a regular file with exactly this size, time (as far as the target keeps it), mode and group is
-        linked, since a file that another release shares must never be changed. (A link changes the inode's
+        Only a regular file with exactly this size, time (as far as the target keeps it), mode, group and ACL
+        is linked, since a file that another release shares must never be changed. (A link changes the inode's
         ctime in both releases.)
         """
         self._staging.look()
@@ -53,7 +54,7 @@ class Links:
         try:
             base = self._staging.base(base_data)[1].get(parent)
             seen = os.stat(name, dir_fd=base, follow_symlinks=False)
-            if not self._linkable(seen, size, mtime_ns):
+            if not self._linkable(seen, path, size, mtime_ns) or not self._same_acl(base, name, path):
                 return False
             folder = self._staging.enter(parent, make=True)
             temporary = self._staging.temporary()
@@ -126,7 +127,7 @@ class Links:
                 return False
             if mtime_ns is not None and self._staging.keep_mtime and not keeps(seen.st_mtime_ns, mtime_ns):
                 return False
-            if seen.st_nlink != 1 and not self._alike(seen):
+            if seen.st_nlink != 1 and not (self._alike(seen, path) and self._same_acl(base, name, path)):
                 return False
             folder = self._staging.enter(parent, make=True)
             # A staging that was renamed since it was planned or opened is a release by now, or another run's.
@@ -149,16 +150,22 @@ class Links:
             self._staging.touched.add(parent)
         return True
 
-    def _alike(self, seen: os.stat_result) -> bool:
-        """Whether it has the mode and the group that files get here."""
-        return stat.S_IMODE(seen.st_mode) == self._staging.file_mode and (
+    def _alike(self, seen: os.stat_result, path: str) -> bool:
+        """Whether it has the mode and the group that this file gets here."""
+        return stat.S_IMODE(seen.st_mode) == self._staging.file_mode(path) and (
             self._staging.gid is None or seen.st_gid == self._staging.gid
         )
 
-    def _linkable(self, seen: os.stat_result, size: int, mtime_ns: int) -> bool:
+    def _same_acl(self, folder: int, name: str, path: str) -> bool:
+        """Whether it has the ACL that this file gets here. Raises OSError."""
+        wanted = self._staging.access(path).acl
+        held = f"/proc/self/fd/{folder}/{name}"
+        return wanted is None or acl_xattrs.allows(acl_xattrs.read(held, follow=False), wanted)
+
+    def _linkable(self, seen: os.stat_result, path: str, size: int, mtime_ns: int) -> bool:
         return (
             stat.S_ISREG(seen.st_mode)
             and seen.st_size == size
             and (not self._staging.keep_mtime or keeps(seen.st_mtime_ns, mtime_ns))
-            and self._alike(seen)
+            and self._alike(seen, path)
         )

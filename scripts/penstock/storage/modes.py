@@ -1,8 +1,9 @@
-"""Final modes and group of a release: checked, and set where they differ.
+"""Final modes, group and ACLs of a release: checked, and set where they differ.
 
-Files come with their final mode and group already (staging.Writer); this module sets those of giants and
-folders, and of files whose mode a file system changed on its own. Folders lose their write bit from the
-deepest up, which also keeps late attempts out (of accounts other than root).
+Files come with their final mode and group already (staging.Writer), and inherit their ACL from their folder
+where the file system hands it down; this module sets those of giants and folders, and of files that a file
+system changed on its own. Folders lose their write bit from the deepest up, which also keeps late attempts
+out (of accounts other than root).
 """
 
 from __future__ import annotations
@@ -10,16 +11,21 @@ from __future__ import annotations
 import contextlib
 import grp
 import os
+import pwd
 import stat
+from functools import partial
 from itertools import groupby
 from typing import TYPE_CHECKING
 
+from penstock.config.access_rules import DIR_BITS, FILE_BITS, Access, AccessRules
 from penstock.core.layout import DATA
+from penstock.core.posix_acl import USER, parse, told
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.path_walk import walk
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
+from penstock.storage import access
 from penstock.storage.barrier import Barrier
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import PermissionsConfig
     from penstock.core.documents.step_results import ModesSet
+    from penstock.core.posix_acl import NamedEntry
     from penstock.filesystem.path_walk import Found
 
 TOGETHER = 4096
@@ -37,12 +44,12 @@ _HOLD = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 
 def file_mode(policy: PermissionsConfig) -> int:
     """The mode that files get: never for all to write, never setuid, setgid or sticky."""
-    return policy.file_mode & 0o775
+    return policy.file_mode & FILE_BITS
 
 
 def dir_mode(policy: PermissionsConfig) -> int:
     """The mode that folders get: never for all to write, never setuid or sticky."""
-    return policy.dir_mode & 0o2775
+    return policy.dir_mode & DIR_BITS
 
 
 def group_id(policy: PermissionsConfig) -> int | None:
@@ -61,10 +68,42 @@ def group_id(policy: PermissionsConfig) -> int | None:
         ) from None
 
 
+def access_rules(policy: PermissionsConfig) -> AccessRules:
+    """What the policy says beside one mode for files and one for folders, users and groups by number. Raises
+    PreflightError for one that this machine does not know, ConfigError for a pattern that cannot be used."""
+    named: dict[tuple[int, str], NamedEntry] = {}
+    for text in policy.acl:
+        entry = parse(text)
+        entry = entry._replace(who=str(_number(entry.tag, entry.who, text)))
+        if named.setdefault((entry.tag, entry.who), entry) is not entry:
+            raise PreflightError(
+                "two entries are of the same user or group",
+                where="permissions.acl",
+                why=f"{text} has the number {entry.who}, as one before it",
+                hint="leave one of them",
+            )
+    return AccessRules(policy.modes, list(named.values()))
+
+
+def _number(tag: int, who: str, text: str) -> int:
+    try:
+        return pwd.getpwnam(who).pw_uid if tag == USER else grp.getgrnam(who).gr_gid
+    except KeyError:
+        if who.isascii() and who.isdecimal():
+            return int(who)
+        kind = "user" if tag == USER else "group"
+        raise PreflightError(
+            f"there is no {kind} {who!r} on this machine",
+            where="permissions.acl",
+            why=f"the entry {text} names it",
+            hint=f"name a {kind} that every node knows, or its number",
+        ) from None
+
+
 def set_permissions(
     staging: Path, policy: PermissionsConfig, gid: int | None, spend: Callable[[int], None] | None = None
 ) -> ModesSet:
-    """Give everything in a staging's `data`, and `data` itself, its final mode and group, each
+    """Give everything in a staging's `data`, and `data` itself, its final mode, group and ACL, each
     folder before the one that holds it. Only what differs is touched, and looked at again. Returns counts.
     `spend` is called before each of so many metadata operations, from several threads.
 
@@ -73,24 +112,33 @@ def set_permissions(
     changed.
     """
     data = staging / DATA
-    wanted = {"file": file_mode(policy), "dir": dir_mode(policy)}
+    rules, modes = access_rules(policy), {"file": file_mode(policy), "dir": dir_mode(policy)}
     counts = {"files": 0, "folders": 0, "changed_files": 0, "changed_folders": 0}
     files: list[str] = []
     above: list[tuple[str, bool]] = []
     left: list[str] = []
     with Barrier(data) as barrier, _opened(data) as root, Calls() as calls:
+        fixed = None if rules else {kind: Access(mode) for kind, mode in modes.items()}
+
+        def wanted(kind: str, path: str) -> Access:
+            if fixed is not None:
+                return fixed[kind]
+            return (rules.folder if kind == "dir" else rules.file)(path, modes[kind])
 
         def change(paths: list[str], kind: str) -> int:
-            mode = wanted[kind]
             if spend is None:
-                return sum(calls.each(lambda some: [_set(root, path, mode, gid) for path in some], paths))
-            each = 1 if gid is None else 2
+                return sum(
+                    calls.each(
+                        lambda some: [_set(root, path, wanted(kind, path), gid) for path in some], paths
+                    )
+                )
+            each = (1 if gid is None else 2) + (2 if rules.has_acl else 0)
 
             def paced(some: Sequence[str]) -> list[bool]:
                 done = []
                 for path in some:
                     spend(each)
-                    done.append(_set(root, path, mode, gid))
+                    done.append(_set(root, path, wanted(kind, path), gid))
                 return done
 
             return sum(calls.each(paced, paths))
@@ -103,7 +151,7 @@ def set_permissions(
                 left.clear()
 
         for found in walk(data):
-            differs = _differs(data, found, wanted, gid)
+            differs = _differs(data, found, partial(wanted, found.kind), gid) or rules.has_acl
             while above and not found.path.startswith(above[-1][0] + "/"):
                 path, changes = above.pop()
                 if changes:
@@ -129,9 +177,10 @@ def set_permissions(
         "folders": counts["folders"],
         "changed_files": counts["changed_files"],
         "changed_folders": counts["changed_folders"],
-        "file_mode": f"{wanted['file']:04o}",
-        "dir_mode": f"{wanted['dir']:04o}",
+        "file_mode": f"{modes['file']:04o}",
+        "dir_mode": f"{modes['dir']:04o}",
         "gid": gid,
+        "acl": rules.entries,
     }
 
 
@@ -149,7 +198,8 @@ def unseal(data: Path, paths: Iterable[str]) -> None:
                     if not stat.S_ISREG(seen.st_mode):
                         os.unlink(name, dir_fd=above)
                     elif not seen.st_mode & stat.S_IWUSR:
-                        _set(root, path, stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR, None)
+                        mode = stat.S_IMODE(seen.st_mode) | stat.S_IRUSR | stat.S_IWUSR
+                        _set(root, path, Access(mode), None)
                 except FileNotFoundError:
                     continue
                 except OSError as error:
@@ -168,69 +218,70 @@ def _opened(data: Path) -> Iterator[int]:
         os.close(root)
 
 
-def _differs(data: Path, found: Found, wanted: dict[str, int], gid: int | None) -> bool:
+def _differs(data: Path, found: Found, wanted: Callable[[str], Access], gid: int | None) -> bool:
     """Whether it needs another mode or group. Raises FailedError where it must not be changed."""
-    mode = wanted.get(found.kind)
-    if mode is None:
+    if found.kind not in ("file", "dir"):
         raise FailedError(
             "staging holds something that is neither a file nor a folder",
             where=printable(found.path),
             why="penstock makes none (a source's links go by the dataset's `links`)",
             hint=f"find out who did, and remove {printable(str(data / found.path))}",
         )
-    if not _other(found.mode, found.gid, mode, gid):
+    if found.mode == wanted(found.path).mode and (gid is None or found.gid == gid):
         return False
     if found.kind == "file" and found.links != 1:
-        raise FailedError(
-            "a file that is shared with another release has other permissions",
-            where=printable(found.path),
-            why=f"mode {found.mode:04o}, group {found.gid}, {found.links} links",
-            hint="stage under another release name with `plan.reuse: false`",
-        )
+        raise _shared(found.path, f"mode {found.mode:04o}, group {found.gid}, {found.links} links")
     return True
+
+
+def _shared(path: str, why: str) -> FailedError:
+    return FailedError(
+        "a file that is shared with another release has other permissions",
+        where=printable(path),
+        why=why,
+        hint="stage under another release name with `plan.reuse: false`",
+    )
 
 
 def _depth(path: str) -> int:
     return path.count("/")
 
 
-def _other(mode: int, group: int, wanted: int, gid: int | None) -> bool:
-    return mode != wanted or (gid is not None and group != gid)
-
-
-def _set(root: int, path: str, mode: int, gid: int | None) -> bool:
-    """Set what differs, group first (a chown can clear mode bits), and look whether it stays. The thing is
-    held by a descriptor that needs no right to read it and follows no link."""
+def _set(root: int, path: str, wanted: Access, gid: int | None) -> bool:
+    """Set what differs, and look whether it stays. The thing is held by a descriptor that needs no right to
+    read it and follows no link."""
     try:
         fd = open_beneath(root, path, _HOLD) if path else os.open(".", _HOLD, dir_fd=root)
         try:
-            seen = os.fstat(fd)
-            if stat.S_ISLNK(seen.st_mode):
+            if stat.S_ISLNK(os.fstat(fd).st_mode):
                 raise FailedError("a file was replaced by a link", where=printable(path))
-            if not _other(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
-                return False
             held = f"/proc/self/fd/{fd}"
-            if gid is not None and seen.st_gid != gid:
-                os.chown(held, -1, gid)
-                seen = os.fstat(fd)
-            if stat.S_IMODE(seen.st_mode) != mode:
-                os.chmod(held, mode)
-                seen = os.fstat(fd)
+            seen = access.look(held, wanted)
+            if access.right(seen, wanted, gid):
+                return False
+            if wanted.acl is not None and seen.kind == stat.S_IFREG and seen.links != 1:
+                raise _shared(path, f"{seen.told(wanted)}, {seen.links} links")
+            access.give(held, seen, wanted, gid)
+            seen = access.look(held, wanted)
         finally:
             os.close(fd)
     except OSError as error:
         raise FailedError(
-            f"cannot set mode {mode:04o}" + ("" if gid is None else f" and group {gid}"),
+            f"cannot set {_told(wanted, gid)}",
             where=printable(path or "."),
             why=str(error.strerror),
-            hint="only a member of the group can give it; only the owner can set modes",
+            hint="only a member of the group can give it; only the owner can set modes and ACLs",
         ) from None
-    if _other(stat.S_IMODE(seen.st_mode), seen.st_gid, mode, gid):
+    if not access.right(seen, wanted, gid):
         raise FailedError(
             "a file or folder does not keep the permissions that were set",
             where=printable(path or "."),
-            why=f"it has mode {stat.S_IMODE(seen.st_mode):04o} and group {seen.st_gid} again; set were "
-            f"{mode:04o}" + ("" if gid is None else f" and {gid}"),
+            why=f"it has {seen.told(wanted)} again; set were {_told(wanted, gid).removeprefix('mode ')}",
             hint="the file system forces modes or groups: look at its mount options",
         )
     return True
+
+
+def _told(wanted: Access, gid: int | None) -> str:
+    text = f"mode {wanted.mode:04o}" + ("" if gid is None else f" and group {gid}")
+    return text if wanted.acl is None else f"{text}, ACL {told(wanted.acl)}"

@@ -49,7 +49,7 @@ class Parts:
         fd = -1
         try:
             folder = self._staging.enter(parent, make=True)
-            fd = os.open(name, _PART, self._staging.file_mode | 0o600, dir_fd=folder)
+            fd = os.open(name, _PART, self._staging.file_mode(path) | 0o600, dir_fd=folder)
             pending = Pending(fd, path, parent, name, "", size, True, offset)
             seen = os.fstat(fd)
             if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
@@ -103,7 +103,7 @@ class Parts:
         fd = -1
         try:
             folder = self._staging.enter(parent, make=True)
-            fd = os.open(temporary, _PART, self._staging.file_mode | 0o600, dir_fd=folder)
+            fd = os.open(temporary, _PART, self._staging.file_mode(path) | 0o600, dir_fd=folder)
             self._staging.touched.add(parent)
             self._staging.dress(fd, size if self._staging.preallocate else 0)
             os.ftruncate(fd, size)

@@ -11,12 +11,15 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple, NotRequired, Protocol, Self, TypedDict
 
+from penstock.config.access_rules import NO_RULES
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from contextlib import AbstractContextManager
     from pathlib import Path
     from typing import Unpack
 
+    from penstock.config.access_rules import AccessRules
     from penstock.config.settings import PermissionsConfig
     from penstock.core.documents.probe_report import ProbeReport
     from penstock.core.documents.step_results import ModesSet
@@ -37,6 +40,8 @@ class WriterOptions(TypedDict):
     """Names this attempt in messages."""
     keep_mtime: bool
     """Files get the source's time."""
+    rules: NotRequired[AccessRules]
+    """Other modes by path, and the ACL of files that are linked."""
     preallocate: NotRequired[bool]
     """False: the probe saw that blocks cannot be reserved. Else the table of file systems decides."""
 
@@ -93,7 +98,7 @@ class Mender(Protocol):
         durable on return. On an error `path` is as it was."""
 
     def set_mode(self, path: str) -> None:
-        """Give a file or folder its published mode, group and owner again ("." is `data` itself)."""
+        """Give a file or folder its published mode, group, owner and ACL again ("." is `data` itself)."""
 
     def sweep(self, path: str) -> bool:
         """Remove what a killed repair left: only files with a temporary name. False for all else."""
@@ -158,8 +163,17 @@ class Storage(Protocol):
 
     # The staging of a release
 
-    def open_staging(self, layout: DatasetLayout, release: str, dir_mode: int, gid: int | None, /) -> Path:
-        """The `data` folder of a release's staging, made where it is missing, closed to readers."""
+    def open_staging(
+        self,
+        layout: DatasetLayout,
+        release: str,
+        dir_mode: int,
+        gid: int | None,
+        rules: AccessRules = NO_RULES,
+        /,
+    ) -> Path:
+        """The `data` folder of a release's staging, made where it is missing, closed to readers; what is made
+        in it inherits the ACL of the rules."""
 
     def close_staging(self, layout: DatasetLayout, release: str, /) -> None:
         """Give a staging its owner's bits alone again."""
@@ -202,15 +216,28 @@ class Storage(Protocol):
     def group_id(self, policy: PermissionsConfig, /) -> int | None:
         """The configured group's number; None when none is configured. Raises PreflightError."""
 
+    def access_rules(self, policy: PermissionsConfig, /) -> AccessRules:
+        """What the policy says beside one mode for files and one for folders, users and groups by number.
+        Raises PreflightError for one that this machine does not know."""
+
     def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
-        """Give everything in a staging's `data` its final mode and group, and check it. Returns counts."""
+        """Give everything in a staging's `data` its final mode, group and ACL, and check it. Returns
+        counts."""
 
     # A release's damaged files, and whole trees
 
     def mender(
-        self, data: Path, /, *, file_mode: int, dir_mode: int, gid: int | None, uid: int | None = None
+        self,
+        data: Path,
+        /,
+        *,
+        file_mode: int,
+        dir_mode: int,
+        gid: int | None,
+        uid: int | None = None,
+        rules: AccessRules = NO_RULES,
     ) -> Mender:
-        """Replaces files below `data`, with the mode, group and owner that were published."""
+        """Replaces files below `data`, with the mode, group, owner and ACL that were published."""
 
     def remove_tree(self, path: Path, /) -> None:
         """Remove a folder and all below it, never through a link. Durable on return."""

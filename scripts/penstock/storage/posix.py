@@ -25,7 +25,14 @@ if TYPE_CHECKING:
     )
     from penstock.storage.durable import append_line, make_dirs, read_json, rename, write_json
     from penstock.storage.file_replacement import Mender
-    from penstock.storage.modes import dir_mode, file_mode, group_id, set_permissions, unseal
+    from penstock.storage.modes import (
+        access_rules,
+        dir_mode,
+        file_mode,
+        group_id,
+        set_permissions,
+        unseal,
+    )
     from penstock.storage.paced_writer import PacedWriter
     from penstock.storage.part_files import shared_stands
     from penstock.storage.reveal import point, reveal, sweep_pointers
@@ -52,7 +59,7 @@ _HOMES = {
     "durable": "append_line make_dirs read_json rename write_json",
     "file_replacement": "Mender",
     "paced_writer": "PacedWriter",
-    "modes": "dir_mode file_mode group_id set_permissions unseal",
+    "modes": "access_rules dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
     "reveal": "point reveal sweep_pointers",
     "shared_files": "beat forget_notice make_folder_as_above post postings read_notice repost withdraw "
@@ -72,10 +79,10 @@ _FUNCTIONS = {
 }
 
 __all__ = [
-    "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging", "current",
-    "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs", "make_folder_as_above",
-    "mender", "open_folders", "open_staging", "owns", "paced_writer", "point", "post",
-    "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
+    "access_rules", "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
+    "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
+    "make_folder_as_above", "mender", "open_folders", "open_staging", "owns", "paced_writer", "point",
+    "post", "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
     "remove_empty", "remove_tree", "rename", "repost", "reveal", "set_permissions", "shared_stands",
     "sweep_pointers", "sweep_temporaries", "unseal", "withdraw", "write_json", "write_notice", "writer",
 ]  # fmt: skip

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.layout import CURRENT, DATA, MANIFEST, SEAL
 from penstock.errors import FailedError
+from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import set_owner_mode
 from penstock.storage import dataset_folders
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
+    from penstock.core.posix_acl import Acl
 
 _TEMPORARY = re.compile(r"\.current\.[0-9a-f]{16}")
 _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
@@ -33,8 +35,8 @@ _UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
 def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None]) -> None:
     """Give a complete staging its release's name, by one rename within `releases/`.
 
-    Its top folder takes the mode and group of its `data` (already final), the manifests and the seal
-    beside it the same group and that mode's read bits. Never replaces anything: rename(2) would silently
+    Its top folder takes the mode, group and ACL of its `data` (already final), the manifests and the seal
+    beside it the same group and the read bits of both. Never replaces anything: rename(2) would silently
     replace an empty folder, so the name must be free. `assert_held` is called right before the rename, and
     raises where this run was overtaken. Raises FailedError.
     """
@@ -118,7 +120,7 @@ def _open_to_readers(staging: Path) -> None:
     seen = os.lstat(staging / DATA)
     if not stat.S_ISDIR(seen.st_mode):
         raise FailedError("the staging holds no data folder", where=str(staging))
-    mode = stat.S_IMODE(seen.st_mode)
+    mode, acl = stat.S_IMODE(seen.st_mode), _acl(staging / DATA)
     with os.scandir(staging) as entries:
         names = sorted(e.name for e in entries if e.name != DATA)
     for name in names:
@@ -130,15 +132,31 @@ def _open_to_readers(staging: Path) -> None:
             if not stat.S_ISREG(os.fstat(fd).st_mode):
                 raise FailedError("the staging holds something unknown", where=printable(str(staging / name)))
             set_owner_mode(fd, mode & 0o444, seen.st_gid)
+            if acl is not None:
+                acl_xattrs.write(fd, tuple(entry._replace(bits=entry.bits & 4) for entry in acl))
             os.fsync(fd)
         finally:
             os.close(fd)
     fd = os.open(staging, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     try:
         set_owner_mode(fd, mode, seen.st_gid)
+        if acl is not None:
+            acl_xattrs.write(fd, acl)
+            # It can clear the setgid bit.
+            set_owner_mode(fd, mode, seen.st_gid)
         os.fsync(fd)
     finally:
         os.close(fd)
+
+
+def _acl(data: Path) -> Acl | None:
+    """None where there is none, or can be none."""
+    try:
+        return acl_xattrs.read(data, follow=False)
+    except OSError as error:
+        if error.errno in acl_xattrs.NONE_KEPT:
+            return None
+        raise
 
 
 def sweep_pointers(layout: DatasetLayout) -> None:

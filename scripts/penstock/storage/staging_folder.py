@@ -16,6 +16,7 @@ import stat
 import time
 from typing import TYPE_CHECKING
 
+from penstock.config.access_rules import DIR_BITS, FILE_BITS, NO_RULES
 from penstock.errors import FailedError
 from penstock.filesystem import libc
 from penstock.filesystem.capabilities import facts
@@ -25,6 +26,7 @@ from penstock.filesystem.safe_open import EXHAUSTED, Folders, folders_kept
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.config.access_rules import Access, AccessRules
     from penstock.storage.pending_file import Pending
 
 OPEN_FOLDER_OR_LINK = os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC
@@ -40,9 +42,9 @@ more."""
 class StagingFolder:
     """What all ways of writing below `data` share; for one thread. `attempt` names it in messages.
 
-    `durability` is `fsync` or `syncfs`, `keep_mtime` whether files get the source's time; modes and group
-    (None: as the folder gives it) are those that files get. Where `preallocate` is False, no blocks are
-    reserved.
+    `durability` is `fsync` or `syncfs`, `keep_mtime` whether files get the source's time; modes, group
+    (None: as the folder gives it) and rules are those of the release. Where `preallocate` is False, no blocks
+    are reserved.
     """
 
     def __init__(
@@ -55,15 +57,16 @@ class StagingFolder:
         durability: str,
         attempt: str,
         keep_mtime: bool,
+        rules: AccessRules = NO_RULES,
         preallocate: bool = True,
     ) -> None:
         if durability not in ("fsync", "syncfs"):
             raise ValueError(f"durability {durability!r}")
         self.data = data
-        self.file_mode = file_mode & 0o775
+        self._file_mode, self._rules, self._ruled = file_mode & FILE_BITS, rules, bool(rules)
         # While the tree grows, the owner may write in every folder, and the group comes from the setgid
         # bit; the permissions step gives folders their final mode.
-        self.dir_mode = (dir_mode & 0o2775) | (0o700 if gid is None else 0o2700)
+        self.dir_mode = (dir_mode & DIR_BITS) | (0o700 if gid is None else 0o2700)
         self.gid = gid
         self.fsync = durability == "fsync"
         self._attempt = attempt
@@ -89,6 +92,14 @@ class StagingFolder:
         self._prefix = ""
         self._count = 0
         self.new_prefix()
+
+    def file_mode(self, path: str) -> int:
+        """The mode that a file gets; with an ACL, which it inherits from its folder, the mask is in it."""
+        return self._rules.file(path, self._file_mode).mode if self._ruled else self._file_mode
+
+    def access(self, path: str) -> Access:
+        """Mode and ACL that a file is to have in the end."""
+        return self._rules.file(path, self._file_mode)
 
     def discard(self, pending: Pending) -> None:
         """Close and remove a file that is not finished; of a giant's part only close the descriptor. Never

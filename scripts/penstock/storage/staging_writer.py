@@ -72,7 +72,7 @@ class StagingWriter:
             folder = self._staging.at(parent, make=True)
             temporary = self._staging.temporary()
             try:
-                fd = os.open(temporary, _NEW, self._staging.file_mode, dir_fd=folder)
+                fd = os.open(temporary, _NEW, self._staging.file_mode(path), dir_fd=folder)
             except FileExistsError:
                 self._staging.new_prefix()
                 return self.begin(path, size, holes=holes)
@@ -125,7 +125,7 @@ class StagingWriter:
             return
         folder = staging.parent_fd
         try:
-            fd = os.open(temporary, _NEW, staging.file_mode, dir_fd=folder)
+            fd = os.open(temporary, _NEW, staging.file_mode(path), dir_fd=folder)
         except OSError as error:
             if not isinstance(error, FileExistsError) and error.errno not in EXHAUSTED:
                 raise storage_error(error, "cannot create", path) from None

@@ -9,14 +9,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Annotated, NamedTuple
 
+from penstock.core import posix_acl
 from penstock.core.columns import FIELDS_SINCE, sealed_fields
 from penstock.core.documents import typed_json
 from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.core.seal_tree import SEALED_FIELDS
 
-FORMAT = max(2, FIELDS_SINCE)
-"""The newest format. 2: the release holds another listing than its run froze (`Seal.amended`); other seals
-are of format 1, so that versions which know no amended listing read them, too."""
+AMENDED, RULED = max(2, FIELDS_SINCE), max(3, FIELDS_SINCE)
+FORMAT = RULED
+"""The newest format. 2: the release holds another listing than its run froze (`Seal.amended`). 3: its files
+and folders have modes by path, or an ACL, which versions before would take for damage and repair. Other seals
+are of format 1, so that versions which know neither read them, too."""
 
 Json = dict[str, object]
 
@@ -29,6 +32,14 @@ class SealedSource(NamedTuple):
     """The folder below `data/` that it fills; "" for all of it."""
 
 
+class SealedModes(NamedTuple):
+    """The modes of files and folders whose path a pattern matches; None: the rule names none."""
+
+    match: str = ""
+    file: int | None = None
+    dir: int | None = None
+
+
 class SealedPermissions(NamedTuple):
     """What every file and folder of the release has. None: not known, not compared."""
 
@@ -39,14 +50,20 @@ class SealedPermissions(NamedTuple):
     user: str = ""
     """The name of `uid`, and `group` that of `gid`, on the machine that published; "" where it had none."""
     group: str = ""
+    modes: Sequence[SealedModes] = ()
+    """The last rule that matches a path goes before the others, and before the modes above."""
+    acl: Sequence[str] = ()
+    """Entries of named users and groups, by number (`core.posix_acl.parse`). Empty: ACLs are not compared."""
 
     def to_json(self) -> Json:
         # JSON has no octal numbers: the modes stand once more as people write them.
         octal = {"files": self.file_mode, "folders": self.dir_mode}
         names = {name: known for name, known in (("user", self.user), ("group", self.group)) if known}
         return {
-            **{name: told for name, told in self._asdict().items() if name not in ("user", "group")},
+            **{name: getattr(self, name) for name in ("file_mode", "dir_mode", "gid", "uid")},
             **names,
+            **({"modes": [rule._asdict() for rule in self.modes]} if self.modes else {}),
+            **({"acl": list(self.acl)} if self.acl else {}),
             "octal": {name: f"{mode:04o}" for name, mode in octal.items() if mode is not None},
         }
 
@@ -199,7 +216,9 @@ def to_json(seal: Seal) -> Json:
         "evidence": seal.evidence.to_json(),
     }
     if seal.amended is not None:
-        written |= {"format": FORMAT, "snapshot": False, "amended": seal.amended.to_json()}
+        written |= {"format": AMENDED, "snapshot": False, "amended": seal.amended.to_json()}
+    if seal.permissions.modes or seal.permissions.acl:
+        written["format"] = RULED
     return written
 
 
@@ -214,6 +233,8 @@ def from_json(content: bytes, where: object) -> Seal:
     is no seal."""
     raw = typed_json.known(content, "a release's seal", FORMAT, where)
     seal, records, number = typed_json.read(Seal, raw), raw.get("records"), raw.get("format")
+    if not all(posix_acl.parse(text).who.isdecimal() for text in seal.permissions.acl):
+        raise ValueError("an entry of its ACL names no number")
     if isinstance(records, dict) and records.get("fields"):
         return seal
     # It does not say what its leaves hold: what those of its format do.

@@ -58,6 +58,8 @@ class ModesSet(TypedDict):
     """Octal, as people write it; `dir_mode` likewise."""
     dir_mode: str
     gid: int | None
+    acl: Sequence[str]
+    """The entries of named users and groups that everything has, by number."""
 
 
 class PermissionsReceipt(StepReceipt, total=False):
@@ -67,6 +69,7 @@ class PermissionsReceipt(StepReceipt, total=False):
     file_mode: str
     dir_mode: str
     gid: int | None
+    acl: Sequence[str]
     swept: int
     """Temporary files of dead attempts that were removed."""
     copies: str

@@ -7,10 +7,11 @@ import os
 import stat
 import subprocess
 import sys
-from struct import Struct
 from typing import TYPE_CHECKING
 
+from penstock.core import posix_acl
 from penstock.core.documents.probe_report import Seen
+from penstock.filesystem import acl_xattrs
 from penstock.filesystem.probe.place import answered, valued
 
 if TYPE_CHECKING:
@@ -24,11 +25,6 @@ _TOO_LARGE = frozenset({errno.E2BIG, errno.ENOSPC, errno.ERANGE, errno.EDQUOT, e
 _TIME_NS = 1_234_567_891_123_456_789
 """An odd second, and a digit in each place behind it."""
 _GRAINS = (1, 10**2, 10**3, 10**6, 10**9, 2 * 10**9)
-
-_ACCESS, _DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
-_ENTRY = Struct("<HHI")
-_OWNER, _OWNING_GROUP, _GROUP, _MASK, _OTHERS = 0x01, 0x04, 0x08, 0x10, 0x20
-_NOBODY = 0xFFFFFFFF
 
 LOCK_WITHIN = 10.0
 _BLOCKED, _TAKEN = 10, 11
@@ -126,35 +122,31 @@ def xattr_bytes(place: Place) -> Seen:
 
 def acl(place: Place) -> Seen:
     path, wanted = place.file("file"), _acl()
-    os.setxattr(path, _ACCESS, wanted)
-    return answered(_entries(os.getxattr(path, _ACCESS)) == _entries(wanted), "the ACL reads back as another")
+    acl_xattrs.write(path, wanted)
+    same = acl_xattrs.allows(acl_xattrs.read(path), wanted)
+    return answered(same, "the ACL reads back as another")
 
 
 def acl_inherited(place: Place) -> Seen:
-    os.setxattr(place.here, _DEFAULT, _acl())
-    named = (_GROUP, os.getegid())
+    acl_xattrs.write(place.here, _acl(), acl_xattrs.DEFAULT)
+    named = (posix_acl.GROUP, os.getegid())
     path, folder = place.file("file"), place.folder("folder")
-    if named not in {entry[::2] for entry in _entries(os.getxattr(path, _ACCESS))}:
+    if named not in _named(acl_xattrs.read(path)):
         return answered(False, "a new file does not get the named group")
-    got = {entry[::2] for entry in _entries(os.getxattr(folder, _DEFAULT))}
-    return answered(named in got, "a new folder does not hand the named group on")
-
-
-def _acl() -> bytes:
-    """Owner rwx, one more group r: this account's own, whose number every mapping knows."""
-    entries = (
-        (_OWNER, 7, _NOBODY),
-        (_OWNING_GROUP, 4, _NOBODY),
-        (_GROUP, 4, os.getegid()),
-        (_MASK, 4, _NOBODY),
-        (_OTHERS, 0, _NOBODY),
+    return answered(
+        named in _named(acl_xattrs.read(folder, acl_xattrs.DEFAULT)),
+        "a new folder does not hand the named group on",
     )
-    return (2).to_bytes(4, "little") + b"".join(_ENTRY.pack(*entry) for entry in entries)
 
 
-def _entries(raw: bytes) -> list[tuple[int, int, int]]:
-    """Tag, permissions and number of each entry of an ACL as the kernel's xattr has it."""
-    return [(tag, bits, number) for tag, bits, number in _ENTRY.iter_unpack(raw[4:])]
+def _acl() -> posix_acl.Acl:
+    """Owner rwx, one more group r: this account's own, whose number every mapping knows."""
+    return posix_acl.made(0o740, {(posix_acl.GROUP, os.getegid()): 4})
+
+
+def _named(acl: posix_acl.Acl | None) -> set[tuple[int, int]]:
+    """Tag and number of each entry."""
+    return {(entry.tag, entry.number) for entry in acl or ()}
 
 
 def _other(what: str) -> Seen:

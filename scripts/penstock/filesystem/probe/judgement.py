@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from penstock.core.checks import VERDICTS, CheckResult
 from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, NOT_TRIED, VALUE, YES
+from penstock.core.posix_acl import size
 from penstock.core.text import printable
 
 if TYPE_CHECKING:
@@ -86,6 +87,31 @@ def differences(seen: StorageFacts, report: ProbeReport) -> list[CheckResult]:
     for one in (*_wrong(seen, report), *_trees(report), *_failed(report), *_otherwise(seen.traits, report)):
         found.setdefault(one.about, one)
     return sorted(found.values(), key=lambda one: -VERDICTS.index(one.verdict))
+
+
+def acls(report: ProbeReport, named: int, mend: str) -> list[CheckResult]:
+    """Whether the ACLs of a release can be set, with `named` users and groups. `mend` as of `Kind.acls`.
+
+    | named | what the probe saw                                     | verdict   |
+    |-------|--------------------------------------------------------|-----------|
+    | 0     | anything                                               |           |
+    | some  | an ACL refused, or changed                             | `stop`    |
+    | some  | no room for a folder's two ACLs among its xattrs       | `stop`    |
+    | some  | a default ACL that new files do not inherit            | `warning` |
+    """
+    if not named:
+        return []
+    if report.refused("acl"):
+        why = f"{mend or 'mount it with POSIX ACLs'}; or take `permissions.acl` out"
+        return [_result(report, "acl", "stop", why, wanted=YES)]
+    room, need = report["xattr_bytes"], 2 * size(named)
+    if room.answer == VALUE and (room.value or 0) < need:
+        why = f"a folder's two ACLs with {named} entries take {need} bytes: name fewer users and groups"
+        return [_result(report, "xattr_bytes", "stop", why, wanted=f"at least {need}")]
+    if report.refused("acl_inherited"):
+        why = "the ACL of each file is set by a call of its own"
+        return [_result(report, "acl_inherited", "warning", why, wanted=YES)]
+    return []
 
 
 def _wrong(seen: StorageFacts, report: ProbeReport) -> Iterator[CheckResult]:

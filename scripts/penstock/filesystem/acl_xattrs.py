@@ -1,0 +1,94 @@
+"""The POSIX ACLs of files and folders, by the kernel's xattrs (linux/xattr.h).
+
+One call reads a list and one sets it. A list that says no more than the nine bits of the mode is never
+stored: it reads as None.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.posix_acl import decode, effective, encode
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from penstock.core.posix_acl import Acl
+
+ACCESS, DEFAULT = "system.posix_acl_access", "system.posix_acl_default"
+NFS4 = "system.nfs4_acl"
+NONE_KEPT = frozenset({errno.EOPNOTSUPP, errno.ENOSYS})
+"""What a file system answers that keeps no POSIX ACLs, or was mounted without them."""
+
+Place = int | str | os.PathLike[str]
+"""A descriptor, or a path; not a descriptor that was opened by O_PATH, but its path in /proc/self/fd."""
+
+
+def read(place: Place, name: str = ACCESS, *, follow: bool = True) -> Acl | None:
+    """None where there is none. Raises OSError: of `NONE_KEPT` where there can be none, EINVAL for a list of
+    another version."""
+    try:
+        raw = os.getxattr(place, name, follow_symlinks=follow)
+    except OSError as error:
+        if error.errno == errno.ENODATA:
+            return None
+        raise
+    try:
+        return decode(raw)
+    except ValueError as error:
+        raise OSError(errno.EINVAL, str(error)) from None
+
+
+def write(place: Place, acl: Acl, name: str = ACCESS) -> None:
+    """Set a list. As access ACL it sets the nine bits of the mode, too. Raises OSError."""
+    os.setxattr(place, name, encode(acl))
+
+
+def allows(seen: Acl | None, wanted: Acl | None) -> bool:
+    """Whether a list that was read allows groups and named users the same as the one that is wanted."""
+    if seen is None or wanted is None:
+        return seen is wanted
+    return effective(seen) == effective(wanted)
+
+
+def judge(folder: str, entries: str, refused: str, mend: str) -> CheckResult:
+    """Whether the ACLs that a release is to have can be set on the target. `refused` as of `refusal`, `mend`
+    as of `kinds.Kind.acls`.
+
+    | refused | verdict |
+    |---------|---------|
+    | ""      | ok      |
+    | a text  | stop    |
+    """
+    if not refused:
+        return CheckResult("ACL", printable(entries))
+    return CheckResult(
+        "ACL",
+        f"{printable(folder)}: {refused}",
+        "stop",
+        f"POSIX ACLs, for {printable(entries)}",
+        f"{mend or 'mount it with POSIX ACLs'}; or take `permissions.acl` out, and give one group by "
+        "`permissions.group`",
+    )
+
+
+def refusal(folder: Place) -> str:
+    """Why POSIX ACLs cannot be set below this folder, in words; "" where they can as far as reads tell: on
+    FUSE the kernel answers for a daemon that knows none. Changes nothing. Raises OSError for anything else
+    than a refusal."""
+    try:
+        read(folder)
+        os.listxattr(folder)
+    except OSError as error:
+        if error.errno not in NONE_KEPT:
+            raise
+    else:
+        return ""
+    try:
+        os.getxattr(folder, NFS4)
+    except OSError as error:
+        if error.errno != errno.ENODATA:
+            return "it keeps no POSIX ACLs, or is mounted without them"
+    return "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"

@@ -1,0 +1,65 @@
+"""ACLs on file systems that keep none, or have little room for them: refused before a byte is copied."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.filesystems.bed import Bed
+from tests.support.published import STEPS
+from tests.support.staging_runs import context_for, tree
+
+from penstock.config.settings import PermissionsConfig
+from penstock.errors import PreflightError
+from penstock.filesystem.acl_xattrs import refusal
+from penstock.steps import preflight_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.state.context import Context
+
+POLICY = PermissionsConfig(acl=("group:4241:r-X", "group:4242:r-X"))
+
+
+def on(bed: Bed, source: Path, policy: PermissionsConfig, filesystem: str = "auto") -> Context:
+    context = context_for(bed.nodes[0], source, permissions=policy)
+    target = replace(context.config.target, filesystem=filesystem)
+    context.config = replace(context.config, target=target)
+    return context
+
+
+@pytest.mark.parametrize(
+    ("named", "filesystem", "mend"),
+    [
+        ("beegfs8", "beegfs", "sysXAttrsEnabled and sysACLsEnabled for the client"),
+        ("nfs3", "auto", "mount it with POSIX ACLs"),
+    ],
+)
+def test_s14_preflight_refuses_a_target_that_keeps_no_acls(
+    tmp_path: Path, named: str, filesystem: str, mend: str
+) -> None:
+    source = tree(tmp_path / "source", {"a": b"1"})
+    with Bed(named=named) as bed:
+        assert refusal(bed.nodes[0]) == "it keeps no POSIX ACLs, or is mounted without them"
+        with pytest.raises(PreflightError, match="the target keeps no ACLs") as caught:
+            preflight_step.run(on(bed, source, POLICY, filesystem), "data")
+        assert caught.value.where == "datasets.data.permissions.acl"
+        assert mend in caught.value.hint
+        # Without an ACL in the policy it is a target like others.
+        preflight_step.run(on(bed, source, PermissionsConfig(), filesystem), "data")
+        assert not [*bed.nodes[0].iterdir()]
+
+
+def test_s14_plan_refuses_acls_that_only_a_trial_shows_refused(tmp_path: Path) -> None:
+    """The kernel reads no ACL for a FUSE daemon that has xattrs and no ACLs: preflight cannot know it."""
+    source = tree(tmp_path / "source", {"a": b"1"})
+    with Bed(named="weka-forcedirect") as bed:
+        context = on(bed, source, POLICY)
+        assert refusal(bed.nodes[0]) == ""
+        STEPS[0](context, "data")
+        with pytest.raises(PreflightError, match="no release can be staged") as caught:
+            STEPS[1](context, "data")
+        assert "POSIX ACLs: no (EOPNOTSUPP" in caught.value.why
+        assert "mount it with POSIX ACLs; or take `permissions.acl` out" in caught.value.hint
