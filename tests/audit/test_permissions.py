@@ -24,7 +24,7 @@ from penstock.core.layout import SEAL
 from penstock.errors import NewerFormatError
 from penstock.filesystem import acl_xattrs, owners
 from penstock.filesystem.path_walk import walk
-from penstock.state import seals
+from penstock.state import run_store, seals
 from penstock.steps import audit_step, repair_step
 from penstock.storage import tree_removal
 
@@ -213,6 +213,9 @@ def test_s12_files_of_a_release_with_another_acl_are_not_linked(folder: Path, so
         publish(context)
         third = data_of(context)
         assert third.parent.name != second.parent.name
+        why = run_store.open_run(context.layout("data")).plan.why
+        other = f"release {second.parent.name} has other permissions.acl"
+        assert f"everything is copied: {other}: up to 3.00 MiB are stored a second time" in why
         assert (third / "top").stat().st_nlink == 1
         assert drift(context) == {}
         assert acl_xattrs.read(first / "top") != acl_xattrs.read(third / "top")

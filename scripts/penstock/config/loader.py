@@ -210,7 +210,8 @@ def _permissions_problems(permissions: Section) -> Iterator[Problem]:
         if "file" not in rule and "dir" not in rule:
             yield Problem((*permissions.path, "modes", index), "names no mode: give `file`, `dir` or both")
     seen: dict[tuple[int, str], int] = {}
-    for index, text in enumerate(permissions.values.get("acl", ())):
+    entries = permissions.values.get("acl")
+    for index, text in enumerate(entries if isinstance(entries, list) else ()):
         entry = posix_acl.parse(text)
         at = seen.setdefault((entry.tag, entry.who), index)
         if at != index:

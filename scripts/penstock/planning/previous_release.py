@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from itertools import tee
 from typing import TYPE_CHECKING
 
+from penstock.config.settings import PermissionsConfig
 from penstock.core.delta import compare
 from penstock.core.grades import is_proven
 from penstock.errors import FailedError
@@ -14,6 +15,7 @@ from penstock.formats.manifest import read_manifest
 from penstock.formats.shards import whole_files
 from penstock.state import run_store
 from penstock.state.run import load
+from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -21,7 +23,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.config.settings import PermissionsConfig
     from penstock.core.model import Entry, Record
     from penstock.planning.takeover import TakeOver
     from penstock.state.run import Run
@@ -99,13 +100,14 @@ def find(storage: Storage, run: Run, *, links: bool) -> Base:
         return none(f"release {current} has no seal or manifest that can be read")
     try:
         theirs = load(layout, layout.run(sealed))
-        other_policy = _policy(theirs) != _policy(run)
+        other = _other_policy(theirs, run)
     except FailedError:
         return none(f"the run of release {current} has no description that can be read")
     if sealed in run_store.replaced(layout):
         return none(f"`--new-release` replaces release {current}, and trusts nothing of it")
-    if other_policy:
-        return none(f"release {current} has other permissions or digests")
+    if other:
+        twice = f"up to {human.size(run.info.bytes)} are stored a second time"
+        return none(f"release {current} has other {', '.join(other)}: {twice}")
     now = {url: index for index, url in enumerate(run.info.sources)}
     sources = {index: now[url] for index, url in enumerate(theirs.info.sources) if url in now}
     if not sources:
@@ -115,10 +117,13 @@ def find(storage: Storage, run: Run, *, links: bool) -> Base:
     return Base(current, "", manifest, sources)
 
 
-def _policy(run: Run) -> tuple[PermissionsConfig, tuple[str, ...]]:
-    """Properties that a linked file has from its release, and that cannot be changed without changing that
-    release."""
-    return run.config.dataset.permissions, run.config.verify.digests
+def _other_policy(theirs: Run, run: Run) -> list[str]:
+    """The keys that two runs have at different values, of those that say what a linked file has from its
+    release: it is one file, and cannot be changed without changing that release."""
+    before, now = theirs.config.dataset.permissions, run.config.dataset.permissions
+    keys = (field.name for field in fields(PermissionsConfig))
+    found = [f"permissions.{key}" for key in keys if getattr(before, key) != getattr(now, key)]
+    return found + ["verify.digests"] * (theirs.config.verify.digests != run.config.verify.digests)
 
 
 def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
