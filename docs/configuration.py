@@ -38,6 +38,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "plan": (settings.PlanConfig,),
     "engine": (settings.EngineConfig,),
     "verify": (settings.VerifyConfig,),
+    "audit": (settings.AuditConfig,),
 }
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}

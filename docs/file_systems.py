@@ -177,6 +177,14 @@ SHOWN = (
     Shown("S14", "ACLs for which xattrs have no room stop plan", "filesystem/test_probe_judgement.py"),
     Shown("S12", "an inherited ACL costs no call that changes something", "storage/test_acls.py"),
     Shown("S12", "under another ACL nothing is linked from the release before", "audit/test_permissions.py"),
+    Shown("S16", "where data is: states, batches, the hint of no blocks", "vendors/test_data_states.py"),
+    Shown(
+        "S16", "an audit counts what is offline or tiered, and reads none of it", "audit/test_data_away.py"
+    ),
+    Shown("S16", "linked files that are away are not read back", "steps/test_linked_away.py"),
+    Shown("S16", "plan stops at what a source would have fetched", "steps/test_source_recall.py"),
+    Shown("S16", "a stub on the test bed is neither opened nor read", "filesystems/test_stubs.py"),
+    Shown("S16", "the same with the guard off: it restores itself", "filesystems/test_guards.py"),
 )
 TESTS = (
     "\n## Which test shows what\n\n"
@@ -228,6 +236,35 @@ TOOLS = (
     "(`tests/vendors`), written from their sources and as strict as these: ThinkParQ/beegfs 7.4.7 and "
     "beegfs-go 8.4; lustre-release of 2.15 and later (`lustre/utils/lfs.c`: `showdf`, `print_quota`; "
     "`liblustreapi.c` for layouts), and outputs that sites publish.\n"
+)
+STATES = (
+    "\n"
+    "## Data that is not there\n\n"
+    "A file can be listed whose data lies elsewhere: in an archive, of which the file system keeps a "
+    "stub, or in an object store behind it. Who opens or reads such a file has its data fetched. So an "
+    "audit, verify (of linked files), a repair, and a plan of what is to be copied from a folder, ask "
+    "first where the data of files is, of up to 500 files by one command; penstock opens none of them for "
+    "it.\n\n"
+    "| kind | asked | tiered: read at a cost | offline: never read |\n"
+    "|---|---|---|---|\n"
+    "| beegfs | `beegfs entry info --columns path,type,access,state`, of version 8, with the paths on its"
+    " standard input | | stubs (`manual-restore`, `auto-restore`, `delayed-restore`), what is "
+    "`unavailable`, files locked against reading |\n"
+    "| lustre | `lfs hsm_state`, which opens files without reading them and so restores none | | released"
+    " files |\n"
+    "| wekafs | `weka fs tier location --json --raw-units` | files of which a part is in the object store"
+    " alone | |\n"
+    "| {hints} | where no command answers, the blocks | | files of more than 4 KiB that have a size and "
+    "no blocks, unless they are zeros alone by their digest |\n\n"
+    "The blocks are a hint: such a file may be a stub, or damaged; it is restored, or looked at, by "
+    "people. What is fetched or sent away between the question and the reading is not noticed. Nothing is"
+    " asked on the file systems of this machine's disks (of an archive behind XFS, such as DMF's, "
+    "penstock knows nothing), on FUSE, and on kinds without a row here; of GPFS only blocks are looked "
+    "at. `target.filesystem` names the kind where the mount does not. [audit.md](audit.md) and "
+    "[sources.md](sources.md) say what "
+    "follows.\n\n"
+    "None of this was run on a BeeGFS, Lustre or WEKA. BeeGFS' and Lustre's forms are those of their "
+    "sources; of WEKA's the columns are from its manual, and how it writes them as JSON is our reading.\n"
 )
 
 QUOTAS = (
@@ -336,6 +373,7 @@ def page() -> str:
         + PROMISES
         + OPS
         + ACLS
+        + STATES.replace("{hints}", ", ".join(row.name for row in rows if row.stubs))
         + TESTS + _table(("id", "what", "tests"), shown)
     )  # fmt: skip
 

@@ -85,6 +85,7 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
     for section, kind in [
         ("target", settings.TargetConfig), ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
         ("verify", settings.VerifyConfig),
+        ("audit", settings.AuditConfig),
     ]:  # fmt: skip
         assert set(top[section]["properties"]) == names(kind) == set(example[section]), section
     assert set(job) == names(settings.JobOptions)
@@ -104,6 +105,7 @@ def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
     for kind, section in [
         (settings.TargetConfig, top["target"]), (settings.PlanConfig, top["plan"]),
         (settings.EngineConfig, top["engine"]), (settings.VerifyConfig, top["verify"]),
+        (settings.AuditConfig, top["audit"]),
         (settings.ClusterConfig, top["cluster"]), (settings.JobOptions, defs["job"]),
         (settings.FollowLimit, dataset["follow_limit"]), (settings.PermissionsConfig, dataset["permissions"]),
     ]:  # fmt: skip

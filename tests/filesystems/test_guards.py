@@ -11,10 +11,17 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
+import xxhash
 from tests.contracts.storage_contract import make_writer, put
 from tests.filesystems.bed import Bed
 
+from penstock.config.settings import EngineConfig
+from penstock.core.digests import of_hex
+from penstock.core.model import Expected
+from penstock.engine import audit_shard
+from penstock.engine.audit_shard import AuditTask
 from penstock.errors import LockedError, NoSpaceError, PenstockError
+from penstock.formats.shards import EXPECTED, ShardWriter
 from penstock.locks import dataset_lock, holder
 from penstock.locks.dataset_lock import DatasetLock
 from penstock.storage import durable
@@ -154,3 +161,36 @@ def test_by_a_deadline_alone_it_would_lose_it(monkeypatch: pytest.MonkeyPatch) -
         lock(bed.nodes[1] / "lock", pause_over_an_outage(bed)),
     ):
         assert b"node17" not in (bed.store / "lock").read_bytes()
+
+
+# A stub that restores itself when it is opened ---------------------------------------------------
+
+
+def audited(folder: Path) -> tuple[list[str], dict[tuple[str, str], bytearray]]:
+    """What an audit's element asked of a stub and of the file beside it, and what it left unopened."""
+    with Bed(named="beegfs8") as bed:
+        rows = []
+        for name in ("beside", "stub"):
+            (bed.nodes[0] / name).write_bytes(name.encode() * SIZE)
+            digest = of_hex(xxhash.xxh3_128_hexdigest(name.encode() * SIZE))
+            rows.append(Expected(name, len(name) * SIZE, digest=digest))
+        writer = ShardWriter(folder / "shard", 0, EXPECTED)
+        writer.add(rows)
+        shard = writer.close()
+        bed.order("stub", path="stub")
+        task = AuditTask(
+            shard, folder / "shard", bed.nodes[0], folder / "seen", EngineConfig(workers=1), named="beegfs"
+        )
+        _, seen = audit_shard.audit_shard(task, lambda *_: None, lambda: None)
+        assert seen.left == 0
+        assert not seen.bad
+        return [one.path for one in bed.operations() if one.name == "restore"], seen.away
+
+
+def test_s16_an_audit_restores_no_stub(tmp_path: Path) -> None:
+    assert audited(tmp_path) == ([], {("offline", "it has a size and no blocks"): bytearray(b"\0\1")})
+
+
+def test_an_audit_that_asks_nothing_restores_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(audit_shard, "data_states", lambda *_: None)
+    assert audited(tmp_path) == (["stub"], {})

@@ -87,3 +87,11 @@ def test_a_newer_format_is_refused_and_what_is_none_is_damaged() -> None:
     for raw in ([], {"stands": {}}, {"read": {"slices": {"many": {}}}}, {"last": {"seconds": "1"}}):
         with pytest.raises(ValueError, match=r"`|it is no|invalid literal"):
             read(raw)
+
+
+def test_s16_what_an_audit_skipped_is_written_where_there_is_any() -> None:
+    last = LastAudit(
+        audit="a3", status="PARTLY", skipped={"offline": 2}, grade="cold, of the files that were read"
+    )
+    written = document.to_json(Verdict("d", "r", "s", last=last))
+    assert document.from_json(json.dumps(written).encode(), "there").last == last

@@ -517,24 +517,71 @@ def pool_list(cluster: Json, given: dict[str, str], left: list[str], _: str, *, 
 
 
 def entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str, *, form: str, raw: bool) -> int:
-    known(given, "--retro", "--verbose", "--recurse")
+    known(given, "--retro", "--verbose", "--recurse", "--columns", "--stdin-delimiter")
     if not left:
         raise RefusedError("Error: missing <path> argument. Usage: info <path> [<path>] ...", 1)
-    rows = []
+    # `util.GetStdinDelimiterFromString`: a line feed, or one character, which may be written `\\x00`.
+    delimiter = given.get("--stdin-delimiter", "\n").replace("\\x00", "\0").replace("\\n", "\n")
+    if len(delimiter) != 1:
+        raise RefusedError(f"Error: invalid delimiter {delimiter!r}: must be a single character", 1)
+    if left == ["-"]:
+        left = [path for path in sys.stdin.read().split(delimiter) if path]
+    wanted = given.get("--columns", ",".join(COLUMNS)).split(",")
+    for name in wanted:
+        if name not in (*COLUMNS, *MORE_COLUMNS):
+            raise RefusedError(f"Error: unknown column {name!r}", 1)
     for path in left:
-        if not os.path.exists(path):
+        if not os.path.lexists(path):
             raise RefusedError(f"Error: stat {path}: no such file or directory", 1)
         pattern = pattern_of(cluster, path)
         chunk = str(pattern["chunk"]) if raw else f"{pattern['chunk'] >> 20}M"
         kind = "Buddy Mirror" if pattern["kind"] == "mirrored" else "RAID0"
-        rows.append({
-            "path": path, "entry_id": "0-5E9E76DD-C9", "type": "directory", "meta_node": "m:1",
-            "meta_mirror": "(unmirrored)", "storage_pool": f"{cluster['pools'][str(pattern['pool'])]} ({pattern['pool']})",
-            "stripe_pattern": f"{kind} ({pattern['targets']}x{chunk})", "storage_targets": "(directory)",
-            "storage_mirrors": "(directory)", "remote_targets": "(none)",
-        })  # fmt: skip
-    show(rows, form)
+        folder = os.path.isdir(path)
+        row = {
+            # Below the mount, not as it was given.
+            "path": "/" + os.path.relpath(path, cluster["mount"]) if cluster.get("mount") else path,
+            "entry_id": "0-5E9E76DD-C9", "type": "directory" if folder else "file", "meta_node": "m:1",
+            "meta_mirror": "(unmirrored)",
+            "storage_pool": f"{cluster['pools'][str(pattern['pool'])]} ({pattern['pool']})" if folder else "(file)",
+            "stripe_pattern": f"{kind} ({pattern['targets']}x{chunk})",
+            "storage_targets": "(directory)" if folder else "s:101",
+            "storage_mirrors": "(directory)" if folder else "(unmirrored)", "remote_targets": "(none)",
+            "cool_down": "(n/a)", "client_sessions": "(directory)" if folder else "Reading: 0, Writing: 0",
+            "access": "(n/a)", "state": "(n/a)",
+        }  # fmt: skip
+        if not folder:
+            access, state = state_of(cluster, path)
+            row |= {"access": access, "state": state}
+        show([{name: row[name] for name in wanted}], form)
     return 0
+
+
+COLUMNS = ("path", "entry_id", "type", "meta_node", "meta_mirror", "storage_pool", "stripe_pattern", "storage_targets",
+           "storage_mirrors", "remote_targets")  # fmt: skip
+MORE_COLUMNS = ("cool_down", "client_sessions", "access", "state")
+
+
+def state_of(cluster: Json, path: str) -> tuple[str, str]:
+    """Access flags and data state of a file: those of the description; else, on the test bed, whether it is a stub
+    there, which restores itself when it is opened. The sources have three forms, one after the other: numbers, names
+    in capitals, names with dashes; `state_form` of the description chooses."""
+    access, state = cluster.get("states", {}).get(path, ("unlocked", "available"))
+    try:
+        if os.getxattr(path, "user.temperfs.state") == b"offline":
+            state = "auto-restore"
+    except OSError:
+        pass
+    form = cluster.get("state_form", "dashes")
+    if form == "dashes":
+        return access, state
+    words = {
+        "unlocked": "Unlocked",
+        "locked-read": "Locked (read)",
+        "locked-read-write": "Locked (read+write)",
+    }
+    numbers = ("available", "manual-restore", "auto-restore", "delayed-restore", "unavailable")
+    named = "".join(word.capitalize() for word in state.split("-"))
+    return words[access], str(numbers.index(state)) if form == "numbers" else named
 
 
 UNITS = {"": 1, "k": 10**3, "K": 10**3, "M": 10**6, "G": 10**9, "Ki": 1 << 10, "Mi": 1 << 20, "Gi": 1 << 30}

@@ -3,6 +3,7 @@ code that runs those of copy and verify.
 
     audit.json       what is read of which release, and why: written once
     run.json, plan.json, shards/, receipts/audit/, arrays.jsonl: as in a run, gone when it ended
+    skipped.jsonl    at the end: what was not opened, since its data is not here
     seen/NNNNN.json  what the elements saw so far, gone when it ended
     shape.jsonl      what the tree's comparison found, gone when it ended
     findings.jsonl, result.json: at the end; an audit without result.json is open
@@ -18,10 +19,11 @@ import os
 import secrets
 import time
 from datetime import UTC, datetime
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from penstock.core.audit_selection import Choice
-from penstock.core.documents import audit_description
+from penstock.core.documents import audit_description, skipped_file
 from penstock.core.documents.audit_description import Audit
 from penstock.core.findings import Finding, from_json, to_json
 from penstock.core.layout import RunLayout
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
     from pathlib import Path
 
+    from penstock.core.documents.skipped_file import SkippedFile
     from penstock.core.layout import DatasetLayout
 
 
@@ -40,7 +43,7 @@ KEPT = 400
 """Audits of a dataset that stay."""
 STALE = 7 * 86400
 """Seconds without any work after which an open audit is given up."""
-_LASTING = frozenset({"audit.json", "result.json", "findings.jsonl"})
+_LASTING = frozenset({"audit.json", "result.json", "findings.jsonl", "skipped.jsonl"})
 
 
 def seen(run: RunLayout, index: int) -> Path:
@@ -53,6 +56,11 @@ def result(run: RunLayout) -> Path:
 
 def findings(run: RunLayout) -> Path:
     return run.folder / "findings.jsonl"
+
+
+def skipped(run: RunLayout) -> Path:
+    """The file of what was not opened; it is there only where there was any."""
+    return run.folder / "skipped.jsonl"
 
 
 def shape(run: RunLayout) -> Path:
@@ -78,17 +86,70 @@ def kept(path: Path) -> Iterator[Finding]:
         raise FailedError("an audit's findings cannot be read", where=str(path), why=str(error)) from error
 
 
-def begin(layout: DatasetLayout, release: str, seal: str, choice: Choice, limit: int | None) -> Audit:
+def shape_here(run: RunLayout) -> Path:
+    """The findings of `shape`, without those of stubs."""
+    return run.folder / "shape-here.jsonl"
+
+
+def kept_skipped(path: Path) -> Iterator[SkippedFile]:
+    """What `keep_skipped` wrote. Raises FailedError when the file is damaged."""
+    try:
+        with path.open("rb") as stream:
+            for line in stream:
+                yield skipped_file.from_json(line)
+    except FileNotFoundError:
+        return
+    except (OSError, ValueError) as error:
+        raise FailedError("what an audit skipped cannot be read", where=str(path), why=str(error)) from error
+
+
+def keep_skipped(path: Path, found: Iterable[SkippedFile]) -> None:
+    """Write what was not opened, as it comes, durably; no file where there is none."""
+    waiting = iter(found)
+    first = next(waiting, None)
+    if first is None:
+        return
+    with durable.Growing(path) as file:
+        for one in chain((first,), waiting):
+            file.stream.write(json.dumps(one._asdict(), sort_keys=True).encode() + b"\n")
+        file.close()
+
+
+def begin(
+    layout: DatasetLayout,
+    release: str,
+    seal: str,
+    choice: Choice,
+    limit: int | None,
+    *,
+    recall: int = 0,
+    filesystem: str = "auto",
+) -> Audit:
     """A new audit, durable."""
     now = datetime.now(UTC)
     name = f"{now:%Y%m%dT%H%M%S.%fZ}-{release}-{secrets.token_hex(3)}"
     if choice.kind == "sample" and not choice.seed:
         choice = Choice("sample", choice.share, secrets.token_hex(8))
-    audit = Audit(name, layout.dataset, release, seal, f"{now:%Y-%m-%dT%H:%M:%SZ}", choice, limit)
+    created = f"{now:%Y-%m-%dT%H:%M:%SZ}"
+    audit = Audit(name, layout.dataset, release, seal, created, choice, limit, recall, filesystem)
     run = audit.layout(layout)
     durable.make_dirs(run.folder)
     durable.write_json(run.folder / "audit.json", audit_description.to_json(audit))
     return audit
+
+
+def described(run: RunLayout) -> Audit:
+    """What `begin` wrote. Raises FailedError when it is missing or damaged."""
+    path = run.folder / "audit.json"
+    try:
+        return audit_description.from_json(path.read_bytes(), path)
+    except (OSError, ValueError) as error:
+        raise FailedError(
+            "an audit's description cannot be read",
+            where=str(run.folder),
+            why=str(error),
+            hint="remove this folder; other audits are not concerned",
+        ) from error
 
 
 def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, bool]]:
@@ -99,18 +160,9 @@ def audits(layout: DatasetLayout) -> Iterator[tuple[Audit, bool]]:
         return
     for name in names:
         run = RunLayout(layout.audits / name)
-        try:
-            path = run.folder / "audit.json"
-            audit = audit_description.from_json(path.read_bytes(), path)
-        except FileNotFoundError:
+        if not (run.folder / "audit.json").exists():
             continue
-        except (OSError, ValueError) as error:
-            raise FailedError(
-                "an audit's description cannot be read",
-                where=str(run.folder),
-                why=str(error),
-                hint="remove this folder; other audits are not concerned",
-            ) from error
+        audit = described(run)
         try:
             yield audit, isinstance(durable.read_json(result(run)), dict)
         except (OSError, ValueError):
@@ -159,13 +211,14 @@ def _touched(run: RunLayout) -> float:
 
 
 def since_whole(layout: DatasetLayout, release: str) -> list[Audit]:
-    """The finished audits of a release, newest first, back to the last one that read everything. Their
+    """The finished audits of a release, newest first, back to the last one that read everything: one that
+    skipped what is not here did not. Their
     findings together are what is known of the release."""
     found = []
     for audit, ended in audits(layout):
         if ended and audit.release == release:
             found.append(audit)
-            if audit.choice.kind == "whole":
+            if audit.choice.kind == "whole" and not skipped(audit.layout(layout)).exists():
                 break
     return found
 

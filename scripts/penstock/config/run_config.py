@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, TypeVar
 
 from penstock.config.serialization import from_json, to_json
-from penstock.config.settings import DatasetConfig, EngineConfig, PlanConfig, VerifyConfig
+from penstock.config.settings import AuditConfig, DatasetConfig, EngineConfig, PlanConfig, VerifyConfig
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
@@ -25,6 +25,8 @@ def freeze(config: Config, dataset: DatasetConfig) -> Mapping[str, object]:
         "plan": to_json(config.plan),
         "engine": to_json(config.engine),
         "verify": to_json(config.verify),
+        "audit": to_json(config.audit),
+        "filesystem": config.target.filesystem,
     }
 
 
@@ -52,6 +54,15 @@ class RunConfig:
     @cached_property
     def verify(self) -> VerifyConfig:
         return self._part("verify", VerifyConfig)
+
+    @cached_property
+    def audit(self) -> AuditConfig:
+        return self._part("audit", AuditConfig) if "audit" in self._raw else AuditConfig()
+
+    @property
+    def filesystem(self) -> str:
+        """`target.filesystem`."""
+        return str(self._raw.get("filesystem", "auto"))
 
     def _part(self, name: str, kind: type[T]) -> T:
         try:

@@ -169,6 +169,8 @@ class DatasetConfig:
     anew, or leaves, within `follow_limit`), `pinned` (a versioned S3 bucket is listed and read by version
     ids: a change is no event)."""
     follow_limit: Apart[FollowLimit] = FollowLimit()
+    recall: Apart[Size] = 0
+    """Bytes that copying may have fetched from an archive behind the folders of the sources."""
     permissions: Decides[PermissionsConfig] = PermissionsConfig()
 
 
@@ -281,6 +283,14 @@ class VerifyConfig:
 
 
 @dataclass(frozen=True)
+class AuditConfig:
+    """How an audit treats what lies elsewhere than it seems."""
+
+    recall: Size = 0
+    """Bytes of tiered files that one audit may have fetched back, to read them."""
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole file."""
 
@@ -290,3 +300,4 @@ class Config:
     plan: PlanConfig = PlanConfig()
     engine: EngineConfig = EngineConfig()
     verify: VerifyConfig = VerifyConfig()
+    audit: AuditConfig = AuditConfig()

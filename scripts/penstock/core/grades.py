@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
 SOURCE_GRADES = ("size", "etag-md5", "composite", "full")
 """How strongly the source's own statement proved the bytes on their way."""
 STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
@@ -9,6 +14,25 @@ STORAGE_GRADES = ("written", "reread", "cold", "cold-other-node")
 
 SIZE_ONLY = SOURCE_GRADES[0]
 """No checksum of the source proved the file: its size is all that was compared."""
+
+
+def audit_grade(methods: Iterable[str], *, whole: bool) -> str:
+    """What an audit saw of the stored bytes, by the ways in which it read. `whole`: it read all of the
+    release.
+
+    | read                             | all of the release | grade                                |
+    |----------------------------------|--------------------|--------------------------------------|
+    | nothing                          | any                | none: nothing was read               |
+    | all past the caches              | yes                | cold                                 |
+    | all past the caches              | no                 | cold, of the files that were read    |
+    | some perhaps from memory         | yes                | reread                               |
+    | some perhaps from memory         | no                 | reread, of the files that were read  |
+    """
+    ways = set(methods)
+    if not ways:
+        return "none: nothing was read"
+    grade = "reread" if "cached" in ways else "cold"
+    return grade if whole else f"{grade}, of the files that were read"
 
 
 def is_proven(source_grade: str) -> bool:

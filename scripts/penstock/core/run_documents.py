@@ -34,8 +34,8 @@ class RunInfo:
     root: str
     state_root: str | None
     config: Mapping[str, object] = field(default_factory=dict)
-    """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ...}, as `config.run_config.RunConfig`
-    reads it. Never a secret."""
+    """Frozen: {"dataset": ..., "plan": ..., "engine": ..., "verify": ..., ...}, as
+    `config.run_config.RunConfig` reads it. Never a secret."""
     histogram: Sequence[Sequence[int]] = ()
     """[[upper bound of size, files, bytes], ...], powers of four from 4 KiB."""
     ignored: Mapping[str, int] = field(default_factory=dict)

@@ -6,6 +6,7 @@ damaged row is a finding and not a failure: the shard is done when every row was
 
 from __future__ import annotations
 
+import contextlib
 import time
 from collections import Counter
 from dataclasses import dataclass, field
@@ -13,19 +14,25 @@ from typing import TYPE_CHECKING
 
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.model import AuditedRow
+from penstock.engine.reading.rows_here import is_hole, rows_here
 from penstock.engine.reread_shard import COLD_STREAMS
 from penstock.engine.shard_run import PoolRun
 from penstock.engine.tasks import Outcome
 from penstock.engine.workers.messages import ReadWork
+from penstock.filesystem.kinds import AUTO
 from penstock.storage import durable
+from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from penstock.config.settings import EngineConfig
+    from penstock.core.model import Expected
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
     from penstock.engine.tasks import BatchAnswer, Report, StopCheck
+    from penstock.vendors.facts import DataState
 
 EVERY = 3.0
 """Seconds between two writings of what was seen: what a kill can cost."""
@@ -46,6 +53,10 @@ class AuditTask:
     engine: EngineConfig
     probe: ProbeReport = field(default_factory=ProbeReport)
     """What the file system did when the release was planned."""
+    named: str = AUTO
+    """The kind of file system whose rules hold, as in `target.filesystem`."""
+    recall: int = 0
+    """Bytes of tiered files that may be fetched back to be read."""
 
 
 @dataclass
@@ -60,13 +71,21 @@ class AuditedRows:
     methods: Counter[str] = field(default_factory=Counter)
     files: int = 0
     bytes: int = 0
+    away: dict[tuple[str, str], bytearray] = field(default_factory=dict)
+    """1 for each row that was not opened, since its data is not here; by its place and, in words, why."""
 
     @property
     def left(self) -> int:
         return self.rows.count(0)
 
+    def leave(self, row: int, state: DataState) -> None:
+        """Note a row that is not opened."""
+        self.rows[row] = 1
+        self.away.setdefault((state.place, state.why), bytearray(len(self.rows)))[row] = 1
+
     def write(self, path: Path) -> None:
         """Durable on return."""
+        away = [[*told, _ranges(rows)] for told, rows in self.away.items()]
         durable.write_json(
             path,
             {
@@ -76,6 +95,7 @@ class AuditedRows:
                 "methods": self.methods,
                 "files": self.files,
                 "bytes": self.bytes,
+                **({"away": away} if away else {}),
             },
         )
 
@@ -87,13 +107,14 @@ class AuditedRows:
             raw = durable.read_json(path)
             if raw["shard"] != shard.digest:
                 return seen
-            for start, end in raw["ranges"]:
-                seen.rows[start:end] = b"\x01" * (end - start)
+            _set(seen.rows, raw["ranges"])
             seen.bad = [
                 AuditedRow(int(row), why=str(why), unread=bool(unread)) for row, why, unread in raw["bad"]
             ]
             seen.methods = Counter(raw["methods"])
             seen.files, seen.bytes = int(raw["files"]), int(raw["bytes"])
+            for place, why, ranges in raw.get("away", ()):
+                _set(seen.away.setdefault((str(place), str(why)), bytearray(shard.rows)), ranges)
         except (FileNotFoundError, ValueError, KeyError, TypeError):
             return cls(shard.digest, bytearray(shard.rows))
         return seen
@@ -125,7 +146,7 @@ def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) ->
     from penstock.formats.shards import read_expected
 
     outcome, left = run.outcome, seen.left
-    done = frozenset(row for row, looked in enumerate(seen.rows) if looked)
+    done = {row for row, looked in enumerate(seen.rows) if looked}
     # A cold read waits for the device, on this machine or over a network.
     run.start(
         ReadWork(task.data, audit=True, direct=limited(facts(task.data), task.probe).direct),
@@ -158,10 +179,38 @@ def _audit(task: AuditTask, seen: AuditedRows, run: PoolRun, stop: StopCheck) ->
             now = time.monotonic()
             due = now + max(EVERY, SHARE * (now - begun))
 
-    try:
-        run.go(batches(read_expected(task.rows), done, left, outcome.workers), take, idle, stop)
-    finally:
-        seen.write(task.seen)
+    recall = task.recall
+
+    def leave(row: int, entry: Expected, state: DataState) -> bool:
+        """Tiered rows are read as long as `recall` lasts, and files of zeros, which need no blocks."""
+        nonlocal recall
+        length = entry.size if entry.part < 0 else entry.length
+        if state.hinted and is_hole(entry):
+            return False
+        if state.place == "tiered" and length <= recall:
+            recall -= length
+            return False
+        seen.leave(row, state)
+        return True
+
+    rows = read_expected(task.rows)
+    with contextlib.ExitStack() as asking:
+        states = data_states(task.data, task.named)
+        if states is not None:
+            asking.callback(states.close)
+            rows = asking.enter_context(contextlib.closing(rows_here(rows, done, states, leave)))
+        try:
+            run.go(batches(rows, done, left, outcome.workers), take, idle, stop)
+        finally:
+            seen.write(task.seen)
+        if states is not None and states.silence:
+            told = f"the vendor's command did not say which files' data is not here: {states.silence}"
+            outcome.warnings.append(f"{told}; their blocks were looked at")
+
+
+def _set(rows: bytearray, ranges: Iterable[tuple[int, int]]) -> None:
+    for start, end in ranges:
+        rows[start:end] = b"\x01" * (end - start)
 
 
 def _ranges(rows: bytearray) -> list[tuple[int, int]]:

@@ -7,6 +7,7 @@ refuses other bytes. `reuse` marks the parts of giants that no audit named. In t
 |--------------------------------------|---------------------------------------------------------------------|
 | that audits named                    | read in the release: a file that is right by now needs nothing      |
 | of damaged giants, that none named   | copied from the file that stands in the release                     |
+| of files whose data is not there     | never read in the release                                           |
 | all others, and those that could not | fetched by `copy_shard`                                             |
 | all of the files that are complete   | read in staging, past the caches; a wrong one is fetched once more  |
 
@@ -35,9 +36,11 @@ from penstock.errors import FailedError, ObjectError, TransientError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.kinds import AUTO
 from penstock.filesystem.probe.judgement import limited
 from penstock.storage.file_replacement import copy_range, standing
 from penstock.storage.registry import open_storage
+from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping, Sequence
@@ -56,21 +59,22 @@ OTHERS = "the source's bytes are not those that were published"
 
 
 def repair_shard(
-    task: CopyTask, release: Path, report: Report, stop: StopCheck
+    task: CopyTask, release: Path, report: Report, stop: StopCheck, *, named: str = AUTO
 ) -> tuple[Outcome, FetchedFiles]:
     """Have every file of the shard in staging, as it was published, that is not right in the release, whose
-    `data` folder is `release`. What cannot be fetched is named in the result, and no failure.
+    `data` folder is `release` (`named`: the kind of file system whose rules hold, as in `target.filesystem`).
+    What cannot be fetched is named in the result, and no failure.
 
     Raises NoSpaceError when the target is full, InterruptedRunError after a tidy stop, FailedError for what
     concerns more than a file; what was done until then is kept.
     """
-    return _Repair(task, release, stop).run(report)
+    return _Repair(task, release, stop, named).run(report)
 
 
 class _Repair:
     """One attempt."""
 
-    def __init__(self, task: CopyTask, release: Path, stop: StopCheck) -> None:
+    def __init__(self, task: CopyTask, release: Path, stop: StopCheck, named: str) -> None:
         from penstock.formats.shards import read_shard
 
         self._task, self._release, self._stop = task, release, stop
@@ -78,6 +82,7 @@ class _Repair:
         self._files: dict[str, list[int]] = {}
         for row, entry in enumerate(self._entries):
             self._files.setdefault(entry.path, []).append(row)
+        self._away = self._not_here(named)
         self._why: dict[str, str] = {}
         """Of files, by their printable path, why they could not be fetched."""
 
@@ -103,12 +108,21 @@ class _Repair:
         outcome.failures = []
         return outcome, self._found(right, whole, good)
 
+    def _not_here(self, named: str) -> Collection[str]:
+        """The files whose data is not in the release's folder: they are fetched whole, not opened there."""
+        states = data_states(self._release, named) if self._release.is_dir() else None
+        if states is None:
+            return ()
+        with contextlib.closing(states):
+            return states.away([*self._files])
+
     def _right(self) -> set[str]:
         """The files that are right in the release by now: somebody has repaired them."""
         suspects = {}
         for path, rows in self._files.items():
-            named = [row for row in rows if not self._entries[row].reuse]
-            suspects[path] = named or rows
+            if path not in self._away:
+                named = [row for row in rows if not self._entries[row].reuse]
+                suspects[path] = named or rows
         good = self._good(self._release, [row for rows in suspects.values() for row in rows])
         return {path for path, rows in suspects.items() if good.keys() >= set(rows)}
 
@@ -125,7 +139,7 @@ class _Repair:
         parts = [
             row
             for row, entry in enumerate(self._entries)
-            if entry.reuse and entry.path not in right and (row not in copied or row in stale)
+            if entry.reuse and entry.path not in {*right, *self._away} and (row not in copied or row in stale)
         ]
         with ThreadPoolExecutor(STREAMS) as pool:
             taken = [

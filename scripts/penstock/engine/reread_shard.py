@@ -7,6 +7,7 @@ back so that the next copy makes it anew, and the shard's records do not appear.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import os
 from array import array
@@ -15,10 +16,12 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.columns import COLUMNS, JOURNAL, RECORDS
-from penstock.core.digests import Proof, as_giant, is_in_parts
+from penstock.core.digests import XXH3, Proof, as_giant, is_in_parts, is_plain
 from penstock.core.digests import listed as digests_of
 from penstock.core.grades import source_rank
+from penstock.core.model import RereadRow
 from penstock.core.row_codec import by_field, expecting
+from penstock.engine.reading.rows_here import is_hole, rows_here
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments, lies
 from penstock.engine.shard_run import PoolRun
@@ -26,14 +29,16 @@ from penstock.engine.tasks import Failure, Outcome
 from penstock.engine.workers.messages import ReadWork
 from penstock.errors import FailedError
 from penstock.filesystem.errno_map import printable
+from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import VerifyConfig
-    from penstock.core.model import Copied, Entry, Expected, RereadRow
+    from penstock.core.model import Copied, Entry, Expected
     from penstock.engine.batch import Batch
     from penstock.engine.tasks import BatchAnswer, Report, RereadTask, StopCheck
+    from penstock.vendors.facts import DataState
 
 _CARRIED = [
     column.name
@@ -109,6 +114,61 @@ class _ReadRows:
                 self.more[row] = one
 
 
+class _Left:
+    """Decides which rows of a release are not opened, since their data is not here, and counts them.
+
+    | the row                                             | is                                          |
+    |-----------------------------------------------------|---------------------------------------------|
+    | zeros alone, and has no blocks                      | read                                        |
+    | tiered, within what is left of `task.recall`        | read                                        |
+    | any other, a whole file with the plain digest alone | recorded as the release has it, `unread`    |
+    | any other                                           | a failure: without reading it has no record |
+    """
+
+    def __init__(self, task: RereadTask, seen: _ReadRows, outcome: Outcome) -> None:
+        self._task, self._seen, self._outcome = task, seen, outcome
+        self._recall = task.recall
+        self._files: Counter[str] = Counter()
+        self._bytes: Counter[str] = Counter()
+
+    def __call__(self, row: int, entry: Expected, state: DataState) -> bool:
+        """Whether the row is left out."""
+        length = entry.size if entry.part < 0 else entry.length
+        if state.hinted and is_hole(entry):
+            return False
+        if state.place == "tiered" and length <= self._recall:
+            self._recall -= length
+            return False
+        where, further = printable(entry.path), set(self._task.verify.digests) - {XXH3}
+        if entry.part >= 0 or entry.in_parts or further or not is_plain(entry.digest):
+            self._fails(where, f"it must be read for its digests, and is {state.place}: {state.why}")
+            return True
+        try:
+            stat = os.lstat(self._task.data / entry.path)
+        except OSError as error:
+            self._fails(where, str(error.strerror))
+            return True
+        if stat.st_size != entry.size:
+            self._fails(where, f"{state.why}, of {stat.st_size} bytes, lies in its place")
+            return True
+        self._seen.add([RereadRow(row, "unread", stat.st_mtime_ns, stat.st_ctime_ns)])
+        self._files[state.place] += 1
+        self._bytes[state.place] += length
+        return True
+
+    def _fails(self, where: str, why: str) -> None:
+        told = f"it is linked from a release: {why}; have it restored, or set `plan.reuse: false`"
+        self._outcome.failures.append(Failure(where, told, FailedError.exit_code, False))
+
+    def told(self) -> Iterator[str]:
+        """A warning for each kind."""
+        for place in sorted(self._files):
+            yield (
+                f"{self._files[place]} linked files, {self._bytes[place]} bytes, are {place}, and were not "
+                "read back: they count as `written`"
+            )
+
+
 def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
     outcome = run.outcome
     from penstock.engine.batches import batches
@@ -149,10 +209,21 @@ def _reread(task: RereadTask, run: PoolRun, stop: StopCheck) -> None:
             outcome.retries += answer.retries
 
         wanted = _wanted(changes.rows(read_shard(task.rows)), copied, task, absent)
+        left = _Left(task, seen, outcome)
         try:
-            run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
+            with contextlib.ExitStack() as asking:
+                states = (
+                    data_states(task.data, task.named) if any(map(_from_release, copied.values())) else None
+                )
+                if states is not None:
+                    asking.callback(states.close)
+                    of_release = lambda row: row in copied and _from_release(copied[row])  # noqa: E731
+                    wanted = rows_here(wanted, absent, states, left, of_release)
+                    asking.callback(wanted.close)
+                run.go(batches(wanted, absent, rows, outcome.workers), take, _nothing, stop)
         finally:
             _take_back(task, bad, _in_parts(contradicted, copied))
+        outcome.warnings += left.told()
     else:
         _take_back(task, bad)
     outcome.amended, outcome.gone, outcome.left_out = changes.changed, changes.gone, task.shard.rows - rows

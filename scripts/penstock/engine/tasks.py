@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.row_codec import from_wire
 from penstock.engine.part import LEAST
+from penstock.filesystem.kinds import AUTO
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -123,6 +124,10 @@ class RereadTask:
     """Whether attempts of its copy may have read different versions of an object."""
     probe: ProbeReport = field(default_factory=ProbeReport)
     """As of `CopyTask`."""
+    named: str = AUTO
+    """The kind of file system whose rules hold, as in `target.filesystem`."""
+    recall: int = 0
+    """Bytes of tiered files of a release that may be fetched back to be read."""
 
 
 @dataclass

@@ -19,6 +19,9 @@ What a row says of durability and caches, and from where that is known:
 before the row, where it promises less (`clients.registry`). A name in `target.filesystem` chooses the row
 whose rules and tools hold (`rules_of`); what durability and evidence rest on is the mount's own row, always.
 
+`states` and `stubs` say how it is known of a file, before it is opened, that its data is not here
+(`vendors.data_states`).
+
 `links` and `inodes` say what is tried anew on each target (`filesystem.probe`, `staging_folder`). No decision
 rests on `flock`, `folder_over`, `quota_trees` and `modes`: they are there for people who choose a target. ""
 is not known. A run uses no ability of its row that the probe saw refused (`filesystem.probe.judgement`).
@@ -78,6 +81,10 @@ class Kind(NamedTuple):
     0: as many as they can. No vendor names a number: it is a site's wish, for servers that others use too."""
     tools: str = ""
     """The package of `vendors` that asks the vendor's commands; "" where none is known."""
+    states: str = ""
+    """The package of `vendors` whose `states` module asks where the data of files is; "" where none does."""
+    stubs: bool = False
+    """A file that has a size and no blocks may be a stub, whose data lies in an archive."""
 
     def syncfs_reaches(self, kernel: tuple[int, int]) -> bool:
         """Whether one syncfs is enough with this kernel."""
@@ -114,25 +121,29 @@ TABLE: tuple[Kind, ...] = (
         ops=5000,
         acls="have an administrator set sysXAttrsEnabled and sysACLsEnabled for the client, and "
         "storeClientXAttrs and storeClientACLs for the metadata servers",
+        states="beegfs", stubs=True,
     ),
     Kind(
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
         modes="owner; mount options may force others", client="weka", tools="weka",
         acls="have an administrator mount it with the option `acl`",
+        states="weka",
     ),
     Kind(
         "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
         tools="lustre", ops=5000,
         acls="have an administrator allow ACLs on the metadata servers (`acl`)",
+        states="lustre", stubs=True,
     ),
     Kind(
         "nfs", 0x6969, ("nfs", "nfs4"), direct=True, one_cache=True, flock="nodes; machine with local_lock",
         modes="owner; the server may squash", client="nfs",
         acls="NFS 4 has ACLs of its own, which are not set: have it mounted by NFS 3",
+        stubs=True,
     ),
     Kind("ceph", 0x00C36400, one_cache=True),
     Kind("cifs", 0xFF534D42, one_cache=True, modes="the mount options"),
-    Kind("gpfs", 0x47504653),
+    Kind("gpfs", 0x47504653, stubs=True),
     Kind("9p", 0x01021997),
     Kind("fuse", 0x65735546, inodes="by the daemon", modes="the daemon"),
     *(

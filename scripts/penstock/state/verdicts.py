@@ -11,6 +11,8 @@ it:
 | an audit of a sample or a slice   | stand                       | fall: all were compared    | stand     |
 | an audit that could compare       | stand                       | those of the manifest fall | stand     |
 | nothing (manifest or data gone)   |                             |                            |           |
+| one that skipped files whose data | stand                       | fall                       | stand     |
+| is not here, of whatever          |                             |                            |           |
 | a repair                          | fall                        | fall                       | what was  |
 |                                   |                             |                            | left does |
 | overruled                         | fall                        | fall                       |           |
@@ -106,7 +108,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
     def falls(kind: str) -> bool:
         if not compared:
             return kind == MANIFEST
-        return choice.kind == "whole" or kind not in BYTES
+        return (choice.kind == "whole" and not audit.skipped) or kind not in BYTES
 
     stands = []
     for one in verdict.stands:
@@ -115,7 +117,7 @@ def audited(verdict: Verdict, audit: LastAudit, choice: Choice, *, compared: boo
             stands.append(one._replace(counts=counts))
     if audit.counts:
         stands.append(StandingFindings(audit.audit, audit.began, audit.counts))
-    read = _read(verdict.read, audit.began, choice) if compared else verdict.read
+    read = _read(verdict.read, audit.began, choice) if compared and not audit.skipped else verdict.read
     return verdict._replace(stands=stands, last=audit, read=read)
 
 

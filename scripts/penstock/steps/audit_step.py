@@ -1,8 +1,10 @@
 """audit: a published release against its manifest, whole, by sample or by slice; resumable.
 
-Guarantees: it changes nothing of the release; an audit that was stopped is continued by the next audit with
-the same choice; one flipped bit in what was read is found, and named by part in a giant. What it claims is
-what was read: the result says how much, and how the caches were passed.
+Guarantees: it changes nothing of the release, and has nothing of it fetched from an archive or a tier beyond
+`audit.recall`: files whose data is not here are known before, not opened, and counted. An audit that was
+stopped is continued by the next audit with the same choice; one flipped bit in what was read is found, and
+named by part in a giant. What it claims is what was read: the result says how much, and how the caches were
+passed.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ import threading
 import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from itertools import chain
+from itertools import chain, groupby, islice
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -25,30 +28,38 @@ from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look
 from penstock.core import events
 from penstock.core.audit_selection import Choice
+from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
 from penstock.core.findings import OF_A_FILE, Finding, to_json
-from penstock.core.layout import DATA, MANIFEST
+from penstock.core.grades import audit_grade
+from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
 from penstock.engine.audit_shard import AuditedRows
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.formats.shards import read_expected
 from penstock.ownership.dataset_hold import lock_of
 from penstock.state import history, receipts, verdicts
+from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
-    from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult
+    from penstock.core.documents.step_results import AuditResult, FindingJson, OverruleResult, SkippedJson
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo, ShardInfo
     from penstock.locks.dataset_lock import DatasetLock
     from penstock.state.context import Context
+    from penstock.vendors.data_states import DataStates
 
 STEP = "audit"
 SHOWN = 1000
 """Findings that a result carries itself; all of them are in `findings.jsonl`."""
 
+
+NAMED = 10
+"""Files that were skipped of which a result carries the paths, of each kind."""
+CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
 
 WHOLE = Choice()
 
@@ -67,7 +78,7 @@ class Request:
 
 def run(context: Context, dataset: str, request: Request | None = None) -> AuditResult:
     """Audit one release. Returns the result: {dataset, release, audit, status, findings, counts,
-    files, bytes, methods, promise, seconds, ...}; `status` is PASSED or FINDINGS.
+    files, bytes, methods, promise, seconds, ...}; `status` is PASSED, PARTLY or FINDINGS.
 
     Raises FindingsError when the seal cannot even be read, LockedError when another audit of the
     dataset runs, FailedError, InterruptedRunError (go on by the same command).
@@ -81,13 +92,22 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
     release = _released(context, layout, request.release)
     began = time.time()
     with auditing(context, layout, release, STEP):
+        _control_files_are_here(context, layout, release)
         seal, digest = audit_plan.read_seal(layout, release)
         choice = request.choice
         if request.rotate:
             choice = Choice("slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate)
         audit = audit_store.open_audit(layout, release, digest, choice)
         if audit is None:
-            audit = audit_store.begin(layout, release, digest, choice, request.limit)
+            audit = audit_store.begin(
+                layout,
+                release,
+                digest,
+                choice,
+                request.limit,
+                recall=context.config.audit.recall,
+                filesystem=context.config.target.filesystem,
+            )
         else:
             audit = audit._replace(limit=request.limit)
             context.emit(events.Noted(dataset, STEP, f"going on with audit {audit.id}"))
@@ -95,6 +115,31 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
         audit_store.tidy(layout)
     context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
     return result
+
+
+def _control_files_are_here(context: Context, layout: DatasetLayout, release: str) -> None:
+    """Nothing can be judged without the seal and the manifest. Raises PreflightError."""
+    folder = layout.release(release)
+    with _states(context, folder) as states:
+        away = states.away(CONTROL) if states else {}
+    for name, state in away.items():
+        raise PreflightError(
+            "the release's own description is not here, and an audit restores nothing",
+            where=str(folder / name),
+            why=f"{state.place}: {state.why}",
+            hint="have the file restored by the file system's own command, then audit again",
+        )
+
+
+@contextmanager
+def _states(context: Context, folder: Path) -> Iterator[DataStates | None]:
+    """Who is asked where the data of the files below `folder` is; None where nothing needs to be asked."""
+    states = data_states(folder, context.config.target.filesystem)
+    try:
+        yield states
+    finally:
+        if states is not None:
+            states.close()
 
 
 def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
@@ -177,8 +222,12 @@ def _audit(
         if indices:
             run_array(context, dataset, folder, STEP, indices, ok)
         aside.wait()
-    read = _unsaid(_read(folder, plan, methods), audit_store.kept(shape))
-    found = chain(manifest, audit_store.kept(shape), read)
+    audit_store.keep_skipped(audit_store.skipped(folder), _skipped(folder, plan))
+    with _states(context, layout.release(release) / DATA) as states:
+        here = audit_store.shape_here(folder)
+        audit_store.keep(here, _no_stubs(audit_store.kept(shape), states))
+    read = _unsaid(_read(folder, plan, methods), audit_store.kept(here))
+    found = chain(manifest, audit_store.kept(here), read)
     return _close(context, layout, audit, seal, plan, found, began, methods, resumed)
 
 
@@ -194,6 +243,37 @@ def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Find
             said = next(files, None)
         if said != path:
             yield finding
+
+
+def _no_stubs(shaped: Iterator[Finding], states: DataStates | None) -> Iterator[Finding]:
+    """The findings, without those of files that have another size than was published, since they are stubs
+    now. Only the vendor's command can say so: a file of another size may have no blocks for other reasons."""
+    if states is None:
+        yield from shaped
+        return
+    while some := list(islice(shaped, SHOWN)):
+        away = states.away([one.path for one in some if one.kind == "changed"], hints=False)
+        yield from (one for one in some if one.kind != "changed" or one.path not in away)
+
+
+def _skipped(folder: RunLayout, plan: PlanInfo) -> Iterator[SkippedFile]:
+    """What the elements did not open, a file once for each reason: of a giant, its parts together."""
+
+    def rows() -> Iterator[SkippedFile]:
+        for shard in plan.shards:
+            away = _seen(folder, shard).away
+            if not away:
+                continue
+            entries = chain.from_iterable(read_expected(folder.shard(shard.index)))
+            for row, entry in enumerate(entries):
+                length = entry.size if entry.part < 0 else entry.length
+                for (place, why), left in away.items():
+                    if left[row]:
+                        yield SkippedFile(place, entry.path, length, why)
+
+    for _, same in groupby(rows(), key=lambda one: (one.kind, one.path, one.why)):
+        parts = list(same)
+        yield parts[0]._replace(bytes=sum(part.bytes for part in parts))
 
 
 class _Aside:
@@ -302,24 +382,30 @@ def _close(
             yield finding
 
     audit_store.keep(audit_store.findings(folder), counted())
+    skipped = _amounts(audit_store.kept_skipped(audit_store.skipped(folder)))
+    unopened = sum(one["files"] for one in skipped.values())
+    files = plan.files - unopened if plan else 0
     result: AuditResult = {
         "dataset": layout.dataset,
         "release": audit.release,
         "audit": audit.id,
-        "status": "FINDINGS" if counts else "PASSED",
+        "status": "FINDINGS" if counts else "PARTLY" if skipped else "PASSED",
         "counts": dict(counts),
         "findings": shown,
         "all_findings": str(audit_store.findings(folder)),
-        "files": plan.files if plan else 0,
+        "skipped": skipped,
+        "all_skipped": str(audit_store.skipped(folder)) if skipped else "",
+        "grade": audit_grade(methods, whole=audit.choice.kind == "whole" and not skipped),
+        "files": files,
         "of_files": seal.files,
         "rows": _rows(plan) if plan else 0,
         "resumed": resumed,
-        "bytes": plan.bytes if plan else 0,
+        "bytes": plan.bytes - sum(one["bytes"] for one in skipped.values()) if plan else 0,
         "elements": len(plan.shards) if plan else 0,
         "methods": dict(methods),
         "choice": audit.choice.kind,
         "owner": context.storage.owns(layout),
-        "promise": audit.choice.promise() if plan else "no file was read",
+        "promise": _promise(audit, unopened) if plan else "no file was read",
         "began": audit.created,
         "seconds": round(time.time() - began, 3),
     }
@@ -327,6 +413,32 @@ def _close(
     # Last: an audit with a result has ended, and what it said stands at the gate.
     context.storage.write_json(audit_store.result(folder), result)
     return result
+
+
+def _promise(audit: Audit, unopened: int) -> str:
+    promise = audit.choice.promise()
+    if not unopened:
+        return promise
+    return f"nothing is known of the {unopened} files that were not read; of the others: {promise}"
+
+
+def _amounts(found: Iterable[SkippedFile]) -> dict[str, SkippedJson]:
+    """What was skipped, by kind."""
+    amounts: dict[str, SkippedJson] = {}
+    paths: dict[str, list[tuple[str, str]]] = {}
+    last = ""
+    for one in found:
+        amount = amounts.setdefault(
+            one.kind, {"files": 0, "bytes": 0, "paths": paths.setdefault(one.kind, [])}
+        )
+        amount["bytes"] += one.bytes
+        # Parts of one giant can be skipped for several reasons.
+        if one.path != last:
+            amount["files"] += 1
+            if len(paths[one.kind]) < NAMED:
+                paths[one.kind].append((one.path, one.why))
+        last = one.path
+    return amounts
 
 
 def _tell(
@@ -353,10 +465,14 @@ def _tell(
         promise=result["promise"],
         ended=verdicts.now(),
         by=history.user(),
+        skipped={kind: one["files"] for kind, one in result["skipped"].items()},
+        grade=result["grade"],
     )
     verdicts.write(layout, verdicts.audited(before, last, audit.choice, compared=compared))
     kept = ("dataset", "release", "audit", "choice", "status", "counts", "files", "bytes", "began", "seconds")
-    line = {key: told for key, told in result.items() if key in kept}
+    line: dict[str, object] = {key: told for key, told in result.items() if key in kept}
+    if last.skipped:
+        line["skipped"] = last.skipped
     context.storage.append_line(
         layout.audit_history, {"event": STEP, "at": verdicts.now(), **line, **history.this_author()._asdict()}
     )
@@ -387,8 +503,8 @@ def findings_of(layout: DatasetLayout, audit: Audit) -> Iterator[Finding]:
 
 
 def judge(result: AuditResult) -> None:
-    """Raises FindingsError (exit 4) when there are findings."""
-    if result["status"] != "PASSED":
+    """Raises FindingsError (exit 4) when there are findings. What was skipped is none."""
+    if result["status"] == "FINDINGS":
         advice = "tell the account that stages the dataset"
         if result["owner"]:
             advice = verdicts.advice(result["dataset"], result["counts"])

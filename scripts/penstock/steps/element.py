@@ -189,6 +189,8 @@ def _work(
         host=host_name(),
         follow=config.dataset.changed == "follow",
         probe=run.probe,
+        named=config.filesystem,
+        recall=_share(config.audit.recall, shard, run),
     )
     outcome = reread_shard(reread, reporter, stop.check)
     if outcome.failures:
@@ -234,7 +236,8 @@ def _repair(
     if not data.is_dir():
         raise FailedError("the repair's staging is not here", where=str(data), hint="run the repair again")
     release = run.layout.release(run.release) / DATA
-    outcome, found = repair_shard(_copy_task(run, shard, attempt, data), release, reporter, stop.check)
+    task, named = _copy_task(run, shard, attempt, data), run.config.filesystem
+    outcome, found = repair_shard(task, release, reporter, stop.check, named=named)
     fetched, storage = run.folder.fetched(shard.index), open_storage()
     storage.make_dirs(fetched.parent)
     storage.write_json(fetched, fetched_files.to_json(found))
@@ -247,6 +250,7 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
     from penstock.audit import audit_store
     from penstock.engine.audit_shard import AuditTask, audit_shard
 
+    described = audit_store.described(run.folder)
     task = AuditTask(
         shard=shard,
         rows=run.folder.shard(shard.index),
@@ -254,10 +258,17 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
         seen=audit_store.seen(run.folder, shard.index),
         engine=run.config.engine,
         probe=run.probe,
+        named=described.filesystem,
+        recall=_share(described.recall, shard, run),
     )
     open_storage().make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.check)
     return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
+
+
+def _share(recall: int, shard: ShardInfo, run: Run) -> int:
+    """Of the bytes that all elements may have fetched back, this shard's."""
+    return recall * shard.bytes // max(1, run.plan.bytes)
 
 
 def _whole(

@@ -28,6 +28,7 @@ from penstock.ownership.promises import SpacePromise
 from penstock.planning import forecast, plan_refusals
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
+from penstock.planning.source_recall import SourceRecall
 from penstock.planning.takeover import TakeOver
 from penstock.planning.target_probe import TargetProbe
 from penstock.planning.target_stores import TargetStores
@@ -115,6 +116,9 @@ class _Planner:
         self.over = TakeOver((), run, proven=False)
         self.stores = TargetStores(run.layout, context.config.target, gid)
         self.require = run.config.verify.source_checksum == "require"
+        self.run = run
+        self.recall = ""
+        """What copying will have fetched from an archive; "" where it is nothing."""
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
@@ -148,9 +152,18 @@ class _Planner:
         yield batch.slice(start)
 
     def count(self) -> Totals:
+        """Raises PreflightError where copying would have more fetched from an archive than is allowed."""
+        with SourceRecall(self.run) as recall:
+            totals = self._count(recall)
+        recall.check()
+        self.recall = recall.sentence()
+        return totals
+
+    def _count(self, recall: SourceRecall) -> Totals:
         totals = Totals(to_place=self.stores.sizes)
         before = b""
         for batch, sizes in self.files():
+            recall.add(batch, sizes)
             reuse = reused(batch)
             over = list(map(Reuse.is_taken, reuse))
             totals.add(sizes, list(compress(sizes, reuse)), list(compress(sizes, over)))
@@ -306,6 +319,7 @@ def _make(
             _reuse_sentence(planner.base, totals),
             *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
+            *([planner.recall] if planner.recall else []),
             *tried.sentences(),
             forecast.time(layout, totals, min(slots, len(shards))),
             enough,

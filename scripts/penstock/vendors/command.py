@@ -82,10 +82,11 @@ def run(
     budget: Budget | None = None,
     deadline: float = DEADLINE,
     more: Mapping[str, str] = types.MappingProxyType({}),
+    given: str = "",
 ) -> Answer:
     """Run one command to its end, or until the deadline or the budget is used up: it is then killed with all
-    that it started. Standard input is empty; `more` are environment variables for it alone. Never raises
-    OSError."""
+    that it started. `more` are environment variables for it alone, `given` is its standard input. Never
+    raises OSError."""
     command = tuple(argv)
     allowed = deadline if budget is None else min(deadline, budget.left())
     if allowed <= 0:
@@ -95,7 +96,7 @@ def run(
         # Not a `with`: at its end a process that hangs in the kernel would be waited for.
         child = subprocess.Popen(
             command,
-            stdin=subprocess.DEVNULL,
+            stdin=subprocess.PIPE if given else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
@@ -106,7 +107,7 @@ def run(
     except OSError as error:
         return Answer(command, why=f"not there: {error.strerror}")
     try:
-        out, err = child.communicate(timeout=allowed)
+        out, err = child.communicate(given or None, timeout=allowed)
     except subprocess.TimeoutExpired:
         _kill(child)
         return Answer(command, why=f"no answer within {max(1, round(allowed))} s")

@@ -21,6 +21,21 @@ Reachability = Literal["online", "probably-offline", "offline", "inactive", "unk
 Consistency = Literal["good", "needs-resync", "resyncing", "bad", "unknown"]
 
 
+Place = Literal["local", "tiered", "offline"]
+"""Where a file's data is: here; behind a tier that reads it back by itself, at a cost; or only a stub of the
+file is here."""
+
+
+class DataState(NamedTuple):
+    """Where the data of one file is."""
+
+    place: Place
+    why: str = ""
+    """In words; "" for `local`."""
+    hinted: bool = False
+    """Nobody said so: the file has a size and no blocks. A file of zeros alone can look like that, too."""
+
+
 class Target(NamedTuple):
     """A store of data (`storage`) or of metadata."""
 

@@ -1,4 +1,5 @@
-"""What other packages call: preflight `check_target`, plan `check_plan`, then `stripe`.
+"""What other packages call: preflight `check_target`, plan `check_plan`, then `stripe`; who is about to read
+files, `data_states`.
 
 A kind of file system names its tools in the one table of kinds (`filesystem.kinds`, `Kind.tools`): a package
 here of that name, whose `tools` module finds the vendor's commands. A kind that names none has nothing to
@@ -21,6 +22,7 @@ from penstock.filesystem.mounts import mount_of, nearest
 from penstock.filesystem.quotas import owner_of_new
 from penstock.runtime.proc import PROC
 from penstock.vendors import command, health, space, striping
+from penstock.vendors.data_states import DataStates
 from penstock.vendors.placement import SizeClasses
 from penstock.vendors.striping import NOTHING, Choice, Setting
 
@@ -39,6 +41,20 @@ def has_tools(path: Path, named: str = AUTO) -> bool:
     """Whether the vendor of the file system of `path` has commands that penstock can ask; `named` is
     `target.filesystem`."""
     return bool(rules_of(facts(path).traits, named).tools)
+
+
+def data_states(folder: Path, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> DataStates | None:
+    """Who is asked where the data of the files below `folder` is, before they are opened; to be closed. None
+    where the kind of file system has no place but one: nothing needs to be asked. Raises OSError of the
+    folder."""
+    kind = rules_of(facts(folder, proc).traits, named)
+    if not (kind.states or kind.stubs):
+        return None
+    commands = None
+    if kind.states:
+        point = mount_of(os.path.realpath(folder), proc).point
+        commands = import_module(f"penstock.vendors.{kind.states}.states").find(point, proc)
+    return DataStates(folder, commands, stubs=kind.stubs)
 
 
 class PlanChecks(NamedTuple):

@@ -34,10 +34,14 @@ def audit(result: AuditResult) -> str:
     lines = [human.printable(title), _line("Read", amount)]
     for name, count in sorted(result["methods"].items()):
         lines.append(_line("How", f"{human.count(count)} {METHODS.get(name, name)}"))
+    lines += _skipped(result)
+    lines.append(_line("Grade", result["grade"]))
     lines.append(_line("Means", result["promise"]))
     lines += _findings(result)
     counts = result["counts"]
     told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
+    left = ", ".join(f"{human.count(one['files'])} {kind}" for kind, one in sorted(result["skipped"].items()))
+    told = ", ".join(filter(None, (told, left and f"not read: {left}")))
     lines.append(_line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
     return "".join(f"{line}\n" for line in lines)
 
@@ -85,7 +89,23 @@ def last(audit: LastAuditJson) -> str:
     counts = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["counts"].items()))
     much = f"{human.count(audit['files'])} of {human.counted(audit['of_files'], 'file')}"
     much += f", {human.size(audit['bytes'])}"
-    return f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({counts})" * bool(counts))
+    left = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(audit["skipped"].items()))
+    told = ", ".join(filter(None, (counts, left and f"not read: {left}")))
+    return f"{audit['ended']}, {audit['choice']}, {much}: {audit['status']}" + (f" ({told})" * bool(told))
+
+
+def _skipped(result: AuditResult) -> list[str]:
+    """What was not opened, since its data is not here."""
+    lines = []
+    for kind, one in sorted(result["skipped"].items()):
+        amount = f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}: {kind}"
+        lines.append(_line("Not read", amount))
+        lines += _table(("?", path, f"{kind}: {why}") for path, why in one["paths"])
+        if one["files"] > len(one["paths"]):
+            lines.append(f"    and {human.count(one['files'] - len(one['paths']))} more")
+    if result["all_skipped"]:
+        lines.append(_line("All of them", result["all_skipped"]))
+    return lines
 
 
 def _findings(result: AuditResult) -> list[str]:

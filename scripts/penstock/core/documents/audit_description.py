@@ -25,6 +25,10 @@ class Audit(NamedTuple):
     choice: Choice
     limit: int | None = None
     """Bytes per second, of all elements together."""
+    recall: int = 0
+    """Bytes of tiered files that may be fetched back to be read, of all elements together."""
+    filesystem: str = "auto"
+    """As `target.filesystem`."""
 
     def layout(self, layout: DatasetLayout) -> RunLayout:
         return RunLayout(layout.audits / self.id)

@@ -164,17 +164,33 @@ class FindingJson(TypedDict):
     parts: Sequence[int]
 
 
+class SkippedJson(TypedDict):
+    """Files that an audit did not open, since their data is not here."""
+
+    files: int
+    bytes: int
+    paths: Sequence[tuple[str, str]]
+    """The first ten, each with why, in words."""
+
+
 class AuditResult(TypedDict):
     dataset: str
     release: str
     audit: str
     status: str
-    """PASSED or FINDINGS."""
+    """PASSED, PARTLY (nothing was found in what was read, and not all was) or FINDINGS."""
     counts: Mapping[str, int]
     findings: Sequence[FindingJson]
     """The first thousand; `all_findings` is the path of the file that has all of them."""
     all_findings: str
+    skipped: Mapping[str, SkippedJson]
+    """What was not opened: by `offline` and `tiered`."""
+    all_skipped: str
+    """The path of the file that names them all; "" where nothing was skipped."""
+    grade: str
+    """`core.grades.audit_grade`."""
     files: int
+    """That were read; `bytes` likewise."""
     of_files: int
     rows: int
     resumed: int

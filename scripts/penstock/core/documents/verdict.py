@@ -38,6 +38,8 @@ class LastAuditJson(TypedDict):
     promise: str
     ended: str
     by: str
+    skipped: Mapping[str, int]
+    grade: str
 
 
 class LastAudit(NamedTuple):
@@ -48,7 +50,7 @@ class LastAudit(NamedTuple):
     choice: str = ""
     """`whole`, `sample` or `slice`."""
     status: str = ""
-    """`PASSED` or `FINDINGS`."""
+    """`PASSED`, `PARTLY` or `FINDINGS`."""
     counts: Mapping[str, int] = typed_json.NOTHING
     files: int = 0
     """That it read, of `of_files` in the release."""
@@ -60,9 +62,13 @@ class LastAudit(NamedTuple):
     ended: str = ""
     by: str = ""
     """The account."""
+    skipped: Mapping[str, int] = typed_json.NOTHING
+    """Files that were not opened, since their data is not here: by `offline` and `tiered`."""
+    grade: str = ""
 
     def to_json(self) -> LastAuditJson:
-        return cast("LastAuditJson", {**self._asdict(), "counts": dict(self.counts)})
+        told = {"counts": dict(self.counts), "skipped": dict(self.skipped)}
+        return cast("LastAuditJson", {**self._asdict(), **told})
 
 
 class ReadBack(NamedTuple):
@@ -116,7 +122,10 @@ def to_json(verdict: Verdict) -> Json:
         "read": {"whole": verdict.read.whole, "slices": slices},
     }
     if verdict.last is not None:
-        written["last"] = verdict.last.to_json()
+        # Versions before these two keys wrote none.
+        newer = ("skipped", "grade")
+        last = verdict.last.to_json().items()
+        written["last"] = {key: told for key, told in last if told or key not in newer}
     if verdict.repair is not None:
         written["repair"] = verdict.repair._asdict()
     if verdict.overruled is not None:

@@ -1,0 +1,95 @@
+"""Leaves out of a shard's rows those whose data is not here, so that no stream opens them.
+
+The vendor's command takes a moment for some hundred files: it is asked of the next rows while those before
+them are read.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+import xxhash
+
+from penstock.core.digests import of_hex
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable, Iterator
+    from concurrent.futures import Future
+
+    from penstock.core.model import Expected
+    from penstock.vendors.data_states import DataStates
+    from penstock.vendors.facts import DataState
+
+ROWS = 2048
+"""Rows that are asked of at a time."""
+ZEROS = 1 << 30
+"""Bytes: a larger row of a file that has a size and no blocks is not compared with as many zeros."""
+
+
+def rows_here(
+    groups: Iterable[list[Expected]],
+    done: set[int],
+    states: DataStates,
+    leave: Callable[[int, Expected, DataState], bool],
+    asks: Callable[[int], bool] = lambda _: True,
+) -> Generator[list[Expected]]:
+    """The rows as they come, in smaller groups. Of each row that is not `done`, that `asks` is true of, and
+    whose data is not here, `leave` says whether it is left out: it is `done` then, before its group is handed
+    on."""
+    with ThreadPoolExecutor(1, thread_name_prefix="states") as asking:
+        row = 0
+        for group, away in _ahead(
+            _numbered(groups), states, asking, lambda one: one not in done and asks(one)
+        ):
+            found = away.result()
+            for entry in group:
+                state = found.get(entry.path)
+                if state is not None and row not in done and asks(row) and leave(row, entry, state):
+                    done.add(row)
+                row += 1
+            yield group
+
+
+def _numbered(groups: Iterable[list[Expected]]) -> Iterator[tuple[int, list[Expected]]]:
+    first = 0
+    for group in groups:
+        for at in range(0, len(group), ROWS):
+            some = group[at : at + ROWS]
+            yield first, some
+            first += len(some)
+
+
+def _ahead(
+    groups: Iterable[tuple[int, list[Expected]]],
+    states: DataStates,
+    asking: ThreadPoolExecutor,
+    asks: Callable[[int], bool],
+) -> Iterator[tuple[list[Expected], Future[dict[str, DataState]]]]:
+    """Each group with its answer, which is asked for one group ahead."""
+    before: tuple[list[Expected], Future[dict[str, DataState]]] | None = None
+    for first, group in groups:
+        paths = [entry.path for row, entry in enumerate(group, first) if asks(row)]
+        asked = (group, asking.submit(states.away, paths))
+        if before is not None:
+            yield before
+        before = asked
+    if before is not None:
+        yield before
+
+
+def is_hole(entry: Expected) -> bool:
+    """Whether the row's bytes are zeros alone, by its digest: a file of such rows may have no blocks."""
+    length = entry.size if entry.part < 0 else entry.length
+    return length <= ZEROS and entry.digest == _zeros(length)
+
+
+@lru_cache(maxsize=256)
+def _zeros(length: int) -> str:
+    """The digest of so many zeros: about 0.06 s a GiB."""
+    digest, block = xxhash.xxh3_128(), bytes(1 << 20)
+    for _ in range(length >> 20):
+        digest.update(block)
+    digest.update(bytes(length & 0xFFFFF))
+    return str(of_hex(digest.hexdigest()))
