@@ -161,6 +161,7 @@ SHOWN = (
     Shown("O1", "Lustre: layouts are set before the first file", "vendors/test_lustre.py"),
     Shown("S13", "Lustre: progressive layouts, no more than eight targets", "vendors/test_lustre.py"),
     Shown("S18", "the group is named where it decides the quota", "filesystem/test_kernel_quotas.py"),
+    Shown("S18", "the same by the quotas of BeeGFS", "vendors/test_target_checks.py"),
     Shown(
         "N8",
         "umask 077, a policy of 2750 and 0640: each inode as stated; drift is reported and repaired",
@@ -277,7 +278,8 @@ QUOTAS = (
     "kernel's rule: its own and those of its groups, a project's as root alone. What is in force and may not "
     "be seen is a note. Of id 0 nothing is asked. What other runs have promised counts as used.\n\n"
     "Where group quotas are in force, no group is configured and the target's root hands none on, preflight "
-    "stops; where the root hands its group on and none is configured, it warns.\n\n"
+    "stops; where the root hands its group on and none is configured, it warns. The quotas that vendors' "
+    "commands show count as well.\n\n"
     "On NFS the server's quotas are not asked (its rquota service); nor is there an answer where the kernel "
     "counts none. There a quota shows first when it is passed: as EDQUOT, while files are written.\n\n"
     "The tests set quotas on an ext4 and an XFS under a second kernel (User Mode Linux), since not every "

@@ -44,7 +44,7 @@ def _its_owner_is_no_root(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def checked(folder: Path) -> list[CheckResult]:
-    return registry.check_target(folder, named="lustre")
+    return registry.check_target(folder, gid=2000, named="lustre")
 
 
 def planned(folder: Path, sizes: Sequence[int], wish: StripingConfig | None = None) -> PlanChecks:

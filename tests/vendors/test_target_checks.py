@@ -277,3 +277,17 @@ def test_a8_the_quota_of_another_group_is_roots_to_ask(
         f"BeeGFS 8 quota of group {os.getegid() + 1}"
     ]
     assert gravest(found) == "note"
+
+
+def test_s18_a_group_quota_asks_for_the_group(beegfs: Cluster, target_folder: Path) -> None:
+    """S18: a stop where neither the configuration nor the folder says whose quota it is."""
+    quota = {"scope": "group", "id": os.getegid(), "pool": 1, "used": GIB, "limit": TIB}
+    beegfs.write(quotas=[quota | {"files": 5, "file_limit": None}])
+    (stop,) = [one for one in registry.check_target(target_folder) if one.verdict == "stop"]
+    assert (stop.about, "permissions.group" in stop.mend) == ("group", True)
+    assert gravest(registry.check_target(target_folder, gid=os.getegid())) == "ok"
+    target_folder.chmod(0o2755)
+    assert gravest(registry.check_target(target_folder)) == "ok"
+    beegfs.write(quotas=[quota | {"limit": None, "files": 5, "file_limit": None}])
+    target_folder.chmod(0o755)
+    assert gravest(registry.check_target(target_folder)) == "ok"

@@ -19,7 +19,7 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.clients.registry import check_chunk
 from penstock.filesystem.kinds import AUTO, rules_of
 from penstock.filesystem.mounts import mount_of, nearest
-from penstock.filesystem.quotas import owner_of_new
+from penstock.filesystem.quotas import owner_of_new, unnamed_group
 from penstock.runtime.proc import PROC
 from penstock.vendors import command, health, space, striping
 from penstock.vendors.data_states import DataStates
@@ -94,7 +94,11 @@ def check_target(
     if survey.pattern is not None:
         chunk = chosen.setting.on(survey.pattern).chunk_bytes
         chunks = check_chunk(path, chunk, proc, named=named)
-    return [*health.judge(survey), *space.quotas(survey, none), *chosen.results, *chunks]
+    counted = any(one.scope == "group" and (one.limit or one.file_limit) for one in survey.quotas)
+    unnamed = unnamed_group(folder, enforced=True) if gid is None and counted else []
+    # That a folder hands its group on is said of all file systems alike, beside the kernel's quotas.
+    stops = [one for one in unnamed if one.verdict == "stop"]
+    return [*health.judge(survey), *space.quotas(survey, none), *stops, *chosen.results, *chunks]
 
 
 def check_plan(
