@@ -1,4 +1,4 @@
-"""Makes docs/file-systems.md: what penstock believes of each kind of file system.
+"""Makes docs/filesystems.md: what penstock believes of each kind of file system.
 
 `python docs/file_systems.py` (`make docs`). The tables of kinds come from `penstock.filesystem.kinds`; what
 is read of a mount, and which test shows it, stands here. Tests fail where the page is not what this prints,
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
     from penstock.filesystem.kinds import Kind
 
-PAGE = Path(__file__).parent / "file-systems.md"
+PAGE = Path(__file__).parent / "filesystems.md"
 HEAD = (
     "# What penstock believes of file systems\n\n"
     "One row for each kind, made by `make docs` from `scripts/penstock/filesystem/kinds.py`, which also says "

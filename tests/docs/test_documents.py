@@ -94,3 +94,32 @@ def test_each_decision_is_listed() -> None:
             "## Outcome",
         ]
         assert re.search(r"^Date: 20\d\d-\d\d-\d\d", text, re.MULTILINE)
+
+
+TO_BE_SHOWN = [
+    "N5",
+    "N6",
+    "N8",
+    "O1",
+    "O2",
+    "O3",
+    "O5",
+    "A1",
+    "A2",
+    "A4",
+    "A5",
+    "A7",
+    "A8",
+    "L6",
+    "L7",
+    "L8",
+    "L9",
+]
+
+
+def test_the_page_of_file_systems_names_a_test_that_carries_the_id_of_each_requirement() -> None:
+    page = (CHECKOUT / "docs/filesystems.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]\d+) \| .* \| `(tests/[^`]+)` \|$", page, re.MULTILINE)
+    assert set(TO_BE_SHOWN) <= {name for name, _ in rows}
+    for name, module in rows:
+        assert re.search(rf"\b{name}\b|test_{name.lower()}_", (CHECKOUT / module).read_text()), (name, module)

@@ -126,7 +126,7 @@ def test_no_other_module_names_a_file_system() -> None:
 
 def test_the_page_is_what_the_generator_prints() -> None:
     written = file_systems.PAGE.read_text(encoding="utf-8")
-    assert written == file_systems.page(), "docs/file-systems.md is out of date: run `make docs`"
+    assert written == file_systems.page(), "docs/filesystems.md is out of date: run `make docs`"
 
 
 @pytest.mark.parametrize("shown", file_systems.SHOWN, ids=lambda one: f"{one.id}-{one.tests}")
