@@ -128,6 +128,7 @@ SHOWN = (
     Shown("S20", "a mount that hangs", "filesystem/test_watched_facts.py"),
     Shown("S19", "owners by number and by name; an id-mapped mount", "filesystem/test_owners.py"),
     Shown("S19", "a file of a node, seen there and here", "steps/test_node_view.py"),
+    Shown("S19", "ACLs on an id-mapped mount", "audit/test_permissions.py"),
     Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),
     Shown("O2", "the same by preflight, of the target's chunks", "vendors/test_target_checks.py"),
     Shown("O5", "BeeOND is refused unless it is declared ephemeral", "filesystem/test_beegfs_client.py"),
@@ -331,6 +332,8 @@ ACLS = (
     "| a default ACL is not inherited | plan's probe | warns: each file costs a call of its own |\n"
     "| what was set reads back as something else (masks of a mount) | the permissions step | ends with 1,"
     " and names the file |\n"
+    "| the mount maps numbers of users and groups | audit, repair | ACLs are not compared; a repair ends "
+    "with 1 before it changes anything |\n"
     "\n"
     "What a chmod does after an ACL was set: it sets the mask. The permissions step and a repair end the "
     "same in both orders. POSIX ACLs on BeeGFS need sysXAttrsEnabled and sysACLsEnabled for the client, "

@@ -15,17 +15,21 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.storage.conftest import need, need_root
 from tests.support.forked import forked
+from tests.support.id_mapped import id_mapped
 from tests.support.published import data_of, flip, publish, published
 from tests.support.staging_runs import tree
 
+from penstock.audit.audit_tree import look
 from penstock.config.settings import ModeRule, PermissionsConfig, PlanConfig
 from penstock.core.documents import seal as document
-from penstock.core.layout import SEAL
-from penstock.errors import NewerFormatError
+from penstock.core.layout import DATA, SEAL, DatasetLayout
+from penstock.core.posix_acl import told
+from penstock.errors import FailedError, NewerFormatError
 from penstock.filesystem import acl_xattrs, owners
 from penstock.filesystem.path_walk import walk
 from penstock.state import run_store, seals
 from penstock.steps import audit_step, repair_step
+from penstock.steps.repair_array import mender_of
 from penstock.storage import tree_removal
 
 if TYPE_CHECKING:
@@ -219,6 +223,23 @@ def test_s12_files_of_a_release_with_another_acl_are_not_linked(folder: Path, so
         assert (third / "top").stat().st_nlink == 1
         assert drift(context) == {}
         assert acl_xattrs.read(first / "top") != acl_xattrs.read(third / "top")
+
+
+def test_s19_an_id_mapped_mount_shows_other_numbers_which_no_repair_sets(folder: Path, source: Path) -> None:
+    """The groups of the ACL are 4241 and 4242 on the file system, 5241 and 5242 on this mount."""
+    with published(folder, source, permissions=TWO_GROUPS, plan=PLAN) as context:
+        release = data_of(context).parent.name
+        seal = seals.load(context.layout("data"), release).seal
+        point = folder / "mapped"
+        point.mkdir()
+        with id_mapped(context.config.target.root, point, "0 0 4001\n4001 5001 1000\n"):
+            layout = DatasetLayout(point, "data")
+            shown = acl_xattrs.read(layout.release(release) / DATA / "top")
+            assert told(shown) == "group:5241:r--,group:5242:r--"
+            assert list(look(layout, release, seal, lambda: None)) == []
+            with pytest.raises(FailedError, match="cannot be set again here") as caught:
+                mender_of(context, layout, seal, release)
+            assert "without id mapping" in caught.value.hint
 
 
 def test_a_mount_that_shows_no_acls_is_one_finding(
