@@ -8,7 +8,7 @@ import time
 
 import pytest
 
-from penstock.vendors.facts import Pattern, Target
+from penstock.vendors.facts import Component, Pattern, Target
 from penstock.vendors.placement import GIB, TIB, Load, SizeClasses, chunk_files, eligible, load, room
 
 MIB = 1 << 20
@@ -48,6 +48,31 @@ def test_the_bound_holds_where_targets_are_drawn(pattern: Pattern, kind: str) ->
         # A chunk for each giant: its last chunks are not spread.
         assert max(lies) <= seen.most + 2 * pattern.chunk_bytes
     assert seen.most <= sum(sizes)
+
+
+def test_the_bound_holds_for_progressive_layouts() -> None:
+    """Each range of a file is drawn by itself; a small file has the objects of its first range alone."""
+    layout = (Component(16 * MIB, 1, MIB), Component(GIB, 4, MIB), Component(None, 8, 4 * MIB))
+    pattern = Pattern("raid0", 4 * MIB, 8, layout=layout, objects_of_empty=True)
+    draw = random.Random(3)
+    sizes = [0, 1, *(int(draw.lognormvariate(17, 3)) for _ in range(500)), 5 * GIB]
+    seen = load(SizeClasses(sizes), pattern, 16)
+    assert seen.expected == pytest.approx(sum(sizes) / 16, rel=0.001)
+    for seed in range(5):
+        lies, draws = [0.0] * 16, random.Random(seed)
+        for size in sizes:
+            start = 0
+            for one in layout:
+                here = max(0, min(size, one.end or size) - start)
+                for at in draws.sample(range(16), one.targets):
+                    lies[at] += here / one.targets
+                start = one.end or 0
+        assert max(lies) <= seen.most + 8 * MIB
+    wide = sum(size > 16 * MIB for size in sizes), sum(size > GIB for size in sizes)
+    assert chunk_files(SizeClasses(sizes), pattern) == pytest.approx(
+        len(sizes) + 4 * wide[0] + 8 * wide[1], rel=0.02
+    )
+    assert load(SizeClasses([0, 0]), pattern, 16).chunk_files == pytest.approx(2 / 16)
 
 
 def test_one_giant_can_fall_on_any_target() -> None:
