@@ -29,6 +29,8 @@ RESULT: dict[str, Any] = {
         {"mark": "-", "kind": "missing", "path": "gone\udcff", "why": "it is not there", "parts": []},
     ],
     "all_findings": "/t/findings.jsonl",
+    "skipped": {},
+    "all_skipped": "",
 }
 
 
