@@ -29,6 +29,7 @@ RESULT: dict[str, Any] = {
         {"mark": "-", "kind": "missing", "path": "gone\udcff", "why": "it is not there", "parts": []},
     ],
     "all_findings": "/t/findings.jsonl",
+    "grade": "cold",
     "skipped": {},
     "all_skipped": "",
 }
@@ -39,6 +40,7 @@ def test_an_audit() -> None:
         "data/r1\n"
         "  Read        1,200 of 1,200 files, 5.00 MiB in 2.0 s\n"
         "  How         1,198 read past the page cache by direct I/O\n"
+        "  Grade       cold\n"
         "  Means       every byte is read: any damage is found\n"
         "  - gone\\xff  (it is not there)\n"
         "  * g  (parts 2, 5: read as b)\n"
