@@ -154,6 +154,7 @@ SHOWN = (
     Shown("A5", "WEKA: how many files the file system may have", "vendors/test_weka.py"),
     Shown("A8", "WEKA: quotas of folders", "vendors/test_weka.py"),
     Shown("S15", "WEKA: quotas are read, never set", "vendors/test_weka.py"),
+    Shown("S15", "WEKA: quotas of a target below a bind mount", "vendors/test_weka.py"),
     Shown("S18", "what is left free on large file systems", "config/test_loading.py"),
     Shown("A1", "Lustre: targets, pools, room on each", "vendors/test_lustre.py"),
     Shown("A5", "Lustre: inodes of metadata and storage targets", "vendors/test_lustre.py"),
@@ -232,7 +233,9 @@ TOOLS = (
     "it. A figure in brackets, of which `lfs quota` says that it is not exact, counts as not known.\n\n"
     "On WEKA nothing is set. Its quotas are asked by `weka fs quota list`, which an account may need a role "
     "for: where it is refused, that is a note, and so it is where nobody is logged in. How long a soft limit "
-    "has been passed is not said by it. Keys are those of WEKA's REST API (`weka/csi-wekafs`, `apiclient`) "
+    "has been passed is not said by it. A quota's folder is compared with where the target lies in the file "
+    "system: below a bind mount of a folder (`/proc/self/mountinfo`) that is another path than the one below "
+    "the mount. Keys are those of WEKA's REST API (`weka/csi-wekafs`, `apiclient`) "
     "and of outputs that sites publish. The licence of BeeGFS 8 (`beegfs license`, by root alone) is "
     "asked where a run stands on quotas or on a pool of its own: one that ended is a warning.\n\n"
     "None of this was run on a BeeGFS, a Lustre or a WEKA. The tests call stand-ins of these commands "

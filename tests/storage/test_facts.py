@@ -9,7 +9,7 @@ import pytest
 
 from penstock.filesystem.capabilities import durability_of, facts, passable
 from penstock.filesystem.kinds import kind_of, named_kind
-from penstock.filesystem.mounts import Mount, mount_of, mount_of_device
+from penstock.filesystem.mounts import Mount, mount_of, mount_of_device, mounts
 
 _MOUNTS = r"""22 1 254:0 / / rw,relatime shared:1 - ext4 /dev/vda rw,errors=remount-ro
 30 22 0:25 / /mnt/beegfs rw,relatime - beegfs beegfs_nodev rw,cfgFile=/etc/beegfs/beegfs-client.conf
@@ -40,6 +40,29 @@ def proc(tmp_path: Path) -> Path:
 def test_the_mount_of_a_path(path: str, expected: tuple[str, str], proc: Path) -> None:
     mount = mount_of(path, proc)
     assert (mount.type, mount.device) == expected
+
+
+@pytest.mark.parametrize(
+    ("point", "root", "path", "inside"),
+    [
+        ("/", "/", "/a/b", "/a/b"),
+        ("/mnt", "/", "/mnt/a", "/a"),
+        ("/mnt", "/", "/mnt/..a", "/..a"),
+        ("/mnt", "/", "/mnt", "/"),
+        ("/mnt", "/labs/one", "/mnt", "/labs/one"),
+        ("/mnt", "/labs/one", "/mnt/a", "/labs/one/a"),
+        ("/mnt", "/labs/one", "/mnts/a", None),
+    ],
+)
+def test_where_a_path_lies_in_the_file_system(
+    point: str, root: str, path: str, inside: str | None, tmp_path: Path
+) -> None:
+    """Below a bind mount the path below the mount point is not the path in the file system."""
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(f"31 22 0:26 {root} {point} rw - wekafs default rw\n")
+    (mount,) = mounts(tmp_path)
+    assert mount.root == root
+    assert mount.inside(path) == inside
 
 
 def test_mount_options_hold_both_kinds(proc: Path) -> None:

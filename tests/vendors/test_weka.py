@@ -114,6 +114,33 @@ def test_a8_quotas_of_the_folder_and_of_those_above_it(weka: Weka, tmp_path: Pat
     assert gravest(planned(weka, folder, [2 * GIB], [other])) == "stop"
 
 
+def test_s15_quotas_by_a_bind_mount_are_those_of_the_folder_in_the_file_system(
+    weka: Weka, tmp_path: Path
+) -> None:
+    """A8, S15: quotas have paths from the file system's root, and a bind mount of `/projects/lab` shows that
+    folder as its own root."""
+    folder = tmp_path / "lab" / "target"
+    folder.mkdir(parents=True)
+    weka.mounted(("/", tmp_path / "weka-root"), ("/projects/lab", tmp_path / "lab"))
+    weka.write(
+        quotas=[
+            quota("/target", hard_limit_bytes=1),
+            quota("/lab/target", hard_limit_bytes=1),
+            quota("/projects/labs", hard_limit_bytes=1),
+            quota("/projects", hard_limit_bytes=3 * TIB),
+            quota("/projects/lab/target", hard_limit_bytes=TIB + GIB),
+        ]
+    )
+    found = [one for one in checked(weka, folder) if "quota" in one.about]
+    assert [(one.about, one.verdict) for one in found] == [
+        ("WEKA quota of folder /projects", "ok"),
+        ("WEKA quota of folder /projects/lab/target", "ok"),
+    ]
+    (stop,) = [one for one in planned(weka, folder, [2 * GIB]) if one.verdict == "stop"]
+    assert stop.about == "WEKA quota of folder /projects/lab/target"
+    assert f"{GIB:,} bytes are missing" in stop.found
+
+
 @pytest.mark.parametrize(
     ("changes", "verdict", "words"),
     [

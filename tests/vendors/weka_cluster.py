@@ -84,9 +84,14 @@ class Weka:
         made.write_text(f"#!/bin/sh\n# STAND-IN, not WEKA's own\n{command}\n")
         made.chmod(0o755)
         (self.proc / "self").mkdir(parents=True)
-        line = f"40 1 0:40 / {point} rw - wekafs 10.0.0.1/default rw,writecache\n"
-        (self.proc / "self" / "mountinfo").write_text(line)
+        self.mounted(("/", point))
         self.write()
+
+    def mounted(self, *points: tuple[str, Path]) -> None:
+        """The file system's mounts from now on: the folder of it that each shows, and where."""
+        tail = "rw - wekafs 10.0.0.1/default rw,writecache\n"
+        lines = [f"{number} 1 0:40 {root} {point} {tail}" for number, (root, point) in enumerate(points, 40)]
+        (self.proc / "self" / "mountinfo").write_text("".join(lines))
 
     def write(self, **changes: Any) -> None:
         """Change the description and write it."""

@@ -24,6 +24,17 @@ class Mount(NamedTuple):
     options: str = ""
     """Those of the mount, then those of the file system."""
     device: str = ""
+    root: str = ""
+    """The folder of the file system that `point` shows, from its own root: `/`, and of a bind mount of a
+    folder that folder."""
+
+    def inside(self, path: str) -> str | None:
+        """Where a real path lies in the file system, from its own root; None where it does not lie below
+        `point`."""
+        point = self.point.rstrip("/")
+        if path != self.point and not path.startswith(f"{point}/"):
+            return None
+        return (self.root.rstrip("/") + path.removeprefix(point)).rstrip("/") or "/"
 
     @property
     def values(self) -> dict[str, tuple[str, ...]]:
@@ -54,7 +65,8 @@ def mounts(proc: str | os.PathLike[str] = PROC) -> list[Mount]:
         fields, tail = left.split(" "), right.split(" ")
         if len(fields) >= 6 and len(tail) >= 3:
             options = f"{fields[5]},{tail[2]}"
-            found.append(Mount(fields[2], _plain(fields[4]), tail[0], options, _plain(tail[1])))
+            device, root = _plain(tail[1]), _plain(fields[3])
+            found.append(Mount(fields[2], _plain(fields[4]), tail[0], options, device, root))
     return found
 
 

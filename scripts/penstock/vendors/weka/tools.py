@@ -14,6 +14,8 @@ from penstock.vendors.weka import cli, health
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
+    from penstock.filesystem.mounts import Mount
+
 PROGRAMS = (cli.WEKA,)
 BUDGET = 40.0
 """Seconds for all commands of one survey."""
@@ -21,9 +23,9 @@ RULES = Rules((0,), (0,), 0.0, 1, objects="objects", quota_counts="files")
 
 
 class Tools(NamedTuple):
-    """`weka`, for the file system that is mounted at `point`."""
+    """`weka`, for the file system of one mount."""
 
-    point: str
+    mount: Mount
     file_system: str
     """Its name, behind the server's in the mount's device (`10.0.0.1/default`)."""
     product: str = cli.PRODUCT
@@ -42,12 +44,9 @@ class Tools(NamedTuple):
         listed = cli.read_file_systems(asking.ask("file systems", cli.file_systems(), cli.has_rows))
         mine = next((one for one in listed if one.name == self.file_system), None)
         out = asking.ask("quotas", cli.quotas(self.file_system), cli.has_rows)
-        inside = os.path.relpath(os.path.realpath(folder), self.point)
-        quotas = (
-            []
-            if inside.startswith("..")
-            else cli.read_quotas(out, self.file_system, os.path.normpath(f"/{inside}"))
-        )
+        # Of a bind mount the path below its point is another than the one that quotas have.
+        inside = self.mount.inside(os.path.realpath(folder))
+        quotas = [] if inside is None else cli.read_quotas(out, self.file_system, inside)
         return Survey(
             self.product,
             quotas=tuple(quotas),
@@ -63,7 +62,7 @@ def find(proc: str | os.PathLike[str] = PROC, point: str = "") -> Tools | None:
     if not command.present(cli.WEKA):
         return None
     mount = mount_of(point or "/", proc)
-    return Tools(point or "/", mount.device.rpartition("/")[2])
+    return Tools(mount, mount.device.rpartition("/")[2])
 
 
 class _Asking:
