@@ -177,6 +177,7 @@ SHOWN = (
     Shown("S14", "an ACL before a chmod and after it ends the same", "storage/test_acls.py"),
     Shown("S14", "preflight refuses NFSv4 ACLs by name", "steps/test_preflight.py"),
     Shown("S14", "targets without ACLs stop preflight or plan", "filesystems/test_acls.py"),
+    Shown("S14", "a node whose mount keeps no ACLs is named and stops", "steps/test_node_view.py"),
     Shown("S14", "ACLs for which xattrs have no room stop plan", "filesystem/test_probe_judgement.py"),
     Shown("S12", "an inherited ACL costs no call that changes something", "storage/test_acls.py"),
     Shown("S12", "under another ACL nothing is linked from the release before", "audit/test_permissions.py"),
@@ -326,10 +327,10 @@ ACLS = (
     "| what | where it is looked at | what happens |\n"
     "|---|---|---|\n"
     "| a user or group that this machine does not know | preflight | stops, 3 |\n"
-    "| the target answers that it has no ACLs, or no extended attributes | preflight, by a read | stops, "
-    "3, with what an administrator sets |\n"
-    "| NFSv4 ACLs (NFS 4; BeeGFS from 8.4) | preflight, by their xattr | stops, 3, by name: they are not "
-    "set |\n"
+    "| the target answers that it has no ACLs, or no extended attributes | preflight, by a read; on SLURM "
+    "by its probe job on nodes, too | stops, 3, with what an administrator sets; a node by its name |\n"
+    "| NFSv4 ACLs (NFS 4; BeeGFS from 8.4) | preflight, likewise, by their xattr | stops, 3, by name: they "
+    "are not set |\n"
     "| an ACL is refused or changed when it is tried | plan's probe | stops, 3 |\n"
     "| a folder's two ACLs are larger than what an inode's xattrs may hold (WEKA: 1,024 bytes in all) | "
     "plan's probe | stops, 3, with the bytes |\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -14,6 +15,7 @@ from penstock.config.settings import PermissionsConfig
 from penstock.errors import PreflightError
 from penstock.filesystem.acl_xattrs import refusal
 from penstock.steps import preflight_step
+from penstock.steps.preflight import acl, visit
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -50,6 +52,21 @@ def test_s14_preflight_refuses_a_target_that_keeps_no_acls(
         # Without an ACL in the policy it is a target like others.
         preflight_step.run(on(bed, source, PermissionsConfig(), filesystem), "data")
         assert not [*bed.nodes[0].iterdir()]
+
+
+def test_s14_a_node_says_that_its_mount_keeps_no_acls(tmp_path: Path) -> None:
+    """By what the probe's job does on a node, before anything is copied."""
+    source = tree(tmp_path / "source", {"a": b"1"})
+    with Bed(named="nfs3") as bed:
+        config = on(bed, source, POLICY).config
+        dataset, target = config.datasets["data"], config.target
+        answer = visit.answer(dataset, target, 5.0, lambda: None, nullcontext())
+        (stop,) = acl.judged("n1", dataset, target, answer)
+        assert (stop.about, stop.verdict) == ("ACL on n1", "stop")
+        assert "it keeps no POSIX ACLs, or is mounted without them" in stop.found
+        assert not [*bed.nodes[0].iterdir()]
+        plain = replace(dataset, permissions=PermissionsConfig())
+        assert visit.answer(plain, target, 5.0, lambda: None, nullcontext()).acls is None
 
 
 def test_s14_plan_refuses_acls_that_only_a_trial_shows_refused(tmp_path: Path) -> None:

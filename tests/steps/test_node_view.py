@@ -21,14 +21,21 @@ from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.nodes import Node
 from penstock.cluster.slurm.port import JobSeen
 from penstock.config.serialization import to_json
-from penstock.config.settings import ClusterConfig, JobOptions
+from penstock.config.settings import ClusterConfig, DatasetConfig, JobOptions, PermissionsConfig, TargetConfig
 from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
-from penstock.core.documents.node_answer import HostSeen, MountSeen, NodeAnswer, OwnerSeen, SourceSeen
+from penstock.core.documents.node_answer import (
+    AclsSeen,
+    HostSeen,
+    MountSeen,
+    NodeAnswer,
+    OwnerSeen,
+    SourceSeen,
+)
 from penstock.errors import NewerFormatError, PreflightError
 from penstock.filesystem.owners import owner
 from penstock.steps import preflight_step
-from penstock.steps.preflight import node_view
+from penstock.steps.preflight import acl, node_view
 
 if TYPE_CHECKING:
     from penstock.state.context import Context
@@ -128,8 +135,8 @@ class Carried(Scripted):
     """A folder that the node does not have."""
     owner: int | None = None
     """The number by which this machine sees the owner of what the node wrote."""
-    ticket: dict[str, object] | None = None
-    """What the node says of its Kerberos ticket."""
+    says: dict[str, object] = field(default_factory=dict)
+    """Fields of its answer that are others than those of this machine."""
     runs: list[int] = field(default_factory=list)
 
     def nodes(self) -> list[Node]:
@@ -148,9 +155,9 @@ class Carried(Scripted):
         if self.owner is not None:
             for path in self.root.glob(".penstock-probe-*"):
                 os.chown(path, self.owner, -1)
-        if self.ticket is not None:
+        if self.says:
             for path in self.root.glob(".penstock-probe-*"):
-                path.write_text(json.dumps(json.loads(path.read_bytes()) | {"ticket": self.ticket}))
+                path.write_text(json.dumps(json.loads(path.read_bytes()) | self.says))
         return "78"
 
     def job(self, job: str) -> JobSeen:
@@ -158,8 +165,9 @@ class Carried(Scripted):
         return JobSeen("FAILED" if status else "COMPLETED", status, "n1")
 
 
-def context_on(tmp_path: Path, slurm: Carried) -> Context:
-    made = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+def context_on(tmp_path: Path, slurm: Carried, acl: tuple[str, ...] = ()) -> Context:
+    policy = PermissionsConfig(acl=acl)
+    made = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}), permissions=policy)
     options = JobOptions(core_spec=None)
     made.config = replace(made.config, cluster=ClusterConfig(backend="slurm", options=options))
     made.config.target.root.mkdir()
@@ -233,7 +241,7 @@ def test_s20_the_ticket_of_a_node_is_compared_with_the_run(tmp_path: Path) -> No
     takes."""
     ends = int(time.time()) + 3600
     said: dict[str, object] = {"held": True, "principal": "anna@X", "expires": ends, "renewable_until": ends}
-    context = context_on(tmp_path, Carried(root=tmp_path / "target", ticket=said))
+    context = context_on(tmp_path, Carried(root=tmp_path / "target", says={"ticket": said}))
     options = replace(context.config.cluster.options, time=7200)
     context.config = replace(context.config, cluster=replace(context.config.cluster, options=options))
     result, _ = preflight_step.look(context, "data")
@@ -241,3 +249,54 @@ def test_s20_the_ticket_of_a_node_is_compared_with_the_run(tmp_path: Path) -> No
     assert (row["verdict"], row["wanted"].partition(" (")[0]) == ("warning", "4 h 00 min")
     (node,) = result["nodes"]
     assert node["ticket"] == said | {"error": ""}
+
+
+LAB = ("group:0:r-X",)
+NONE = "it keeps no POSIX ACLs, or is mounted without them"
+NFS4 = "it keeps NFSv4 ACLs, which penstock does not set, and no POSIX ACLs"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "acls", "verdicts", "words"),
+    [
+        ((), AclsSeen(NONE), [], ""),
+        (LAB, None, ["note"], "not known (penstock 1.0 there looks at no ACLs)"),
+        (LAB, AclsSeen(error="Stale file handle"), ["note"], "not known (Stale file handle)"),
+        (LAB, AclsSeen(NONE), ["stop"], f"/t: {NONE}"),
+        (LAB, AclsSeen(NFS4), ["stop"], f"/t: {NFS4}"),
+        (LAB, AclsSeen(), ["ok"], "group:0:r-X"),
+    ],
+)
+def test_s14_what_a_node_says_of_acls(
+    wanted: tuple[str, ...], acls: AclsSeen | None, verdicts: list[str], words: str
+) -> None:
+    """S14: the rows of `acl.judged`; an answer without the field is an older version's."""
+    config = DatasetConfig("data", (), permissions=PermissionsConfig(acl=wanted))
+    answer = NodeAnswer(HOST, HERE, (), penstock="1.0", acls=acls)
+    content = node_answer.to_json(answer)
+    if acls is None:
+        content = {name: value for name, value in content.items() if name != "acls"}
+    answer = node_answer.from_json(json.dumps(content).encode(), "n1")
+    results = acl.judged("n1", config, TargetConfig(Path("/t")), answer)
+    assert [(one.about, one.verdict) for one in results] == [("ACL on n1", verdict) for verdict in verdicts]
+    assert words in " ".join(one.found for one in results)
+    if verdicts == ["stop"]:
+        assert "have it mounted by NFS 3" in results[0].mend
+
+
+def test_s14_a_node_whose_mount_keeps_no_acls_is_named_and_stops(tmp_path: Path) -> None:
+    """S14: here an ACL can be read."""
+    slurm = Carried(root=tmp_path / "target", says={"acls": {"refused": NONE}})
+    context = context_on(tmp_path, slurm, LAB)
+    result, error = preflight_step.look(context, "data")
+    verdicts = {row["about"]: row["verdict"] for row in result["results"] if row["about"].startswith("ACL")}
+    assert verdicts == {"ACL": "ok", "ACL on n1": "stop"}
+    assert error is not None
+    assert error.exit_code == 3
+    assert str(error).startswith("on the node n1, the target keeps no ACLs [datasets.data.permissions.acl]")
+    slurm.says = {}
+    result, error = preflight_step.look(context, "data")
+    assert error is None
+    assert {"ACL: group:0:r-X", "ACL on n1: group:0:r-X"} <= set(result["checked"])
+    (node,) = result["nodes"]
+    assert node["acls"] == {"refused": "", "error": ""}

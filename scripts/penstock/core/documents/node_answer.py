@@ -70,6 +70,15 @@ class TicketSeen(NamedTuple):
     error: str = ""
 
 
+class AclsSeen(NamedTuple):
+    """What one machine says of the ACLs that the dataset is to have (`permissions.acl`)."""
+
+    refused: str = ""
+    """Why the target keeps no POSIX ACLs there, in words; "" where it answers a read of one."""
+    error: str = ""
+    """Why nothing is known of that."""
+
+
 class SourceSeen(NamedTuple):
     """One source of the dataset, opened on the node."""
 
@@ -94,6 +103,8 @@ class NodeAnswer(NamedTuple):
     """Of the file that holds this answer, which the node made; None of older versions."""
     ticket: TicketSeen | None = None
     """None where no mount wants one."""
+    acls: AclsSeen | None = None
+    """None where the dataset is to have none, and of older versions."""
 
     @property
     def errors(self) -> list[str]:

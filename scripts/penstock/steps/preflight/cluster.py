@@ -18,7 +18,7 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import TransientError
 from penstock.filesystem import owners
-from penstock.steps.preflight import evidence, mounts, node_view, ticket
+from penstock.steps.preflight import acl, evidence, mounts, node_view, ticket
 from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
@@ -97,6 +97,8 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     place = f"on the node {node}"
     looks.heard(answer)
     looks.saw(*results, what=f"{place}, a mount is not in order")
+    acls = acl.judged(node, config, target, answer)
+    looks.saw(*acls, what=f"{place}, the target keeps no ACLs", where=acl.key(config))
     if answer.target.kind not in ("", here.kind):
         with looks.at("evidence"):
             evidence.check_grade(context, config, answer.target.kind, f"{place}, ")

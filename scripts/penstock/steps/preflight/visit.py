@@ -10,7 +10,7 @@ import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
 from penstock.listing.collection import folder_of, open_sources
-from penstock.steps.preflight import mounts, ticket
+from penstock.steps.preflight import acl, mounts, ticket
 from penstock.steps.preflight.answers import Answers, folders, roots
 
 if TYPE_CHECKING:
@@ -40,6 +40,7 @@ def answer(
         sources=sources,
         checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
         penstock=penstock.__version__,
+        acls=acl.seen(dataset, target, answers),
     )
 
 
