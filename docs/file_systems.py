@@ -128,6 +128,7 @@ SHOWN = (
     Shown("S20", "a mount that hangs", "filesystem/test_watched_facts.py"),
     Shown("S19", "owners by number and by name; an id-mapped mount", "filesystem/test_owners.py"),
     Shown("S19", "a file of a node, seen there and here", "steps/test_node_view.py"),
+    Shown("S19", "accounts of an ACL by number and by name, on a node and here", "steps/test_node_view.py"),
     Shown("S19", "ACLs on an id-mapped mount", "audit/test_permissions.py"),
     Shown("O2", "BeeGFS: a chunk against the RDMA buffers", "filesystem/test_beegfs_client.py"),
     Shown("O2", "the same by preflight, of the target's chunks", "vendors/test_target_checks.py"),
@@ -326,7 +327,9 @@ ACLS = (
     "\n"
     "| what | where it is looked at | what happens |\n"
     "|---|---|---|\n"
-    "| a user or group that this machine does not know | preflight | stops, 3 |\n"
+    "| a user or group that this machine, or on SLURM a node, does not know | preflight | stops, 3 |\n"
+    "| a user or group with another number on a node | preflight | stops, 3, where this machine's number is "
+    "another account there; warns where it is nobody's; a note where the mount maps numbers |\n"
     "| the target answers that it has no ACLs, or no extended attributes | preflight, by a read; on SLURM "
     "by its probe job on nodes, too | stops, 3, with what an administrator sets; a node by its name |\n"
     "| NFSv4 ACLs (NFS 4; BeeGFS from 8.4) | preflight, likewise, by their xattr | stops, 3, by name: they "

@@ -25,6 +25,7 @@ from penstock.config.settings import ClusterConfig, DatasetConfig, JobOptions, P
 from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
 from penstock.core.documents.node_answer import (
+    AclEntrySeen,
     AclsSeen,
     HostSeen,
     MountSeen,
@@ -299,4 +300,73 @@ def test_s14_a_node_whose_mount_keeps_no_acls_is_named_and_stops(tmp_path: Path)
     assert error is None
     assert {"ACL: group:0:r-X", "ACL on n1: group:0:r-X"} <= set(result["checked"])
     (node,) = result["nodes"]
-    assert node["acls"] == {"refused": "", "error": ""}
+    assert node["acls"] == {
+        "refused": "",
+        "error": "",
+        "mapped": False,
+        "entries": [{"entry": "group:0:r-X", "number": 0, "holder": "root"}],
+    }
+
+
+@pytest.mark.parametrize(
+    ("there", "mapped", "verdict", "words"),
+    [
+        ((41, "lab"), False, "", ""),
+        ((41, ""), False, "", ""),
+        ((None, ""), False, "stop", "the group lab of `permissions.acl` is not known there"),
+        ((None, "other"), True, "stop", "elements cannot set the ACL"),
+        ((77, "lab"), True, "note", "id-mapped: the group lab of `permissions.acl` is 41 here and 77 there"),
+        ((77, "other"), True, "note", "audits do not compare ACLs"),
+        ((77, "other"), False, "stop", "where 41 is other: other would get the rights"),
+        ((77, ""), False, "warning", "41 has no name: the ACL gives the group no rights there"),
+        ((41, "other"), False, "warning", "41 is lab here and other there"),
+    ],
+)
+def test_s19_a_group_of_the_acl_there_and_here(
+    there: tuple[int | None, str], mapped: bool, verdict: str, words: str
+) -> None:
+    """S19: the rows of `acl.entry_results`."""
+    here = AclEntrySeen("group:lab:r-X", 41, "lab")
+    results = acl.entry_results("n1", [AclEntrySeen(here.entry, *there)], [here], mapped=mapped)
+    assert [one.verdict for one in results] == ([verdict] if verdict else [])
+    for one in results:
+        assert one.about == "ACL on n1"
+        assert words in one.found
+        assert one.mend
+    assert acl.entry_results("n1", [], [here], mapped=mapped) == []
+
+
+def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path: Path) -> None:
+    """S19: daemon and bin are accounts of Debian."""
+    there = {"entry": "user:daemon:r", "number": 77, "holder": "bin"}
+    slurm = Carried(root=tmp_path / "target", says={"acls": {"entries": [there]}})
+    context = context_on(tmp_path, slurm, ("user:daemon:r",))
+    result, error = preflight_step.look(context, "data")
+    assert error is not None
+    assert error.exit_code == 3
+    assert str(error).startswith(
+        "on the node n1, the ACL would be another one [datasets.data.permissions.acl]: ACL on n1: the user "
+        "daemon of `permissions.acl` is 1 here and 77 there, where 1 is bin: bin would get the rights"
+    )
+    slurm.says = {"acls": {"entries": [there], "mapped": True}}
+    result, error = preflight_step.look(context, "data")
+    assert error is None
+    found = [row["verdict"] for row in result["results"] if "id-mapped" in row["found"]]
+    assert found == ["note"]
+    slurm.says = {}
+    result, error = preflight_step.look(context, "data")
+    assert error is None
+    (node,) = result["nodes"]
+    assert node_answer.from_json(json.dumps(node).encode(), "n1").acls == AclsSeen(
+        entries=(AclEntrySeen("user:daemon:r", 1, "daemon"),)
+    )
+
+
+def test_s19_a_node_names_who_has_the_number_of_the_submitting_machine() -> None:
+    """S19: here bin is 2."""
+    found = acl.entries(["user:daemon:r", "user:no-such-user:r", "group:4243:r"], [2, 2, 0])
+    assert found == (
+        AclEntrySeen("user:daemon:r", 1, "bin"),
+        AclEntrySeen("user:no-such-user:r", None, "bin"),
+        AclEntrySeen("group:4243:r", 4243, "root"),
+    )

@@ -60,6 +60,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         given["timeout"],
         check,
         deadline(),
+        given.get("acl_numbers", ()),
     )
     with parsed.answer.open("w", encoding="utf-8") as stream:
         made = os.fstat(stream.fileno())

@@ -48,6 +48,27 @@ def group_name(gid: int) -> str:
         return ""
 
 
+def user_number(who: str) -> int | None:
+    """The number of a user by its name, else the number that `who` is; None for one that this machine does
+    not know."""
+    try:
+        return pwd.getpwnam(who).pw_uid
+    except KeyError:
+        return _digits(who)
+
+
+def group_number(who: str) -> int | None:
+    """The same of a group."""
+    try:
+        return grp.getgrnam(who).gr_gid
+    except KeyError:
+        return _digits(who)
+
+
+def _digits(who: str) -> int | None:
+    return int(who) if who.isascii() and who.isdecimal() else None
+
+
 def is_another(number: int, name: str, wanted: int, wanted_name: str, *, mapped: bool) -> bool:
     """Whether an owner or a group is another than the wanted one. `mapped`: whether numbers are mapped on
     this machine (`mapping`). A name is "" where it is not known.

@@ -9,9 +9,7 @@ out (of accounts other than root).
 from __future__ import annotations
 
 import contextlib
-import grp
 import os
-import pwd
 import stat
 from functools import partial
 from itertools import groupby
@@ -23,6 +21,7 @@ from penstock.core.posix_acl import USER, parse, told
 from penstock.errors import FailedError, PreflightError
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.owners import group_number, user_number
 from penstock.filesystem.path_walk import walk
 from penstock.filesystem.safe_open import OPEN_FOLDER, Folders, open_beneath
 from penstock.storage import access
@@ -56,16 +55,14 @@ def group_id(policy: PermissionsConfig) -> int | None:
     """The configured group's number; None when none is configured. Raises PreflightError."""
     if policy.group is None:
         return None
-    try:
-        return grp.getgrnam(policy.group).gr_gid
-    except KeyError:
-        if policy.group.isascii() and policy.group.isdecimal():
-            return int(policy.group)
+    number = group_number(policy.group)
+    if number is None:
         raise PreflightError(
             f"there is no group {policy.group!r} on this machine",
             where="permissions.group",
             hint="name a group that every node knows, or its number",
-        ) from None
+        )
+    return number
 
 
 def access_rules(policy: PermissionsConfig) -> AccessRules:
@@ -86,18 +83,16 @@ def access_rules(policy: PermissionsConfig) -> AccessRules:
 
 
 def _number(tag: int, who: str, text: str) -> int:
-    try:
-        return pwd.getpwnam(who).pw_uid if tag == USER else grp.getgrnam(who).gr_gid
-    except KeyError:
-        if who.isascii() and who.isdecimal():
-            return int(who)
+    number = user_number(who) if tag == USER else group_number(who)
+    if number is None:
         kind = "user" if tag == USER else "group"
         raise PreflightError(
             f"there is no {kind} {who!r} on this machine",
             where="permissions.acl",
             why=f"the entry {text} names it",
             hint=f"name a {kind} that every node knows, or its number",
-        ) from None
+        )
+    return number
 
 
 def set_permissions(

@@ -70,6 +70,17 @@ class TicketSeen(NamedTuple):
     error: str = ""
 
 
+class AclEntrySeen(NamedTuple):
+    """A user or group that the dataset's ACL names, as one machine knows it."""
+
+    entry: str
+    """As `permissions.acl` has it."""
+    number: int | None = None
+    """Of that user or group there; None where the machine knows none of this name."""
+    holder: str = ""
+    """The name there of the number that it has on the submitting machine; "" where that number has none."""
+
+
 class AclsSeen(NamedTuple):
     """What one machine says of the ACLs that the dataset is to have (`permissions.acl`)."""
 
@@ -77,6 +88,9 @@ class AclsSeen(NamedTuple):
     """Why the target keeps no POSIX ACLs there, in words; "" where it answers a read of one."""
     error: str = ""
     """Why nothing is known of that."""
+    mapped: bool = False
+    """Whether the machine says that numbers of users and groups are mapped on the target's mount."""
+    entries: Sequence[AclEntrySeen] = ()
 
 
 class SourceSeen(NamedTuple):

@@ -99,9 +99,20 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     looks.saw(*results, what=f"{place}, a mount is not in order")
     acls = acl.judged(node, config, target, answer)
     looks.saw(*acls, what=f"{place}, the target keeps no ACLs", where=acl.key(config))
+    if answer.acls is not None:
+        mapped = _numbers_differ(heard) or answer.acls.mapped or owners.is_mapped(target.root)
+        mine = acl.entries(config.permissions.acl)
+        others = acl.entry_results(node, answer.acls.entries, mine, mapped=mapped)
+        looks.saw(*others, what=f"{place}, the ACL would be another one", where=acl.key(config))
     if answer.target.kind not in ("", here.kind):
         with looks.at("evidence"):
             evidence.check_grade(context, config, answer.target.kind, f"{place}, ")
+
+
+def _numbers_differ(heard: Heard) -> bool:
+    """Whether the file that the node made has another owner or group by number there than here."""
+    there, here = heard.answer.written, heard.owner
+    return there is not None and (there.uid, there.gid) != (here.uid, here.gid)
 
 
 def _visit(context: Context, config: DatasetConfig, heard: list[Heard]) -> Visit:
@@ -113,6 +124,7 @@ def _visit(context: Context, config: DatasetConfig, heard: list[Heard]) -> Visit
         "dataset": to_json(config),
         "timeout": min(context.config.engine.timeout, VISIT_TIMEOUT),
         "target": to_json(context.config.target),
+        "acl_numbers": [one.number for one in acl.entries(config.permissions.acl)],
     }
 
     def read(node: str, written: Written) -> str:

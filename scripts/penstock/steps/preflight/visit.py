@@ -14,7 +14,7 @@ from penstock.steps.preflight import acl, mounts, ticket
 from penstock.steps.preflight.answers import Answers, folders, roots
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
 
     from penstock.config.settings import DatasetConfig, SourceConfig, TargetConfig
@@ -26,10 +26,11 @@ def answer(
     timeout: float,
     check: Callable[[], None],
     deadline: AbstractContextManager[None],
+    numbers: Sequence[int | None] = (),
 ) -> NodeAnswer:
     """The answer of this machine. `timeout`: seconds without a byte of a source. `check` is called before
     each source is opened, and the sources are opened inside `deadline`: what these raise is the source's
-    error."""
+    error. `numbers` are those that the ACL's users and groups have on the submitting machine."""
     answers = Answers([*roots(target), *folders(dataset.sources)])
     with deadline:
         sources = [_source(dataset, one, timeout, answers, check) for one in dataset.sources]
@@ -40,7 +41,7 @@ def answer(
         sources=sources,
         checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
         penstock=penstock.__version__,
-        acls=acl.seen(dataset, target, answers),
+        acls=acl.seen(dataset, target, answers, numbers),
     )
 
 
