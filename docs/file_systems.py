@@ -85,9 +85,10 @@ READ = (
         "mount options",
         (
             "version (3 as a source is a warning), noatime, soft, sec (Kerberos: `klist -f` of MIT's krb5, "
-            "here and on a node, says until when the ticket can be renewed, which is compared with "
-            "`cluster.time`; AUTH_SYS: more than 16 groups, and root, which exports squash), local_lock, "
-            "acdirmax, fsc (a cache on the node's disk: O_DIRECT alone is cold)"
+            "here and on a node, says until when the ticket can be renewed, which preflight compares with "
+            "`cluster.time`, and plan, of this machine's ticket, with the time that the copy takes; "
+            "AUTH_SYS: more than 16 groups, and root, which exports squash), local_lock, acdirmax, fsc (a "
+            "cache on the node's disk: O_DIRECT alone is cold)"
         ),
     ),
     (
@@ -124,6 +125,7 @@ SHOWN = (
     Shown("L9", "WEKA: the kernel's command line, notes only", "storage/test_host_tuning.py"),
     Shown("S20", "NFS sources: Kerberos, 16 groups, root", "filesystem/test_nfs_client.py"),
     Shown("S20", "the Kerberos ticket's renewable life beside the run", "vendors/test_kerberos.py"),
+    Shown("S20", "the same beside the copy that plan forecasts", "vendors/test_kerberos.py"),
     Shown("S20", "the ticket of a node", "steps/test_node_view.py"),
     Shown("S20", "a mount that hangs", "filesystem/test_watched_facts.py"),
     Shown("S19", "owners by number and by name; an id-mapped mount", "filesystem/test_owners.py"),

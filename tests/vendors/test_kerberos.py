@@ -4,13 +4,18 @@ follows from them."""
 from __future__ import annotations
 
 import os
-from datetime import UTC, datetime
+import time
+from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.node_answer import MountSeen, TicketSeen
+from penstock.filesystem.mounts import Mount
+from penstock.planning import ticket_life
+from penstock.steps import list_step, plan_step
 from penstock.steps.preflight import ticket as row
 from penstock.vendors import kerberos
 
@@ -148,3 +153,74 @@ def test_s20_the_run_is_as_long_as_its_steps_may_be() -> None:
     assert row.needed(ClusterConfig(options=day)) == 2 * 24 * HOUR
     assert row.needed(ClusterConfig(options=day, steps={"verify": JobOptions(time=HOUR)})) == 25 * HOUR
     assert row.needed(ClusterConfig(options=day, steps={"verify": JobOptions()})) is None
+
+
+COPYING = "copy takes about 5 h 00 min"
+
+
+@pytest.mark.parametrize(
+    ("seen", "hours", "words"),
+    [
+        (None, 5, ""),
+        (TicketSeen(None, error="klist: not there"), 5, ""),
+        (TicketSeen(False), 5, ""),
+        (TicketSeen(True, "a@X", at(23, 9)), 0, ""),
+        (TicketSeen(True, "a@X", at(23, 15)), 5, ""),
+        (TicketSeen(True, "a@X", at(23, 12), at(30, 4)), 5, ""),
+        (TicketSeen(True, "a@X", at(23, 14)), 5, "lasts until 2026-11-23 14:00 UTC, before the copy can end"),
+        (TicketSeen(True, "a@X", at(23, 12), at(23, 14)), 5, "lasts with renewals until 2026-11-23 14:00"),
+        (TicketSeen(True, "a@X", at(23, 9)), 5, COPYING),
+    ],
+)
+def test_s20_the_ticket_beside_the_copy_as_plan_forecasts_it(
+    seen: TicketSeen | None, hours: int, words: str
+) -> None:
+    """S20: the rows of `ticket_life.outlasted`."""
+    results = ticket_life.outlasted(seen, hours * HOUR, COPYING, NOW)
+    assert [(one.about, one.verdict) for one in results] == ([("ticket", "warning")] if words else [])
+    assert words in " ".join(one.found for one in results)
+    assert all("kinit -r" in one.mend for one in results)
+
+
+def test_s20_plan_looks_at_mounts_on_the_way_to_its_folders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S20: by the mount table; no call is made on such a mount."""
+    klist(tmp_path / "bin", monkeypatch, RENEWABLE)
+    monkeypatch.setenv("KRB5CCNAME", "FILE:here")
+    (tmp_path / "self").mkdir()
+    (tmp_path / "self/mountinfo").write_text(
+        "22 1 254:0 / / rw - ext4 /dev/vda rw\n"
+        f"30 22 0:30 / {tmp_path}/secure rw - nfs4 filer:/x rw,vers=4.2,sec=krb5i\n"
+        f"31 22 0:31 / {tmp_path}/plain rw - nfs4 filer:/y rw,vers=4.2,sec=sys\n"
+    )
+    assert ticket_life.of_folders([tmp_path, tmp_path / "plain/a"], tmp_path) is None
+    assert ticket_life.of_folders([tmp_path, tmp_path / "secure/a"], tmp_path) == kerberos.parse(RENEWABLE)
+    urls = [f"file://{tmp_path}/a", "s3://bucket/b", str(tmp_path / "c")]
+    assert ticket_life.source_folders(urls) == [tmp_path / "a", tmp_path / "c"]
+
+
+@pytest.mark.parametrize(("lives", "warns"), [(timedelta(seconds=-1), True), (timedelta(days=2), False)])
+def test_s20_plan_warns_of_a_ticket_that_ends_before_the_copy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lives: timedelta, warns: bool
+) -> None:
+    """S20: the plan says so, too."""
+    form = "%m/%d/%y %H:%M:%S"
+    end = f"{datetime.fromtimestamp(time.time(), UTC) + lives:{form}}"
+    text = RENEWABLE.replace("11/30/26 04:00:00", end).replace("11/23/26 14:00:00", end)
+    klist(tmp_path / "bin", monkeypatch, text)
+    monkeypatch.setenv("KRB5CCNAME", "FILE:here")
+    monkeypatch.setattr(
+        ticket_life, "network_mount", lambda *_: Mount("0:1", "/x", "nfs4", "rw,sec=krb5", "s:/x")
+    )
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    list_step.run(context, "data")
+    why = plan_step.run(context, "data")["why"]
+    warned = [one.data["text"] for one in events_of(context) if one.kind == "warning"]
+    for texts in (why, warned):
+        said = [text for text in texts if text.startswith("ticket: of anna@EXAMPLE.ORG, lasts until")]
+        assert len(said) == warns
+        for text in said:
+            assert "before the copy can end: copy takes about 1.0 s with 1 element" in text
+            assert "assumed: nothing measured yet" in text
+            assert "kinit -r 7d" in text

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents import element_receipt
 from penstock.core.time_estimate import MeasuredCopy, rates, seconds
@@ -112,15 +112,24 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
     return f"{text}; other runs will still write {human.size(theirs[0])}" if theirs[0] else text
 
 
-def time(layout: DatasetLayout, totals: Totals, slots: int) -> str:
-    """One sentence: how long the copy will take with `slots` elements at once, and from which rate that is
-    computed."""
+class CopyTime(NamedTuple):
+    """How long the copy will take."""
+
+    seconds: float
+    """Of the copy alone; 0 where nothing is copied."""
+    sentence: str
+    """For people: with so many elements at once, and from which rate it is computed."""
+
+
+def copy_time(layout: DatasetLayout, totals: Totals, slots: int) -> CopyTime:
+    """By the rate of the newest run that was measured, else an assumed one, with `slots` elements at once."""
     basis = rates(_history(layout))
-    took = human.duration(max(1.0, seconds(*totals.to_copy, slots, basis)))
+    takes = seconds(*totals.to_copy, slots, basis)
+    took = human.duration(max(1.0, takes))
     at_once = "1 element" if slots == 1 else f"{slots} elements at once"
     each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
-    return f"copy takes about {took} with {at_once}, {each} ({known}); verify reads it all once more"
+    return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known})")
 
 
 def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:

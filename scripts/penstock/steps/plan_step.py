@@ -25,7 +25,7 @@ from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.ownership.promises import SpacePromise
-from penstock.planning import forecast, plan_refusals
+from penstock.planning import forecast, plan_refusals, ticket_life
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
 from penstock.planning.source_recall import SourceRecall
@@ -37,7 +37,7 @@ from penstock.state import run_store, seals
 from penstock.views import human, summary
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     import pyarrow as pa
 
@@ -291,12 +291,14 @@ def _make(
     except PenstockError:
         context.storage.remove_tree(data.parent)
         raise
-    for result in seen:
-        if result.verdict == "warning":
-            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
+    _warn(context, info, seen)
     for name in empty_folders.read(folder.empty_folders):
         context.storage.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
+    takes = forecast.copy_time(layout, totals, min(slots, len(shards)))
+    ticket = ticket_life.of_folders([layout.root, *ticket_life.source_folders(info.sources)])
+    late = ticket_life.outlasted(ticket, takes.seconds, takes.sentence, time.time())
+    _warn(context, info, late)
     plan = run_documents.PlanInfo(
         run=info.run,
         release=info.release,
@@ -321,12 +323,18 @@ def _make(
             *([links] if links else []),
             *([planner.recall] if planner.recall else []),
             *tried.sentences(),
-            forecast.time(layout, totals, min(slots, len(shards))),
+            f"{takes.sentence}; verify reads it all once more",
             enough,
-            *(told(result) for result in seen),
+            *(told(result) for result in (*seen, *late)),
         ),
     )
     context.storage.write_json(folder.plan, run_documents.to_json(plan))
+
+
+def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> None:
+    for result in results:
+        if result.verdict == "warning":
+            context.emit(events.Warned(info.dataset, STEP, text=told(result)))
 
 
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import time
-from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
+from penstock.planning.ticket_life import LONGER, ends, lasts
+from penstock.planning.ticket_life import held as held_for
 from penstock.steps.preflight.answers import folders
-from penstock.vendors import kerberos
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -21,11 +21,6 @@ if TYPE_CHECKING:
     from penstock.state.context import Context
     from penstock.steps.preflight.answers import Answers
     from penstock.steps.preflight.looks import Looks
-
-LONGER = (
-    "make a ticket with a longer renewable life (`kinit -r 7d`, as far as the realm allows) and have it "
-    "renewed; where the site brings tickets to the nodes and renews them itself, this does not count"
-)
 
 
 def check(context: Context, config: DatasetConfig, answers: Answers, looks: Looks) -> None:
@@ -42,8 +37,7 @@ def mounts(target: TargetConfig, config: DatasetConfig, answers: Answers) -> lis
 
 def held(mounts: Iterable[MountSeen]) -> TicketSeen | None:
     """The ticket on this machine; None where none of these mounts wants one."""
-    wanted = any(one.startswith("sec=krb5") for mount in mounts for one in mount.options.split(","))
-    return kerberos.ticket() if wanted else None
+    return held_for(mount.options for mount in mounts)
 
 
 def needed(config: ClusterConfig) -> int | None:
@@ -69,23 +63,21 @@ def judged(about: str, ticket: TicketSeen, needed: int | None, now: float) -> li
     if ticket.held is None:
         mend = "look at `klist -f` there, and compare until when the ticket can be renewed with the run"
         return [CheckResult(about, f"not known ({printable(ticket.error)})", "note", mend=mend)]
-    if not ticket.held or ticket.expires is None:
+    last = ends(ticket)
+    if ticket.expires is None or last is None:
         found = "no ticket of this account: NFS mounts with sec=krb5 refuse it"
         return [CheckResult(about, found, "warning", "a ticket", LONGER)]
-    last = max(ticket.expires, ticket.renewable_until or 0)
-    until = f"{datetime.fromtimestamp(last, UTC):%Y-%m-%d %H:%M} UTC"
-    renewed = " with renewals" if last > ticket.expires else ""
-    lasts = f"of {printable(ticket.principal)}, lasts{renewed} until {until}"
+    life = lasts(ticket, last)
     if last <= now:
-        return [CheckResult(about, f"{lasts}: it has ended", "warning", "a ticket", LONGER)]
+        return [CheckResult(about, f"{life}: it has ended", "warning", "a ticket", LONGER)]
     if needed is None:
-        found = f"{lasts}; how long a run takes is not known (no `cluster.time`)"
+        found = f"{life}; how long a run takes is not known (no `cluster.time`)"
         return [CheckResult(about, found, "note")]
     wanted = f"{human.duration(needed)} (`cluster.time` of the steps), and the wait in the queue"
     if last < now + needed:
-        return [CheckResult(about, lasts, "warning", wanted, LONGER)]
+        return [CheckResult(about, life, "warning", wanted, LONGER)]
     if ticket.expires < now + needed:
-        found = f"{lasts}; without renewals it ends in {human.duration(max(0.0, ticket.expires - now))}"
+        found = f"{life}; without renewals it ends in {human.duration(max(0.0, ticket.expires - now))}"
         mend = "have it renewed while the run lasts (`kinit -R`, krenew, or the site's own service)"
         return [CheckResult(about, found, "note", wanted, mend)]
-    return [CheckResult(about, lasts, wanted=wanted)]
+    return [CheckResult(about, life, wanted=wanted)]
