@@ -11,13 +11,16 @@ from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.commands import until
 from tests.support.engine_runs import make_tree, shard_run
+from tests.support.published import damage, data_of, flip, published, writable
 from tests.support.staging_runs import context_for, tree
 from tests.support.whole_way import go
 
 from penstock.arrays.array_runner import element_command
+from penstock.cluster.local import LocalCluster
 from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import Promise
+from penstock.core.documents.promise import Promise, of_repair
 from penstock.core.layout import DatasetLayout
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.shared_memory import Limiter, Shared
@@ -25,6 +28,7 @@ from penstock.locks import holder as holders
 from penstock.ownership import promises
 from penstock.ownership.ops_share import EVERY, OpsShare
 from penstock.state import run_store
+from penstock.steps import audit_step, repair_step
 from penstock.storage import shared_files
 from penstock.storage.paced_storage import PacedStorage
 from penstock.storage.registry import open_storage
@@ -34,10 +38,12 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
+    from penstock.state.context import Context
     from penstock.storage.port import Writer
 
 OPS = 600
 FILES = 2000
+REPAIRED = 700
 OF_A_FILE = 3
 """Create, utimes and rename."""
 SECONDS = 5.0
@@ -55,15 +61,14 @@ def promised(root: Path, name: str, **changes: object) -> DatasetLayout:
 
 
 class Engines:
-    """Four processes, each with an engine of its own that copies FILES small files."""
+    """Processes, each with an engine of its own that copies FILES small files."""
 
-    def __init__(self, tmp_path: Path) -> None:
-        self.root = tmp_path / "root"
-        self.root.mkdir()
+    def __init__(self, tmp_path: Path, root: Path, number: int, ops: int = OPS) -> None:
+        self.root, self.ops = root, ops
         source = make_tree(tmp_path / "source", {f"{n:05d}": 10 for n in range(FILES)})
-        self.shards = [shard_run(tmp_path / f"run-{n}", source) for n in range(4)]
+        self.shards = [shard_run(tmp_path / f"run-{n}", source) for n in range(number)]
         ready, self._go = os.pipe(), os.pipe()
-        self.pids = [self._start(n, ready[1]) for n in range(4)]
+        self.pids = [self._start(n, ready[1]) for n in range(number)]
         for _ in self.pids:
             assert os.read(ready[0], 1)
         os.write(self._go[1], b"go!!")
@@ -76,10 +81,10 @@ class Engines:
             return pid
         try:
             os.setsid()
-            layout = promised(self.root, f"run{number}")
+            layout = promised(self.root, f"run{number}", ops=self.ops)
             os.write(ready, b"1")
             os.read(self._go[0], 1)
-            share = OpsShare(open_storage(), layout, f"run{number}", OPS, 1)
+            share = OpsShare(open_storage(), layout, f"run{number}", self.ops, 1)
             task = self.shards[number].task(engine={"workers": 1, "streams": 4})
             copy_shard(task, lambda *_: None, lambda: None, share)
         finally:
@@ -105,11 +110,10 @@ class Engines:
 
 @pytest.fixture
 def engines(tmp_path: Path) -> Iterator[Engines]:
-    made = Engines(tmp_path)
-    alive = list(made.pids)
-    made.pids = alive
+    (tmp_path / "root").mkdir()
+    made = Engines(tmp_path, tmp_path / "root", 4)
     yield made
-    for pid in alive:
+    for pid in made.pids:
         made.kill(pid)
 
 
@@ -127,6 +131,96 @@ def test_s11_four_engines_share_the_budget_and_three_take_over_a_dead_ones_part(
     assert rates[3] == 0
     assert sum(rates) == pytest.approx(OPS, rel=0.1)
     assert rates[:3] == pytest.approx([OPS / 3] * 3, rel=0.2)
+
+
+@contextlib.contextmanager
+def repairing(context: Context) -> Iterator[None]:
+    """A process that repairs the dataset, of which every file is missing; its elements end with it."""
+    with writable(data_of(context)):
+        for path in data_of(context).iterdir():
+            path.unlink()
+    assert audit_step.run(context, "data")["counts"] == {"missing": REPAIRED}
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setsid()
+            context.cluster = LocalCluster(context.config.cluster)
+            repair_step.run(context, "data")
+        finally:
+            os._exit(1)
+    try:
+        yield
+    finally:
+        os.killpg(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_s11_a_repair_has_a_part_beside_a_copy(tmp_path: Path) -> None:
+    """Of elements that fetch, by what the promises say; the copy takes all again when the repair is dead."""
+    ops = 180
+    source = tree(tmp_path / "repaired", {f"{n:04d}": b"%d" % n for n in range(REPAIRED)})
+    with published(tmp_path, source) as context:
+        root, layout = context.config.target.root, context.layout("data")
+        context.ops = ops
+        release = os.readlink(layout.current).rpartition("/")[2]
+        fetched = layout.repair_staging(release) / "data"
+        with repairing(context):
+            until(lambda: fetched.is_dir() and len(os.listdir(fetched)) > 5, "the repair's first files")
+            engines = Engines(tmp_path, root, 1, ops)
+            try:
+                until(lambda: engines.done()[0] > 20, "the copy's first files")
+                threading.Event().wait(EVERY)
+                parts = {
+                    one.promise.run: one.promise.at_once for one in promises.read_all(open_storage(), layout)
+                }
+                assert parts == {"run0": 1, of_repair(release): 1}
+                before, began = len(os.listdir(fetched)), time.monotonic()
+                (copy,) = engines.rates()
+                after, ended = len(os.listdir(fetched)), time.monotonic()
+                assert after < REPAIRED
+                repair = OF_A_FILE * (after - before) / (ended - began)
+                assert copy == pytest.approx(ops / 2, rel=0.15)
+                assert repair == pytest.approx(ops / 2, rel=0.15)
+            except BaseException:
+                engines.kill(engines.pids[0])
+                raise
+        try:
+            threading.Event().wait(EVERY + 0.5)
+            assert engines.rates() == pytest.approx([ops], rel=0.15)
+        finally:
+            engines.kill(engines.pids[0])
+
+
+def test_s11_a_repairs_last_steps_are_within_the_budget(tmp_path: Path) -> None:
+    """Files are put in their places, modes are set, and the staging is removed by the repair's own part,
+    which is withdrawn at its end."""
+    spent: list[int] = []
+    source = tree(tmp_path / "source", {"a/one": b"1", "a/two": b"2"})
+    with published(tmp_path, source) as context:
+        layout, data = context.layout("data"), data_of(context)
+        context.ops = OPS
+        flip(data / "a/one")
+        damage(data / "a/two", os.unlink)
+        assert audit_step.run(context, "data")["counts"] == {"changed": 1, "missing": 1}
+        parts = set()
+
+        def look(_: object) -> None:
+            for one in promises.read_all(open_storage(), layout):
+                parts.add((one.promise.repairs, one.promise.at_once, one.promise.ops))
+
+        context.sink = look
+        assert repair_step.run(context, "data")["status"] == "REPAIRED"
+        assert parts == {(os.readlink(layout.current).rpartition("/")[2], 1, OPS)}
+        assert promises.read_all(open_storage(), layout) == []
+        assert (data / "a/one").read_bytes() == b"1"
+        storage = open_storage(spent.append)
+        with storage.mender(data, file_mode=0o440, dir_mode=0o550, gid=None) as mender:
+            mender.check("a/one")
+            new = tree(tmp_path, {"new": b"1"}) / "new"
+            mender.replace("a/one", 5, new)
+            mender.set_mode("a/two")
+            assert mender.make("b")
+        assert spent == [2, 4, 1, 3]
 
 
 def test_s11_the_share_by_what_the_promises_say(tmp_path: Path) -> None:

@@ -24,6 +24,7 @@ from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tel
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events
+from penstock.core.step_table import BY_NAME
 from penstock.errors import LockedError
 from penstock.state.cancel_mark import cancelled
 from penstock.state.submission_log import Submission
@@ -109,7 +110,7 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     root = str(context.config.target.root.absolute())
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--attempt", "auto"]
-    if step == "copy" and context.ops:
+    if BY_NAME[step].spends_operations and context.ops:
         words += ["--ops", str(context.ops), "--at-once", str(context.cluster.slots(step))]
     return [python, "-m", "penstock", *words]
 

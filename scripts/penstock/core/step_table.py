@@ -25,6 +25,8 @@ class Step(NamedTuple):
     """Writes to the dataset, and holds its lock meanwhile."""
     in_elements: bool = False
     """Elements of a job array do its work, one a shard."""
+    spends_operations: bool = False
+    """Its elements change the target's metadata, within `target.ops`, and keep the promise of their run."""
     moves_bytes: bool = False
     """Reads or writes the data itself, so that a rate in bytes means something."""
     may_go_to_node: bool = False
@@ -55,6 +57,7 @@ TABLE = (
         leaves_receipt=True,
         makes_change=True,
         in_elements=True,
+        spends_operations=True,
         moves_bytes=True,
         colour="a",
     ),
@@ -100,6 +103,7 @@ TABLE = (
         of_run=False,
         makes_change=True,
         in_elements=True,
+        spends_operations=True,
         moves_bytes=True,
     ),
 )

@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from typing import TYPE_CHECKING
@@ -31,6 +32,7 @@ from penstock.core.model import Claim, Copied
 from penstock.core.row_codec import line_of
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.records import journal
+from penstock.engine.shared_memory import spending
 from penstock.engine.tasks import Outcome
 from penstock.errors import FailedError, ObjectError, TransientError
 from penstock.filesystem.capabilities import facts
@@ -43,11 +45,13 @@ from penstock.storage.registry import open_storage
 from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+    from contextlib import AbstractContextManager
     from pathlib import Path
 
     from penstock.engine.tasks import CopyTask, Report, StopCheck
     from penstock.filesystem.capabilities import StorageFacts
+    from penstock.storage.port import Writer
 
 STREAMS = 8
 """Threads that read, and that copy parts from the files that stand in the release."""
@@ -59,25 +63,38 @@ OTHERS = "the source's bytes are not those that were published"
 
 
 def repair_shard(
-    task: CopyTask, release: Path, report: Report, stop: StopCheck, *, named: str = AUTO
+    task: CopyTask,
+    release: Path,
+    report: Report,
+    stop: StopCheck,
+    ops: Callable[[], float] | None = None,
+    *,
+    named: str = AUTO,
 ) -> tuple[Outcome, FetchedFiles]:
     """Have every file of the shard in staging, as it was published, that is not right in the release, whose
-    `data` folder is `release` (`named`: the kind of file system whose rules hold, as in `target.filesystem`).
-    What cannot be fetched is named in the result, and no failure.
+    `data` folder is `release` (`named`: the kind of file system whose rules hold, as in `target.filesystem`;
+    `ops`: as of `copy_shard`). What cannot be fetched is named in the result, and no failure.
 
     Raises NoSpaceError when the target is full, InterruptedRunError after a tidy stop, FailedError for what
     concerns more than a file; what was done until then is kept.
     """
-    return _Repair(task, release, stop, named).run(report)
+    return _Repair(task, release, stop, ops, named).run(report)
 
 
 class _Repair:
     """One attempt."""
 
-    def __init__(self, task: CopyTask, release: Path, stop: StopCheck, named: str) -> None:
+    def __init__(
+        self,
+        task: CopyTask,
+        release: Path,
+        stop: StopCheck,
+        ops: Callable[[], float] | None,
+        named: str,
+    ) -> None:
         from penstock.formats.shards import read_shard
 
-        self._task, self._release, self._stop = task, release, stop
+        self._task, self._release, self._stop, self._ops = task, release, stop, ops
         self._entries = [entry for batch in read_shard(task.rows) for entry in batch]
         self._files: dict[str, list[int]] = {}
         for row, entry in enumerate(self._entries):
@@ -91,7 +108,7 @@ class _Repair:
         self._keep(right)
         outcome, whole, good = Outcome(), set[str](), dict[int, str]()
         for _ in range(FETCHES):
-            outcome = copy_shard(task, report, self._stop)
+            outcome = copy_shard(task, report, self._stop, self._ops)
             for failure in outcome.failures:
                 self._why[failure.path] = OTHERS if failure.contradicts else failure.why
             copied = self._copied()
@@ -141,12 +158,9 @@ class _Repair:
             for row, entry in enumerate(self._entries)
             if entry.reuse and entry.path not in {*right, *self._away} and (row not in copied or row in stale)
         ]
-        with ThreadPoolExecutor(STREAMS) as pool:
-            taken = [
-                row
-                for rows in pool.map(self._taken, (parts[n::STREAMS] for n in range(STREAMS)))
-                for row in rows
-            ]
+        with self._spending() as spend, ThreadPoolExecutor(STREAMS) as pool:
+            shares = (parts[n::STREAMS] for n in range(STREAMS))
+            taken = [row for rows in pool.map(partial(self._taken, spend), shares) for row in rows]
         lines = [self._line(row, "") for row in sorted(kept) if row not in copied]
         lines += [self._line(row, self._task.run) for row in sorted(taken)]
         if lines:
@@ -154,12 +168,17 @@ class _Repair:
                 book.append("".join(lines).encode())
                 book.sync()
 
-    def _taken(self, rows: Sequence[int]) -> list[int]:
-        """Copy these parts from the files that stand in the release; returns those that could be copied,
-        durable under their names."""
+    def _spending(self) -> AbstractContextManager[Callable[[int], None] | None]:
+        """What waits for so many metadata operations on the target; None: they have no budget."""
+        return contextlib.nullcontext() if self._ops is None else spending(self._ops, self._wait)
+
+    def _wait(self, seconds: float) -> None:
+        time.sleep(seconds)
+        self._stop()
+
+    def _writer(self, spend: Callable[[int], None] | None) -> Writer:
         permissions = self._task.dataset.permissions
-        taken = []
-        with open_storage().writer(
+        plain = open_storage().writer(
             self._task.data,
             file_mode=permissions.file_mode,
             dir_mode=permissions.dir_mode,
@@ -169,7 +188,14 @@ class _Repair:
             keep_mtime=False,
             preallocate=self._facts(self._task.data).traits.preallocate,
             rules=open_storage().access_rules(permissions),
-        ) as writer:
+        )
+        return plain if spend is None else open_storage().paced_writer(plain, spend, keep_mtime=False)
+
+    def _taken(self, spend: Callable[[int], None] | None, rows: Sequence[int]) -> list[int]:
+        """Copy these parts from the files that stand in the release; returns those that could be copied,
+        durable under their names."""
+        taken = []
+        with self._writer(spend) as writer:
             for row in rows:
                 self._stop()
                 entry = self._entries[row]

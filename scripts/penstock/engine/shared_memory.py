@@ -7,6 +7,7 @@ target's metadata operations, at a rate that the parent changes.
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import mmap
 import os
@@ -16,7 +17,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
 SLOTS = 4096
 _WORD = 8
@@ -109,3 +110,13 @@ class Limiter:
                 fcntl.lockf(self._shared.fd, fcntl.LOCK_UN, _WORD, self._at)
         if due > now:
             self._wait(due - now)
+
+
+@contextlib.contextmanager
+def spending(rate: Callable[[], float], wait: Callable[[float], object]) -> Iterator[Callable[[int], None]]:
+    """What waits until the threads of this process may make n more metadata operations, at a common rate."""
+    shared = Shared()
+    try:
+        yield Limiter.of_operations(shared, rate, wait).take
+    finally:
+        shared.close()

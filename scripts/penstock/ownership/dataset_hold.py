@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from penstock.core import events
+from penstock.core.documents.promise import of_repair
 from penstock.errors import InterruptedRunError, LockedError, PenstockError
 from penstock.ownership import liveness
 from penstock.ownership.ops_share import OpsShare
@@ -68,12 +69,14 @@ class Hold:
 
 @contextlib.contextmanager
 def holding(context: Context, dataset: str, run: str, step: str, *, release: str = "") -> Iterator[Hold]:
-    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`).
-    Raises LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking
-    over are reported by events. Raises FailedError where the workflow of this step was cancelled."""
+    """Hold the dataset's lock for a step of `run` ("" for list, and for a repair, which is of a `release`);
+    the promise of that run or repair, where it has one, says meanwhile that this process works for it. Raises
+    LockedError (exit 7) that names the holder, or the run that overtook this one. Waiting and taking over are
+    reported by events. Raises FailedError where the workflow of this step was cancelled."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
-    kept = Kept(context.storage, layout, run, context.controller) if run else None
+    promised = run or (of_repair(release) if release else "")
+    kept = Kept(context.storage, layout, promised, context.controller) if promised else None
     lock = lock_of(context, layout, run or release, step, beat=kept.beat if kept else _nothing)
     with lock:
         hold = Hold(layout, lock, run)
@@ -84,7 +87,7 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
         if kept:
             kept.begin(step)
         try:
-            with _paced(context, layout, run) if kept else contextlib.nullcontext():
+            with _paced(context, layout, promised) if kept else contextlib.nullcontext():
                 yield hold
             if hold.run and step != "publish":
                 # What publish showed is done, whoever came after it.
@@ -105,16 +108,16 @@ def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
     if not context.ops:
         yield
         return
-    from penstock.engine.shared_memory import Limiter, Shared
+    from penstock.engine.shared_memory import spending
 
-    plain, shared = context.storage, Shared()
+    plain = context.storage
     share = OpsShare(plain, layout, run, context.ops, 1)
-    context.pace(Limiter.of_operations(shared, share, context.stop.event.wait).take)
-    try:
-        yield
-    finally:
-        context.storage = plain
-        shared.close()
+    with spending(share, context.stop.event.wait) as spend:
+        context.pace(spend)
+        try:
+            yield
+        finally:
+            context.storage = plain
 
 
 def _overtaken(hold: Hold) -> LockedError | None:

@@ -13,17 +13,26 @@ from penstock.errors import PenstockError
 from penstock.locks import holder as holders
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
+
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.state.context import Context
     from penstock.state.run_claims import RunClaim
 
 
-def arrays_of(context: Context, dataset: str, folder: RunLayout, *, patient: bool = True) -> str:
+def arrays_of(
+    context: Context,
+    dataset: str,
+    folder: RunLayout,
+    *,
+    steps: Iterable[str] = RUN_IN_ELEMENTS,
+    patient: bool = True,
+) -> str:
     """Names the arrays of a run that have elements which may still write, "" when all are known to have
     ended. Raises LockedError where only another cluster or backend could say, and TransientError where the
     cluster does not answer and the caller does not wait for it."""
     told = []
-    for step in RUN_IN_ELEMENTS:
+    for step in steps:
         alive = still_alive(context, dataset, folder, step, patient=patient)
         if alive:
             told.append(f"array {', '.join(alive)} of {step} has not ended")

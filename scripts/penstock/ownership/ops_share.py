@@ -1,15 +1,15 @@
 """How many metadata operations a second this process may make below a root, of what `target.ops` allows all.
 
-Each run's promise (`ownership.promises`) says how many of its elements may run at once; 0 while none does.
-An element, and a step that removes a tree or sets modes, takes the budget divided by all parts of the living
-runs, and its own. The smallest budget that any of them names counts.
+Each run's promise (`ownership.promises`) says how many of its elements may run at once; 0 while none does; so
+does a repair's. An element, and a step that removes a tree, sets modes or puts repaired files in their
+places, takes the budget divided by all parts of the living runs, and its own. The smallest budget that any of them names counts.
 
 The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process dies
 on this machine loses its part within that time; one that dies elsewhere within PATIENCE (120 s) more. Until a
 run that just began was read by the others, for EVERY seconds, the sum may be beyond the budget.
 
 Limits: a run that could not write a promise takes its part and is not counted by others. The parts of
-elements that wait in a queue are not used. Repairs and audits have no part.
+elements that wait in a queue are not used. Audits and verify only read, and have no part.
 """
 
 from __future__ import annotations

@@ -48,8 +48,9 @@ class Seen(NamedTuple):
         one, by = self.promise, self.by
         user = human.printable(f"{by.user}, uid {one.uid}" if by else f"uid {one.uid}")
         until = f"for {human.duration(REST)} after the last step" if one.state == RESTING else "while it runs"
+        who = f"repair of release {one.repairs}" if one.repairs else f"run {one.run}"
         return (
-            f"run {human.printable(one.run)} of dataset {human.printable(one.dataset)} ({user}): "
+            f"{human.printable(who)} of dataset {human.printable(one.dataset)} ({user}): "
             f"{human.size(one.bytes)} ({one.bytes:,} bytes) and {human.counted(one.files, 'file')}, {until}, "
             f"last sign of life at {time.strftime('%H:%M:%S', time.localtime(self.made))}"
         )

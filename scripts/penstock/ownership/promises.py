@@ -38,7 +38,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.core import events
 from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise
+from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise, repaired_by
+from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import InterruptedRunError, NoSpaceError, PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.locks import holder as holders
@@ -58,12 +59,13 @@ if TYPE_CHECKING:
 
     from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
-    from penstock.state.run import Run
     from penstock.storage.port import Storage
 
 T = TypeVar("T")
 CHANGING = frozenset({"plan", "permissions", "publish"})
-"""Steps that change many files in their own process: they have a part of `target.ops`."""
+"""Steps of a run that change many files in their own process: they have a part of `target.ops`."""
+_NAMED = 40
+"""Characters of a run's id in the name of its promise: the name of a release may be long."""
 LOOK = 2.0
 """Seconds between two looks at a promise that is waited for; half of it where that is shorter."""
 
@@ -82,7 +84,7 @@ class Kept:
         by = asdict(holders.this_process(self._run, step))
         self._step = step
         controller = controller_here(self._controller)
-        at_once = 1 if step in CHANGING else 0
+        at_once = max(self._parts(), 1 if step in CHANGING else 0)
         self._change(state=WORKING, by=by, controller=controller, at_once=at_once)
 
     def beat(self) -> None:
@@ -90,18 +92,22 @@ class Kept:
         with contextlib.suppress(OSError):
             if not self._name and (seen := _own(self._storage, self._layout, self._run)):
                 self._name = seen.name
-            if self._name:
-                self._storage.beat(self._layout.promises, self._name)
+            # Where it was promised anew since, the next one is found.
+            name, self._name = self._name, ""
+            if name:
+                self._storage.beat(self._layout.promises, name)
+                self._name = name
 
     def end(self) -> None:
         """No step holds the lock. Elements that go on without it keep their part."""
-        seen = self._seen() if self._step not in CHANGING else None
-        self._change(state=RESTING, at_once=seen.promise.at_once if seen and seen.promise.stays else 0)
+        self._change(state=RESTING, at_once=0 if self._step in CHANGING else self._parts())
 
-    def _seen(self) -> Seen | None:
+    def _parts(self) -> int:
+        """Of elements that may be at work without this process."""
         with contextlib.suppress(OSError):
-            return _own(self._storage, self._layout, self._run)
-        return None
+            if (seen := _own(self._storage, self._layout, self._run)) and seen.promise.stays:
+                return seen.promise.at_once
+        return 0
 
     def _change(self, **what: object) -> None:
         with contextlib.suppress(OSError):
@@ -112,36 +118,38 @@ class Kept:
 
 
 class SpacePromise:
-    """The promise that a step makes for a run. The caller holds the dataset's lock."""
+    """The promise that a step makes for a run, or for a repair (`documents.promise.of_repair`). The caller
+    holds the dataset's lock."""
 
-    def __init__(self, context: Context, run: Run, step: str) -> None:
-        self._context, self._run, self._layout, self._step = context, run, run.layout, step
+    def __init__(self, context: Context, layout: DatasetLayout, run: str, step: str) -> None:
+        self._context, self._run, self._layout, self._step = context, run, layout, step
         self._name = ""
         self._void: set[tuple[str, float]] = set()
         self._certain: set[str] = set()
         """Promises of plans that counted for too long."""
         self._told: set[str] = set()
+        self._of_repair = bool(repaired_by(run))
 
     def ask(self, size: int, files: int, gid: int) -> None:
         """Post it, in place of what this dataset promised before. Where that cannot be, a warning says so."""
-        context, run, storage = self._context, self._run, self._context.storage
+        context, layout, storage = self._context, self._layout, self._context.storage
         promise = Promise(
-            run=run.id,
-            dataset=run.dataset,
+            run=self._run,
+            dataset=layout.dataset,
             uid=os.geteuid(),
             gid=gid,
             bytes=size,
             files=files,
-            lock=str(self._layout.lock),
+            lock=str(layout.lock),
             state=ASKED,
             cluster=_cluster(context),
             at_once=1,
             ops=context.ops,
             stays=not context.cluster.abilities.elements_end_with_controller,
             controller=controller_here(context.controller),
-            by=asdict(holders.this_process(run.id, self._step)),
+            by=asdict(holders.this_process(self._run, self._step)),
         )
-        name = f"{time.time_ns():020d}.{run.id}.{secrets.token_hex(4)}"
+        name = f"{time.time_ns():020d}.{self._run[:_NAMED]}.{secrets.token_hex(4)}"
         try:
             storage.make_folder_as_above(self._layout.promises)
             self._drop_before()
@@ -248,11 +256,20 @@ class SpacePromise:
         return bool(by and by.job and liveness.scheduler(self._context, by.job, by.cluster))
 
     def _drop_before(self) -> None:
-        """Withdraw what earlier attempts and runs of this dataset promised, but for runs whose elements may
-        live."""
+        """Withdraw what was promised before for this dataset, except where elements may live.
+
+        | by                     | the promise of                              | is withdrawn |
+        |------------------------|---------------------------------------------|--------------|
+        | a run                  | an earlier attempt, another run, a repair   | yes          |
+        | a repair               | an earlier attempt, another repair          | yes          |
+        |                        | a run, which goes on after the repair       | no           |
+        """
         context, storage, folder = self._context, self._context.storage, self._layout.promises
         for seen in _of_dataset(storage, self._layout):
-            if seen.promise.run != self._run.id and _alive(context, self._layout, seen.promise.run):
+            one = seen.promise
+            if one.run != self._run and (
+                (self._of_repair and not one.repairs) or alive(context, self._layout, one.run)
+            ):
                 continue
             with contextlib.suppress(OSError):
                 storage.withdraw(folder, seen.name)
@@ -270,52 +287,65 @@ class SpacePromise:
         if not self._name:
             return
         with contextlib.suppress(OSError):
-            if seen := _own(self._context.storage, self._layout, self._run.id):
+            if seen := _own(self._context.storage, self._layout, self._run):
                 value = documents.to_json(seen.promise._replace(**what))  # type: ignore[arg-type]
                 self._context.storage.repost(self._layout.promises, self._name, value)
 
     def _warn(self, text: str) -> None:
-        self._context.emit(events.Warned(self._run.dataset, self._step, text=text))
+        self._context.emit(events.Warned(self._layout.dataset, self._step, text=text))
 
 
-def again(context: Context, run: Run, step: str, size: int, files: int, gid: int) -> None:
+def again(
+    context: Context, layout: DatasetLayout, run: str, step: str, size: int, files: int, gid: int
+) -> None:
     """Promise this for a run that is under way where nothing is promised for it: another plan held it for
     dead, or an older version planned it."""
+    if size:
+        take_part(context, layout, run, step, gid, size, files)
+
+
+def take_part(
+    context: Context, layout: DatasetLayout, run: str, step: str, gid: int, size: int = 0, files: int = 0
+) -> None:
+    """As `again`, also where nothing will be written: others then see the part of `target.ops`."""
     try:
-        missing = _own(context.storage, run.layout, run.id) is None
+        missing = _own(context.storage, layout, run) is None
     except OSError:
         return
-    if missing and size:
-        promise = SpacePromise(context, run, step)
+    if missing:
+        promise = SpacePromise(context, layout, run, step)
         promise.ask(size, files, gid)
         promise.keep("")
 
 
-def lower(context: Context, run: Run, size: int, files: int) -> None:
+def lower(context: Context, layout: DatasetLayout, run: str, size: int, files: int) -> None:
     """The run will write no more than this from now on. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
-        seen = _own(context.storage, run.layout, run.id)
+        seen = _own(context.storage, layout, run)
         if seen and (size < seen.promise.bytes or files < seen.promise.files):
             left = seen.promise._replace(
                 bytes=min(size, seen.promise.bytes), files=min(files, seen.promise.files)
             )
-            context.storage.repost(run.layout.promises, seen.name, documents.to_json(left))
+            context.storage.repost(layout.promises, seen.name, documents.to_json(left))
 
 
-def at_once(context: Context, run: Run, parts: int) -> None:
+def at_once(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
     """So many elements of the run may be at work at once. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
-        if seen := _own(context.storage, run.layout, run.id):
+        if seen := _own(context.storage, layout, run):
             value = documents.to_json(seen.promise._replace(at_once=parts, ops=context.ops))
-            context.storage.repost(run.layout.promises, seen.name, value)
+            context.storage.repost(layout.promises, seen.name, value)
 
 
-def withdraw(context: Context, layout: DatasetLayout) -> None:
-    """Nothing more is written for this dataset: it is published, or was cancelled. Never raises
-    PenstockError or OSError."""
+def withdraw(
+    context: Context, layout: DatasetLayout, which: Callable[[Promise], bool] = lambda _: True
+) -> None:
+    """Nothing more is written by those of this dataset's runs and repairs: they have ended, or were
+    cancelled. Never raises PenstockError or OSError."""
     with contextlib.suppress(OSError):
         for seen in _of_dataset(context.storage, layout):
-            context.storage.withdraw(layout.promises, seen.name)
+            if which(seen.promise):
+                context.storage.withdraw(layout.promises, seen.name)
 
 
 def _read(storage: Storage, layout: DatasetLayout) -> tuple[list[Seen], list[str]]:
@@ -355,10 +385,13 @@ def _own(storage: Storage, layout: DatasetLayout, run: str) -> Seen | None:
     return own_of(_read(storage, layout)[0], layout, run)
 
 
-def _alive(context: Context, layout: DatasetLayout, run: str) -> bool:
-    """Whether elements of another run of this dataset may still write."""
+def alive(context: Context, layout: DatasetLayout, run: str) -> bool:
+    """Whether elements of this run or repair of the dataset may still write."""
+    folder, steps = layout.run(run), RUN_IN_ELEMENTS
+    if release := repaired_by(run):
+        folder, steps = layout.repair(release), ("repair",)
     try:
-        return bool(liveness.arrays_of(context, layout.dataset, layout.run(run), patient=False))
+        return bool(liveness.arrays_of(context, layout.dataset, folder, steps=steps, patient=False))
     except InterruptedRunError:
         raise
     except PenstockError:

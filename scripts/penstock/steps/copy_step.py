@@ -77,10 +77,10 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
     lowered = _Lowered(context, run, done_before)
-    promises.at_once(context, run, min(context.cluster.slots(STEP), len(left)))
+    promises.at_once(context, run.layout, run.id, min(context.cluster.slots(STEP), len(left)))
     _elements(context, run, ok, lowered)
-    promises.lower(context, run, 0, 0)
-    promises.at_once(context, run, 0)
+    promises.lower(context, run.layout, run.id, 0, 0)
+    promises.at_once(context, run.layout, run.id, 0)
     told = receipts.of_elements(run, STEP)
     fresh = [r for i, r in zip(run.indices, told, strict=True) if i not in done_before]
     for text in (text for r in fresh for text in r.warnings):
@@ -124,7 +124,7 @@ class _Lowered:
         before = [run.shards[index] for index in done]
         size, files = self._left(sum(one.files for one in before), sum(one.bytes for one in before))
         gid = context.storage.group_id(run.config.dataset.permissions)
-        promises.again(context, run, STEP, size, files, os.getegid() if gid is None else gid)
+        promises.again(context, run.layout, run.id, STEP, size, files, os.getegid() if gid is None else gid)
 
     def _left(self, files: int, size: int) -> tuple[int, int]:
         """Bytes and files that may still be written: rather too many, since files that are linked or taken
@@ -135,7 +135,7 @@ class _Lowered:
     def __call__(self, files: int, size: int) -> None:
         if time.monotonic() - self._at >= LOWERED_EVERY:
             self._at = time.monotonic()
-            promises.lower(self._context, self._run, *self._left(files, size))
+            promises.lower(self._context, self._run.layout, self._run.id, *self._left(files, size))
 
 
 def _elements(

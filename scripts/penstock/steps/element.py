@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 from penstock.arrays.shard_assignment import shard_for
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA, DatasetLayout, RunLayout
 from penstock.core.step_table import BY_NAME, IN_ELEMENTS, RUN_IN_ELEMENTS
 from penstock.core.text import printable_lines
@@ -74,14 +75,15 @@ def run_element(
         run_claims.check(layout, run.id)
     index = shard_for(folder, step, index, host_name(), job_environment.current())
     # A run whose controller is gone still writes: others see that by its promise.
-    beat = Kept(storage, layout, run.id).beat if step == "copy" else None
+    promised = of_repair(run.release) if step == "repair" else run.id
+    beat = Kept(storage, layout, promised).beat if BY_NAME[step].spends_operations else None
     reporter = Reporter(folder.progress(step, index), beat=beat)
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
         storage.make_dirs(path.parent)
     before = journal.names(folder.journals(index))
     try:
         shard = _shard(run, index)
-        share = OpsShare(storage, layout, run.id, ops, at_once) if ops else None
+        share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
         outcome, receipt = _work(run, shard, step, attempt, reporter, stop, share)
     except PenstockError as error:
         stopped, progress = "", False
@@ -152,7 +154,7 @@ def _work(
     if step == "audit":
         return _audit(run, shard, reporter, stop)
     if step == "repair":
-        return _repair(run, shard, attempt, reporter, stop)
+        return _repair(run, shard, attempt, reporter, stop, share)
     folder, data, config = run.folder, run.data, run.config
     if not data.is_dir():
         raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
@@ -226,7 +228,7 @@ def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask
 
 
 def _repair(
-    run: Run, shard: ShardInfo, attempt: str, reporter: Reporter, stop: Stop
+    run: Run, shard: ShardInfo, attempt: str, reporter: Reporter, stop: Stop, share: OpsShare | None
 ) -> tuple[Outcome, ElementReceipt]:
     """A shard of a published release's damaged files. What it cannot fetch is no failure of the element."""
     from penstock.core.documents import fetched_files
@@ -237,7 +239,7 @@ def _repair(
         raise FailedError("the repair's staging is not here", where=str(data), hint="run the repair again")
     release = run.layout.release(run.release) / DATA
     task, named = _copy_task(run, shard, attempt, data), run.config.filesystem
-    outcome, found = repair_shard(task, release, reporter, stop.check, named=named)
+    outcome, found = repair_shard(task, release, reporter, stop.check, share, named=named)
     fetched, storage = run.folder.fetched(shard.index), open_storage()
     storage.make_dirs(fetched.parent)
     storage.write_json(fetched, fetched_files.to_json(found))

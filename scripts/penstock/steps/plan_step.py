@@ -243,7 +243,7 @@ def _plan(context: Context, run: Run) -> None:
         planner.base = bases.none(str(error))
         totals = planner.count()
     keep, stores = context.config.target.kept(facts(layout.root).total_bytes), planner.stores
-    promise = SpacePromise(context, run, STEP)
+    promise = SpacePromise(context, layout, run.id, STEP)
     try:
         promise.ask(max(0, totals.blocks), totals.to_copy[0] + totals.folders, stores.gid)
         enough, seen = promise.admitted(

@@ -18,9 +18,11 @@ from penstock.audit import repair_plan
 from penstock.config.access_rules import sealed_rules
 from penstock.core import events
 from penstock.core.documents import fetched_files
+from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.filesystem.owners import is_mapped, numbers_here
+from penstock.ownership import promises
 from penstock.state import receipts
 
 if TYPE_CHECKING:
@@ -78,7 +80,7 @@ def planned(
     plan = repair_plan.standing(layout, release, name)
     if plan is None:
         _end_other(context, layout, release)
-        repair_plan.clear(layout, release)
+        repair_plan.clear(context.storage, layout, release)
         if not files:
             return None
         plan = repair_plan.begin(context, layout, release, name, files)
@@ -132,11 +134,18 @@ def fetch(
                     pool.map(partial(_place, run, times=times, mender=mender, stop=stop), found.files)
                 )
 
+    who = of_repair(run.release)
+    elements = min(context.cluster.slots(STEP), sum(not ok(index) for index in run.indices))
+    promises.at_once(context, run.layout, who, max(1, elements))
     try:
         run_array(context, run.dataset, run.folder, STEP, run.indices, ok)
     except BaseException:
+        stays = not context.cluster.abilities.elements_end_with_controller
+        promises.at_once(context, run.layout, who, 1 + stays * elements)
         put(lambda: None)
         raise
+    # This process is the one part that is left.
+    promises.at_once(context, run.layout, who, 1)
     put(context.stop.check)
 
 

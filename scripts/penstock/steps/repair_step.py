@@ -23,6 +23,7 @@ from penstock.filesystem.errno_map import printable, storage_error
 from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.ownership.dataset_hold import holding
+from penstock.ownership.repair_promise import promised
 from penstock.state import history, receipts, verdicts
 from penstock.steps.audit_step import auditing, findings_of
 from penstock.steps.repair_array import ALREADY, STEP, Done, fetch, inode_of, mender_of, planned
@@ -67,7 +68,11 @@ def run(context: Context, dataset: str, release: str | None = None) -> RepairRes
             where=f"{dataset}/{release}",
             hint=f"run `penstock audit {dataset}` first: it tells what is damaged",
         )
-    with auditing(context, layout, release, STEP), holding(context, dataset, "", STEP, release=release):
+    with (
+        auditing(context, layout, release, STEP),
+        holding(context, dataset, "", STEP, release=release),
+        promised(context, layout, release),
+    ):
         return _repair(context, layout, audits)
 
 
@@ -113,7 +118,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     mended = {d.path for d in done if not d.why and d.how != ALREADY}
     same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
     result = _close(context, layout, audit, done, left, kinds, same, sum(sizes), began, _fsync_ends(run))
-    repair_plan.clear(layout, audit.release)
+    repair_plan.clear(context.storage, layout, audit.release)
     return result
 
 

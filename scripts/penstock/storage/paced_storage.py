@@ -10,10 +10,11 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import PermissionsConfig
     from penstock.core.documents.step_results import ModesSet
+    from penstock.storage.port import Mender
 
 
 class PacedStorage:
-    """`plain`, a `port.Storage` on a POSIX tree, whose `remove_tree` and `set_permissions` wait by
+    """`plain`, a `port.Storage` on a POSIX tree, whose `remove_tree`, `set_permissions` and menders wait by
     `spend(n)`, from any thread, before n operations. What is not named here makes a few operations, or is
     paced by itself (`paced_writer`)."""
 
@@ -29,3 +30,8 @@ class PacedStorage:
     def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
         seen: ModesSet = self._plain.set_permissions(staging, policy, gid, self._spend)
         return seen
+
+    def mender(self, data: Path, /, **published: Any) -> Mender:
+        from penstock.storage.paced_mender import PacedMender
+
+        return PacedMender(self._plain.mender(data, **published), self._spend)

@@ -9,12 +9,25 @@ from penstock.core.format_versions import refuse_newer
 
 FORMAT = 1
 ASKED, WORKING, RESTING = "asked", "working", "resting"
+_REPAIR = "repair-"
+"""A run's id is of hexadecimal digits."""
+
+
+def of_repair(release: str) -> str:
+    """The `run` of a promise by the repair of a release: one at a time for each."""
+    return _REPAIR + release
+
+
+def repaired_by(run: str) -> str:
+    """The release that is repaired; "" of a run's id."""
+    return run.removeprefix(_REPAIR) if run.startswith(_REPAIR) else ""
 
 
 class Promise(NamedTuple):
     """What one run will write, for all other runs below the same root."""
 
     run: str
+    """Its id; of a repair, as `of_repair`."""
     dataset: str
     uid: int
     """Who will own the files; counted only where it owns this file too."""
@@ -43,6 +56,11 @@ class Promise(NamedTuple):
     """The workflow above the step, `<pid>.<start time in ticks>`; "" for a step by hand."""
     by: Mapping[str, object] = typed_json.NOTHING
     """The last step's process, a holder as in `lock`."""
+
+    @property
+    def repairs(self) -> str:
+        """The release that it repairs; "" of a run."""
+        return repaired_by(self.run)
 
 
 def to_json(promise: Promise) -> dict[str, object]:
