@@ -16,11 +16,14 @@ import pytest
 from tests.storage.conftest import need_root
 from tests.support.forked import NOBODY, forked
 from tests.support.images import file_system
+from tests.support.published import content, data_of, flip, publish
 from tests.support.staging_runs import context_for, events_of, tree
 from tests.support.whole_way import go
 
+from penstock.cluster.local import LocalCluster
 from penstock.core.documents import promise as documents
-from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise
+from penstock.core.documents.promise import ASKED, RESTING, WORKING, Promise, of_repair
+from penstock.core.events import ElementChanged, Started
 from penstock.errors import NoSpaceError
 from penstock.locks import holder as holders
 from penstock.locks.heartbeat import PATIENCE
@@ -28,7 +31,7 @@ from penstock.ownership import promises
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.promise_judgement import DOUBTFUL, LIVING, REST, VOID, judged, read
 from penstock.state import element_progress, run_store
-from penstock.steps import cancellation, list_step, plan_step
+from penstock.steps import audit_step, cancellation, list_step, plan_step, repair_step
 from penstock.storage import shared_files, tree_removal
 from penstock.storage.port import Posting
 
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
 MIB = 1 << 20
 ROOM = 32 * MIB
 EACH = 20 * MIB
+HALF = 10 * MIB
 
 
 @pytest.fixture
@@ -352,6 +356,137 @@ def test_s17_a_promise_beats_with_the_lock_and_with_elements(
     here = f"{os.getpid()}.{holders.start_time(os.getpid())}"
     promises.Kept(context.storage, run.layout, run.id, here).begin("copy")
     assert posted(context.config.target.root)[0].controller == here
+
+
+def damaged(root: Path, tmp_path: Path) -> tuple[Context, str]:
+    """A published dataset of HALF bytes, of which an audit found one bit wrong; and its release."""
+    source = tree(tmp_path / "source-repaired", {"a/file": content(1, HALF)})
+    context = context_for(tmp_path, source)
+    one = replace(context.config.datasets["data"], name="repaired")
+    target = replace(context.config.target, root=root)
+    context.config = replace(context.config, target=target, datasets={"repaired": one})
+    publish(context, "repaired")
+    flip(data_of(context, "repaired") / "a/file")
+    assert audit_step.run(context, "repaired")["counts"] == {"changed": 1}
+    return context, os.readlink(context.layout("repaired").current).rpartition("/")[2]
+
+
+def test_s17_a_repair_is_refused_beside_a_run_that_takes_the_room(root: Path, tmp_path: Path) -> None:
+    """It changes nothing then; and it fits once that run is cancelled. Its promise is lowered when it has
+    fetched, and gone at its end."""
+    context, release = damaged(root, tmp_path)
+    layout = context.layout("repaired")
+    first = dataset(root, tmp_path, "first")
+    plan_step.run(first, "first")
+    before = (layout.release(release) / "data/a/file").read_bytes()
+    with pytest.raises(NoSpaceError, match=f"too little room for the repair of release {release}") as caught:
+        repair_step.run(context, "repaired")
+    assert caught.value.exit_code == 6
+    told = str(caught.value)
+    assert f"of dataset first (root, uid {os.geteuid()}): " in told
+    assert f"{EACH + 4096:,} bytes" in told
+    assert "it needs 10.0 MiB" in told
+    assert (layout.release(release) / "data/a/file").read_bytes() == before
+    assert not layout.repair_staging(release).exists()
+    assert [one.dataset for one in posted(root)] == ["first"]
+    cancellation.run(first, "first")
+    seen = set()
+
+    def look(_: object) -> None:
+        seen.update((one.run, one.bytes, one.files, one.state) for one in posted(root))
+
+    context.sink = look
+    assert repair_step.run(context, "repaired")["status"] == "REPAIRED"
+    assert seen == {(of_repair(release), HALF, 2, WORKING), (of_repair(release), 0, 0, WORKING)}
+    assert posted(root) == []
+
+
+@contextmanager
+def repairing(context: Context) -> Iterator[None]:
+    """A process that is about to fetch."""
+    read_end, write_end = os.pipe()
+
+    def pause(event: object) -> None:
+        if isinstance(event, Started):
+            os.write(write_end, b"1")
+            signal.pause()
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            context.sink = pause
+            repair_step.run(context, "repaired")
+        finally:
+            os._exit(1)
+    os.close(write_end)
+    try:
+        assert os.read(read_end, 1) == b"1"
+        yield
+    finally:
+        os.close(read_end)
+        os.kill(pid, signal.SIGKILL)
+        os.waitpid(pid, 0)
+
+
+def test_s17_a_plan_counts_what_a_repair_will_fetch_until_it_is_killed(root: Path, tmp_path: Path) -> None:
+    context, release = damaged(root, tmp_path)
+    second = dataset(root, tmp_path, "second")
+    with repairing(context):
+        (own,) = posted(root)
+        assert (own.run, own.repairs, own.bytes, own.files) == (of_repair(release), release, HALF, 2)
+        with pytest.raises(NoSpaceError, match=f"repair of release {release} of dataset repaired"):
+            plan_step.run(second, "second")
+    assert len(posted(root)) == 1
+    plan_step.run(second, "second")
+    assert [one.dataset for one in posted(root)] == ["second"]
+    # What was killed is continued, and counts as one that begins.
+    with pytest.raises(NoSpaceError, match="of dataset second"):
+        repair_step.run(context, "repaired")
+    cancellation.run(second, "second")
+    assert repair_step.run(context, "repaired")["status"] == "REPAIRED"
+
+
+def test_s17_what_a_repair_fetched_before_is_not_counted_again(root: Path, tmp_path: Path) -> None:
+    """A second repair goes on where there would be no room to begin."""
+    context, release = damaged(root, tmp_path)
+    local = context.cluster
+
+    def stop(event: object) -> None:
+        # The file lies in staging; nothing is put in its place yet.
+        if isinstance(event, ElementChanged) and event.state == "done":
+            os._exit(9)
+
+    pid = os.fork()
+    if pid == 0:
+        try:
+            context.sink = stop
+            context.cluster = LocalCluster(context.config.cluster)
+            repair_step.run(context, "repaired")
+        finally:
+            os._exit(1)
+    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 9
+    assert (context.layout("repaired").repair_staging(release) / "data/a/file").stat().st_size == HALF
+    (root / "filler").write_bytes(b"1" * (ROOM - 2 * HALF - MIB))
+    context.cluster = local
+    assert repair_step.run(context, "repaired")["status"] == "REPAIRED"
+
+
+def test_s17_publish_leaves_a_repairs_promise_and_a_repair_a_runs(tmp_path: Path) -> None:
+    """Of one dataset: a run rests between its steps while an older release is repaired."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"a"}))
+    root = context.config.target.root
+    go(context)
+    flip(data_of(context) / "a")
+    audit_step.run(context, "data")
+    tree(tmp_path / "source", {"b": b"b"})
+    go(context, upto="plan")
+    (own,) = posted(root)
+    assert repair_step.run(context, "data")["status"] == "REPAIRED"
+    assert posted(root) == [own]
+    repair = own._replace(run=of_repair("elsewhere"))
+    shared_files.post(root / ".promises", "1.repair", documents.to_json(repair))
+    go(context, after="plan")
+    assert posted(root) == [repair]
 
 
 @pytest.mark.parametrize(

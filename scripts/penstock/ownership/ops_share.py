@@ -2,7 +2,8 @@
 
 Each run's promise (`ownership.promises`) says how many of its elements may run at once; 0 while none does; so
 does a repair's. An element, and a step that removes a tree, sets modes or puts repaired files in their
-places, takes the budget divided by all parts of the living runs, and its own. The smallest budget that any of them names counts.
+places, takes the budget divided by all parts of the living runs, and its own. The smallest budget that any
+of them names counts.
 
 The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process dies
 on this machine loses its part within that time; one that dies elsewhere within PATIENCE (120 s) more. Until a

@@ -14,7 +14,7 @@ from penstock.arrays.array_runner import run_array, still_alive
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import promises
-from penstock.planning.forecast import FILE_SYSTEM_BLOCK
+from penstock.planning.lowered_promise import LoweredPromise
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
 from penstock.runtime.job_environment import host_name
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from penstock.state.run import Run
 
 STEP = "copy"
-LOWERED_EVERY = 60.0
-"""Seconds between two times that the run's promise of space is lowered."""
 
 
 def run(context: Context, dataset: str) -> StepReceipt:
@@ -76,7 +74,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         receipts.drop(folder.receipt("permissions"))
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
-    lowered = _Lowered(context, run, done_before)
+    lowered = _lowered(context, run, done_before)
     promises.at_once(context, run.layout, run.id, min(context.cluster.slots(STEP), len(left)))
     _elements(context, run, ok, lowered)
     promises.lower(context, run.layout, run.id, 0, 0)
@@ -114,28 +112,15 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     return receipt
 
 
-class _Lowered:
-    """What the run has promised to write, lowered by what its elements have done."""
-
-    def __init__(self, context: Context, run: Run, done: Iterable[int]) -> None:
-        self._context, self._run = context, run
-        self._all = run.plan.files + run.plan.folders, run.plan.bytes
-        self._at = time.monotonic()
-        before = [run.shards[index] for index in done]
-        size, files = self._left(sum(one.files for one in before), sum(one.bytes for one in before))
-        gid = context.storage.group_id(run.config.dataset.permissions)
-        promises.again(context, run.layout, run.id, STEP, size, files, os.getegid() if gid is None else gid)
-
-    def _left(self, files: int, size: int) -> tuple[int, int]:
-        """Bytes and files that may still be written: rather too many, since files that are linked or taken
-        over count as if they were copied."""
-        left = max(0, self._all[0] - files)
-        return max(0, self._all[1] - size) + left * FILE_SYSTEM_BLOCK, left
-
-    def __call__(self, files: int, size: int) -> None:
-        if time.monotonic() - self._at >= LOWERED_EVERY:
-            self._at = time.monotonic()
-            promises.lower(self._context, self._run.layout, self._run.id, *self._left(files, size))
+def _lowered(context: Context, run: Run, done: Iterable[int]) -> LoweredPromise:
+    """The promise of a run of which these shards are done."""
+    plan, before = run.plan, [run.shards[index] for index in done]
+    lowered = LoweredPromise(context, run.layout, run.id, plan.files + plan.folders, plan.bytes)
+    size, files = lowered.left(sum(one.files for one in before), sum(one.bytes for one in before))
+    gid = context.storage.group_id(run.config.dataset.permissions)
+    gid = os.getegid() if gid is None else gid
+    promises.again(context, run.layout, run.id, STEP, size, files, gid)
+    return lowered
 
 
 def _elements(

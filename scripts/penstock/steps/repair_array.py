@@ -23,6 +23,8 @@ from penstock.core.layout import DATA
 from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.ownership import promises
+from penstock.planning import repair_room
+from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import receipts
 
 if TYPE_CHECKING:
@@ -66,7 +68,7 @@ def planned(
     done: list[Done],
 ) -> Run | None:
     """The repair of these files, begun anew or continued; None when there is nothing to fetch. `done` gets
-    the files whose source is not configured any more."""
+    the files whose source is not configured any more. Raises NoSpaceError where they do not fit."""
     seal, digest = sealed
     release = audits[0].release
     known = repair_plan.sources(context, layout.dataset, seal) if records else {}
@@ -83,9 +85,11 @@ def planned(
         repair_plan.clear(context.storage, layout, release)
         if not files:
             return None
+        repair_room.take(context, layout, release, files, None)
         plan = repair_plan.begin(context, layout, release, name, files)
     else:
         context.emit(events.Noted(layout.dataset, STEP, f"going on with repair {name}"))
+        repair_room.take(context, layout, release, files, plan)
     return repair_plan.describe(context, layout, seal, plan)
 
 
@@ -137,13 +141,15 @@ def fetch(
     who = of_repair(run.release)
     elements = min(context.cluster.slots(STEP), sum(not ok(index) for index in run.indices))
     promises.at_once(context, run.layout, who, max(1, elements))
+    lowered = LoweredPromise(context, run.layout, who, plan.files, plan.bytes)
     try:
-        run_array(context, run.dataset, run.folder, STEP, run.indices, ok)
+        run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered)
     except BaseException:
         stays = not context.cluster.abilities.elements_end_with_controller
         promises.at_once(context, run.layout, who, 1 + stays * elements)
         put(lambda: None)
         raise
+    promises.lower(context, run.layout, who, 0, 0)
     # This process is the one part that is left.
     promises.at_once(context, run.layout, who, 1)
     put(context.stop.check)
