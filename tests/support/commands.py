@@ -91,8 +91,10 @@ def session_members(session: int) -> list[int]:
         if entry.name.isdigit():
             with contextlib.suppress(OSError):
                 fields = (entry / "stat").read_text(errors="replace").rpartition(")")[2].split()
-                mine = int(fields[3]) == session and fields[0] not in "ZX"
-                # A process that ends gives back its memory, environment and all, before its open files.
+                # The first thread of a process that is killed may end before the others, which hold its open
+                # files; and memory, environment and all, is given back before files are closed.
+                ended = fields[0] in "ZX" and int(fields[17]) <= 1
+                mine = int(fields[3]) == session and not ended
                 if mine and (not (text := (entry / "environ").read_bytes()) or mark in text.split(b"\0")):
                     found.append(int(entry.name))
     return found

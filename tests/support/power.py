@@ -51,10 +51,13 @@ class Disk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        subprocess.run(["umount", self.point], check=True)
+        until(self._unmounted, f"{self.point} to be closed by everybody")
         # A process with a mount namespace of its own, made meanwhile, may hold the file system a little
         # longer: mounted again now it would still be the one that went down.
         until(lambda: not self._attached(), "the loop device to be given back")
+
+    def _unmounted(self) -> bool:
+        return not subprocess.run(["umount", self.point], capture_output=True, check=False).returncode
 
     def _attached(self) -> bytes:
         return subprocess.run(["losetup", "-j", self.image], check=True, capture_output=True).stdout
