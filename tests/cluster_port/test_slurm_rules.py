@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -12,15 +13,15 @@ from penstock.cluster.port import VISIT_FAILED, ArraySpec, State, Status, Visit,
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
+from penstock.cluster.slurm.nodes import Node
 from penstock.cluster.slurm.port import Facts, JobSeen
+from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
-    from pathlib import Path
 
-    from penstock.cluster.slurm.nodes import Node
     from penstock.cluster.slurm.port import Slurm
 
 
@@ -70,7 +71,7 @@ class Scripted:
         self.scripts.append(script)
         return "77"
 
-    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
+    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
         self.scripts.append(script)
         return "78"
 
@@ -194,8 +195,15 @@ class Visited(Scripted):
     statuses: list[int] = field(default_factory=list)
     answers: Path | None = None
     answer: str = ""
+    sent: list[str] = field(default_factory=list)
+    """The node that each job names."""
+    there: list[Node] = field(default_factory=list)
 
-    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
+    def nodes(self) -> list[Node]:
+        return self.there
+
+    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
+        self.sent.append(node)
         return str(100 + len(self.statuses))
 
     def job(self, job: str) -> JobSeen:
@@ -214,7 +222,7 @@ class Visited(Scripted):
     [
         ("{}", "", []),
         ("{}", "odd", ["on the node n07: odd"]),
-        ("", "", ["on the node n07: its answer did not come"]),
+        ("", "", [f"on the node n07: {probe_job.NO_ANSWER}"]),
     ],
 )
 def test_the_answer_of_a_visit_is_handed_over_with_its_node(
@@ -230,7 +238,7 @@ def test_the_answer_of_a_visit_is_handed_over_with_its_node(
 
     visit = Visit(("visit",), "{}", tmp_path, "look", read)
     probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, visit)
-    assert probe_job.run(slurm, probe, [JobOptions()]) == told
+    assert probe_job.run(slurm, probe, [(JobOptions(), [])]) == told
     assert heard == ([("n07", Written("{}", os.geteuid(), os.getegid()))] if answer else [])
     assert list(tmp_path.iterdir()) == []
 
@@ -242,6 +250,110 @@ def test_what_a_visit_fails_at_stops_preflight(
     monkeypatch.setattr(probe_job, "ANSWER_GRACE", 0.1)
     slurm = Visited(statuses=[VISIT_FAILED], answers=tmp_path, answer=answer)
     probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, Visit(("visit",), "{}", tmp_path, "look"))
-    why = answer or "its answer did not come"
+    why = answer or probe_job.NO_ANSWER
     with pytest.raises(PreflightError, match=f"on the node n07, .* cannot be opened: {why}"):
-        probe_job.run(slurm, probe, [JobOptions()])
+        probe_job.run(slurm, probe, [(JobOptions(), [])])
+
+
+@dataclass
+class Several(Visited):
+    """A job for each node that is named, with an exit status for each."""
+
+    by_node: dict[str, int] = field(default_factory=dict)
+    taken: int = 99
+    """So many jobs are taken before one is refused."""
+    pending: frozenset[str] = frozenset()
+    """Nodes whose jobs never start."""
+
+    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
+        if len(self.sent) >= self.taken or (node and not self.taken):
+            raise FailedError("sbatch failed", why="QOSMaxSubmitJobPerUserLimit")
+        self.sent.append(node)
+        return node or "any"
+
+    def job(self, job: str) -> JobSeen:
+        if job in self.pending:
+            return JobSeen("PENDING", reason="Resources")
+        status = self.by_node.get(job, 0)
+        return JobSeen("FAILED" if status else "COMPLETED", status, job)
+
+
+def named(*names: str, state: str = "IDLE") -> list[Node]:
+    return [Node(name, 8, 8, 0, 1 << 33, frozenset({"data"}), frozenset({"fast"}), state) for name in names]
+
+
+def probed(slurm: Several, *, target: Path | None = None, **options: object) -> list[str]:
+    asked = JobOptions(core_spec=None, **options)  # type: ignore[arg-type]
+    cluster = SlurmCluster(ClusterConfig(backend="slurm", options=asked), target, slurm=slurm)
+    return list(cluster.check(["copy"]))
+
+
+@pytest.mark.parametrize(
+    ("there", "options", "sent"),
+    [
+        (named(*"abcdefg"), {}, ["a", "c", "e", "g"]),
+        (named("a", "b"), {}, ["a", "b"]),
+        (named(*"abcdefg"), {"max_elements": 2}, ["a", "g"]),
+        (named(*"abcdefg"), {"max_elements": 1}, ["a"]),
+        (named("a", "b", state="MIXED"), {}, [""]),
+        (named("a", state="IDLE+DRAIN") + named("b", "c"), {}, ["b", "c"]),
+        (named("a", state="IDLE+RESERVED") + named("b", state="IDLE+POWERED_DOWN") + named("c"), {}, ["c"]),
+        (named("a", "b"), {"reservation": "maint"}, [""]),
+        (named("a", "b"), {"constraint": "fast&ib"}, [""]),
+        (named("a", "b"), {"constraint": "fast"}, ["a", "b"]),
+    ],
+)
+def test_the_probe_is_sent_to_idle_nodes_spread_over_the_list(
+    there: list[Node], options: dict[str, object], sent: list[str]
+) -> None:
+    slurm = Several(there=there)
+    assert probed(slurm, **options) == []
+    assert slurm.sent == sent
+
+
+def test_nodes_that_lack_the_same_are_named_together() -> None:
+    slurm = Several(there=named(*"abcd"), by_node={"b": probe_job.NO_TARGET, "d": probe_job.NO_TARGET})
+    with pytest.raises(PreflightError, match=r"^on the nodes b, d, the target /x is not there"):
+        probed(slurm, target=Path("/x"))
+    slurm.by_node["c"] = probe_job.NO_PACKAGE
+    with pytest.raises(
+        PreflightError, match=r"(?s)2 things on nodes.*nodes b, d, .*- on the node c, .*import"
+    ):
+        probed(slurm, target=Path("/x"))
+
+
+def test_a_node_that_is_late_is_not_waited_for_once_another_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(probe_job, "FURTHER_WITHIN", 0.1)
+    slurm = Several(there=named(*"ab"), pending=frozenset("a"))
+    assert probed(slurm) == []
+    monkeypatch.setattr(probe_job, "PROBE_WITHIN", 0.1)
+    slurm = Several(there=named(*"ab"), pending=frozenset("ab"))
+    (late,) = probed(slurm)
+    assert "did not run within" in late
+
+
+def test_a_limit_of_jobs_leaves_as_many_probes_as_are_taken() -> None:
+    slurm = Several(there=named(*"abcd"), taken=2)
+    assert probed(slurm) == []
+    assert slurm.sent == ["a", "b"]
+    with pytest.raises(PreflightError, match="refuses preflight's probe"):
+        probed(Several(there=named("a"), taken=0))
+
+
+def test_a_root_that_is_here_must_be_on_the_node(tmp_path: Path) -> None:
+    visit = Visit(("visit",), "{}", tmp_path, "look")
+    config = ClusterConfig(backend="slurm")
+    assert "dirname" not in probe_job.script(probe_job.Probe(config, tmp_path, visit))
+    assert "dirname" in probe_job.script(probe_job.Probe(config, tmp_path / "new", visit))
+
+
+def test_a_command_on_two_nodes_has_a_task_on_each() -> None:
+    options = JobOptions(partition="data", core_spec=None, exclusive=False, memory=512 << 20, time=600)
+    assert together_arguments("penstock-selftest", options, 2) == [
+        "srun", "--job-name=penstock-selftest", "--export=ALL", "--chdir=/", "--quiet",
+        "--kill-on-bad-exit=1", "--nodes=2", "--ntasks=2", "--ntasks-per-node=1",
+        "--partition=data", "--time=10", "--mem=512M",
+    ]  # fmt: skip
+    assert single_arguments("a", options, "n07")[-1] == "--nodelist=n07"
+    with pytest.raises(ConfigError, match="cannot be a SLURM node"):
+        single_arguments("a", options, "n07,n08 --wrap=x")

@@ -77,11 +77,13 @@ def test_what_is_good_passes_with_a_word_on_confinement(slurm: Machine, tmp_path
 
 
 def test_the_probe_names_the_node_and_what_it_lacks(slurm: Machine, tmp_path: Path) -> None:
-    with pytest.raises(PreflightError, match=r"on the node n\d, the interpreter /no/such/python"):
+    with pytest.raises(PreflightError, match=r"on the nodes? [n\d, ]+the interpreter /no/such/python"):
         check(tmp_path, probe=True, python="/no/such/python")
-    with pytest.raises(PreflightError, match=r"on the node n\d, /usr/bin/env cannot import penstock"):
+    with pytest.raises(PreflightError, match=r"on the nodes? [n\d, ]+/usr/bin/env cannot import penstock"):
         check(tmp_path, probe=True, python="/usr/bin/env")
-    with pytest.raises(PreflightError, match=r"on the node n\d, the target /no/such/target/x is not there"):
+    with pytest.raises(
+        PreflightError, match=r"on the nodes? [n\d, ]+the target /no/such/target/x is not there"
+    ):
         check(Path("/no/such/target/x"), probe=True)
 
 

@@ -143,7 +143,7 @@ class Carried(Scripted):
     def nodes(self) -> list[Node]:
         return [Node("n1", 8, 8, 0, 1 << 34, frozenset({"data"}), frozenset())]
 
-    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
+    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
         env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "78"}
         away = self.without and self.without.with_name("away")
         if self.without and away:

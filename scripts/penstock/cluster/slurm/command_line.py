@@ -94,8 +94,8 @@ class SlurmCommands:
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         return self._sbatch(array_arguments(spec, at_once, options), script)
 
-    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
-        return self._sbatch(single_arguments(name, options), script)
+    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
+        return self._sbatch(single_arguments(name, options, node), script)
 
     def _sbatch(self, command: Sequence[str], script: str) -> str:
         answer = call(*command, stdin=script)

@@ -6,11 +6,19 @@ import re
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
     from penstock.config.settings import JobOptions
 
 MIB = 1 << 20
+ELSEWHERE = frozenset(
+    {
+        "RESERVED", "MAINT", "MAINTENANCE", "PLANNED", "BLOCKED", "FUTURE", "COMPLETING", "INVAL",
+        "INVALID_REG", "POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP",
+        "REBOOT_ISSUED", "REBOOT_REQUESTED",
+    }
+)  # fmt: skip
+"""States in which an idle node starts no job of anybody at once."""
 AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING", "UNKNOWN"})
 
 
@@ -34,7 +42,16 @@ class Node(NamedTuple):
     @property
     def away(self) -> bool:
         """Whether no job can start on it until it comes back or somebody resumes it."""
-        return not AWAY.isdisjoint(re.findall(r"[A-Z_]+", self.state)) or "*" in self.state
+        return not AWAY.isdisjoint(self._words) or "*" in self.state
+
+    @property
+    def idle(self) -> bool:
+        """Whether a small job would start on it at once."""
+        return not self.away and "IDLE" in self._words and ELSEWHERE.isdisjoint(self._words)
+
+    @property
+    def _words(self) -> list[str]:
+        return re.findall(r"[A-Z_]+", self.state)
 
 
 def fits(options: JobOptions, node: Node) -> bool:
@@ -45,6 +62,15 @@ def fits(options: JobOptions, node: Node) -> bool:
         and (options.memory or 0) <= node.memory
         and (options.core_spec is None or node.cores > options.core_spec)
     )
+
+
+def spread(nodes: Sequence[Node], most: int) -> list[str]:
+    """The names of at most so many idle ones of these nodes: the first, the last and others between, since
+    neighbours often hang on one switch and one mount."""
+    idle = [node.name for node in nodes if node.idle]
+    if most < 2 or len(idle) <= most:
+        return idle[:most]
+    return [idle[round(number * (len(idle) - 1) / (most - 1))] for number in range(most)]
 
 
 def read_nodes(text: str) -> list[Node]:

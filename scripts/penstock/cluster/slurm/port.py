@@ -78,8 +78,9 @@ class Slurm(Protocol):
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         """Submit once; the array's id. After a TransientError nothing is known of the outcome."""
 
-    def submit_job(self, name: str, options: JobOptions, script: str) -> str:
-        """Submit a single job whose output nobody keeps, and which is never started again; its id."""
+    def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
+        """Submit a single job whose output nobody keeps, and which is never started again; its id. `node`:
+        the only one that it may run on; "": any that the options allow."""
 
     def find(self, name: str) -> list[int]:
         """The ids of this account's arrays of this name that have not ended, sorted."""

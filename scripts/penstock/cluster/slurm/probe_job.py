@@ -1,4 +1,5 @@
-"""Preflight's probe: a job of one second that checks on a node what an element needs there."""
+"""Preflight's probe: a job of one second that checks on a node what an element needs there. It is sent to
+several nodes, and each one's answer is judged."""
 
 from __future__ import annotations
 
@@ -29,8 +30,30 @@ PROBE_WITHIN = 60.0
 # The probe's exit statuses: apart from what a shell (126, 127) or SLURM itself gives.
 NO_INTERPRETER, NO_PACKAGE, NO_TARGET, NOT_WRITABLE = 81, 82, 83, 84
 MEMORY = 512 << 20
+FURTHER_WITHIN = 10.0
+"""Seconds that preflight waits for further nodes once one has answered."""
 ANSWER_GRACE = 10.0
 """Seconds in which an answer written on a node must become visible here."""
+NO_ANSWER = "its answer did not come; the target's folder there may be another one than here"
+
+
+class Lack(NamedTuple):
+    """What stops the run on one node."""
+
+    node: str
+    what: str
+    why: str = ""
+    where: str = ""
+    hint: str = ""
+
+
+class Outcome(NamedTuple):
+    """How one probe ended."""
+
+    warnings: Sequence[str] = ()
+    lack: Lack | None = None
+    ran: bool = True
+    """False where the job had not started in time."""
 
 
 class Probe(NamedTuple):
@@ -59,10 +82,11 @@ def script(probe: Probe) -> str:
         f"{python} -c 'import penstock, xxhash, pyarrow' || exit {NO_PACKAGE}",
     ]
     if probe.target is not None:
-        folder = shlex.quote(str(probe.target))
+        # The root may be made by the first run: then its parent counts. A root that is here must be there.
+        here = probe.visit is not None and probe.visit.answers == probe.target
+        parent = "" if here else '; [ -d "$place" ] || place=$(dirname "$place")'
         lines += [
-            # The root may be made by the first run: then its parent counts.
-            f'place={folder}; [ -d "$place" ] || place=$(dirname "$place")',
+            f"place={shlex.quote(str(probe.target))}{parent}",
             f'[ -d "$place" ] || exit {NO_TARGET}',
             f'[ -w "$place" ] || exit {NOT_WRITABLE}',
         ]
@@ -73,33 +97,90 @@ def script(probe: Probe) -> str:
     return "\n".join([*lines, "exit 0", ""])
 
 
-def run(slurm: Slurm, probe: Probe, asked: Sequence[JobOptions]) -> list[str]:
-    """Run one small job for each of these options. Raises PreflightError that names the node
-    and what it lacks; returns warnings where no job could run soon."""
-    jobs = []
+def run(slurm: Slurm, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[str]]]) -> list[str]:
+    """Run a small job with each of these options on each of the nodes beside them (none: on one that SLURM
+    chooses). Raises PreflightError that names the nodes and what they lack; returns warnings where no job
+    could run soon."""
+    jobs: list[tuple[str, JobOptions]] = []
     try:
-        for options in asked:
-            # A probe shares a node where it may: core-spec would ask for a whole, free one.
-            light = dataclasses.replace(
-                options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60
-            )
-            try:
-                with advised():
-                    job = slurm.submit_job("penstock-probe", light, script(probe))
-            except FailedError as error:
-                raise PreflightError(
-                    "SLURM refuses preflight's probe", where="cluster", why=error.why, hint=error.hint
-                ) from error
-            jobs.append((job, options))
-        deadline = time.monotonic() + PROBE_WITHIN
-        found = (one for job, options in jobs for one in _outcome(slurm, job, options, probe, deadline))
-        return list(dict.fromkeys(found))
+        for options, nodes in asked:
+            jobs += [(job, options) for job in _submitted(slurm, probe, options, nodes)]
+        outcomes = _outcomes(slurm, probe, jobs)
+        _refuse([one.lack for one in outcomes if one.lack is not None])
+        return list(dict.fromkeys(text for one in outcomes for text in one.warnings))
     finally:
         for job, _ in jobs:
             with contextlib.suppress(TransientError, FailedError):
                 slurm.cancel(job)
             if (answer := probe.answer(job)) is not None:
                 answer.unlink(missing_ok=True)
+
+
+def _outcomes(slurm: Slurm, probe: Probe, jobs: Sequence[tuple[str, JobOptions]]) -> list[Outcome]:
+    """How they ended. One that has not started in time counts only where no other with its options ran."""
+    began = time.monotonic()
+    deadlines = {options: began + PROBE_WITHIN for _, options in jobs}
+    waiting, outcomes, delay = list(jobs), list[Outcome](), 0.2
+    late: dict[JobOptions, Outcome] = {}
+    while waiting:
+        for job, options in list(waiting):
+            over = time.monotonic() > deadlines[options]
+            outcome = _outcome(slurm, job, options, probe, over=over)
+            if outcome is None:
+                continue
+            waiting.remove((job, options))
+            if outcome.ran:
+                outcomes.append(outcome)
+                deadlines[options] = min(deadlines[options], time.monotonic() + FURTHER_WITHIN)
+                late[options] = Outcome()
+            else:
+                late.setdefault(options, outcome)
+        if waiting:
+            time.sleep(delay)
+            delay = min(2.0, delay * 1.5)
+    return [*outcomes, *late.values()]
+
+
+def _submitted(slurm: Slurm, probe: Probe, options: JobOptions, nodes: Sequence[str]) -> list[str]:
+    """The jobs' ids. Where SLURM takes none that names its node, one that names none; where it takes some,
+    these are enough. Raises PreflightError where it takes none at all."""
+    # A probe shares a node where it may: core-spec would ask for a whole, free one.
+    light = dataclasses.replace(
+        options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60
+    )
+    jobs: list[str] = []
+    for node in [*nodes, ""]:
+        if jobs and not node:
+            break
+        try:
+            with advised():
+                jobs.append(slurm.submit_job("penstock-probe", light, script(probe), node=node))
+        except FailedError as error:
+            if jobs:
+                break
+            if not node:
+                raise PreflightError(
+                    "SLURM refuses preflight's probe", where="cluster", why=error.why, hint=error.hint
+                ) from error
+    return jobs
+
+
+def _refuse(lacks: Sequence[Lack]) -> None:
+    """Raises PreflightError for what nodes lack: nodes that lack the same are named together."""
+    same: dict[tuple[str, ...], list[str]] = {}
+    for lack in lacks:
+        same.setdefault(lack[1:], []).append(lack.node)
+    errors = []
+    for (what, why, where, hint), nodes in same.items():
+        place = f"on the node {nodes[0]}" if len(nodes) == 1 else f"on the nodes {', '.join(sorted(nodes))}"
+        errors.append(PreflightError(f"{place}, {what}", where=where, why=why, hint=hint))
+    if len(errors) == 1:
+        raise errors[0]
+    if errors:
+        raise PreflightError(
+            f"{len(errors)} things on nodes stop the run",
+            why="\n" + "\n".join(f"- {error}" for error in errors),
+        )
 
 
 def _answered(probe: Probe, job: str) -> Written | None:
@@ -115,30 +196,25 @@ def _answered(probe: Probe, job: str) -> Written | None:
     return None
 
 
-def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline: float) -> list[str]:
-    """Wait for one probe and judge it: warnings."""
+def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over: bool) -> Outcome | None:
+    """Judge one probe; None where it has not ended yet, and its time is not `over`."""
     interpreter, target = probe.interpreter, probe.target
-    delay = 0.2
-    while True:
-        state, status, node, reason = slurm.job(job)
-        if state in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", ""):
-            break
-        if time.monotonic() > deadline:
-            place = options.partition or "the default partition"
-            if state == "RUNNING":
-                return [f"preflight's probe did not end within {PROBE_WITHIN:.0f} s on the node {node}"]
-            late = f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}"
-            return [f"{late}: {state} ({reason})"]
-        time.sleep(delay)
-        delay = min(2.0, delay * 1.5)
+    state, status, node, reason = slurm.job(job)
+    if state not in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", ""):
+        if not over:
+            return None
+        if state == "RUNNING":
+            return Outcome([f"preflight's probe did not end in time on the node {node}"])
+        place = options.partition or "the default partition"
+        late = f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}"
+        return Outcome([f"{late}: {state} ({reason})"], ran=False)
     if probe.visit is not None and (state == "COMPLETED" or status == VISIT_FAILED):
         answer = _answered(probe, job)
-        why = probe.visit.read(node, answer) if answer else "its answer did not come"
+        why = probe.visit.read(node, answer) if answer else NO_ANSWER
         if status == VISIT_FAILED:
-            raise PreflightError(
-                f"on the node {node}, what was opened here cannot be opened", why=why, hint=probe.visit.hint
-            )
-        return [f"on the node {node}: {why}"] if why else []
+            what = "what was opened here cannot be opened"
+            return Outcome(lack=Lack(node, what, why, hint=probe.visit.hint))
+        return Outcome([f"on the node {node}: {why}"] if why else [])
     lacking = {
         NO_INTERPRETER: (
             f"the interpreter {interpreter} is not there or cannot be run",
@@ -152,13 +228,9 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, deadline
         NOT_WRITABLE: (f"the target {target} cannot be written", "correct its permissions or its mount"),
     }.get(status)
     if lacking is not None:
-        raise PreflightError(f"on the node {node}, {lacking[0]}", where="cluster", hint=lacking[1])
+        return Outcome(lack=Lack(node, lacking[0], where="cluster", hint=lacking[1]))
     if state != "COMPLETED":
         why = f"{state} {reason}".strip() + (f", exit {status}" if status else "")
-        raise PreflightError(
-            f"preflight's probe failed on the node {node or '(none)'}",
-            where="cluster",
-            why=why,
-            hint="the node's slurmd log tells more; cluster.probe: false leaves the probe out",
-        )
-    return []
+        hint = "the node's slurmd log tells more; cluster.probe: false leaves the probe out"
+        return Outcome(lack=Lack(node or "(none)", "preflight's probe failed", why, "cluster", hint))
+    return Outcome()

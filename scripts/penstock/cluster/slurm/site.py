@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.advice import advice
-from penstock.cluster.slurm.nodes import MIB, Node, fits
+from penstock.cluster.slurm.nodes import MIB, Node, fits, spread
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
@@ -21,6 +21,12 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.port import Facts, Slurm
     from penstock.cluster.slurm.probe_job import Probe
     from penstock.config.settings import ClusterConfig, JobOptions
+
+PROBED = 4
+"""Nodes that the probe looks at, at most, of those with the same options: a node whose mounts differ from the
+others' is found by looking at several."""
+_PLAIN = re.compile(r"[\w.-]+")
+"""A constraint that is one feature."""
 
 
 def reachable(slurm: Slurm) -> Facts:
@@ -59,7 +65,7 @@ def check(
     asked: dict[JobOptions, str] = {}
     for step in steps:
         asked.setdefault(config.of(step), step)
-    tried: dict[tuple[object, ...], JobOptions] = {}
+    tried: dict[tuple[object, ...], tuple[JobOptions, list[str]]] = {}
     for options, step in asked.items():
         try:
             warnings += _check_options(slurm, options, step, known, nodes)
@@ -67,8 +73,10 @@ def check(
             if not met:
                 raise
             warnings.append(f"for elements that are still to be submitted: {error}")
-        if not all(node.away for node in _able(slurm, options, nodes)):
-            tried.setdefault((options.partition, options.constraint, options.reservation), options)
+        able = _able(slurm, options, nodes)
+        if not all(node.away for node in able):
+            place = (options.partition, options.constraint, options.reservation)
+            tried.setdefault(place, (options, _probed(options, able)))
     if config.probe and tried and not met:
         warnings += probe_job.run(slurm, probe, list(tried.values()))
     return list(dict.fromkeys(warnings))
@@ -136,9 +144,19 @@ def _able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node
     if partition is None:
         partition = slurm.default_partition()
     chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
-    if options.constraint is not None and re.fullmatch(r"[\w.-]+", options.constraint):
+    if options.constraint is not None and _PLAIN.fullmatch(options.constraint):
         chosen = [node for node in chosen if options.constraint in node.features]
     return chosen
+
+
+def _probed(options: JobOptions, able: Sequence[Node]) -> list[str]:
+    """The nodes that the probe is sent to by name: as many as elements run at once, at most PROBED. None
+    where it is not known which nodes the job may run on, or where no such node is idle: SLURM chooses one."""
+    if options.reservation is not None or not (
+        options.constraint is None or _PLAIN.fullmatch(options.constraint)
+    ):
+        return []
+    return spread(able, min(PROBED, options.max_elements))
 
 
 def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:

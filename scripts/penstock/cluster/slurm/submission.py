@@ -31,6 +31,7 @@ PATTERNS = {
     "reservation": re.compile(rf"{_NAME}(,{_NAME})*"),
     "constraint": re.compile(r"[A-Za-z0-9_(\[][A-Za-z0-9_.&|*,()\[\]-]*"),
     "licenses": re.compile(rf"{_NAME}(@{_NAME})?([:=][0-9]+)?"),
+    "node": re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*"),
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
 }
 LEAD = 120
@@ -48,10 +49,12 @@ def validated(key: str, value: str) -> str:
     return value
 
 
-def job_arguments(options: JobOptions) -> list[str]:
+def job_arguments(options: JobOptions, nodes: int = 1) -> list[str]:
     """The options that choose where a job runs and with what. Memory is rounded up to MiB, time
-    to minutes."""
-    arguments = ["--nodes=1", "--ntasks=1"]
+    to minutes. On several nodes it has one task on each."""
+    arguments = [f"--nodes={nodes}", f"--ntasks={nodes}"]
+    if nodes > 1:
+        arguments.append("--ntasks-per-node=1")
     for key in ("partition", "account", "qos", "reservation", "constraint"):
         value = getattr(options, key)
         if value is not None:
@@ -71,11 +74,22 @@ def job_arguments(options: JobOptions) -> list[str]:
     return arguments
 
 
-def single_arguments(name: str, options: JobOptions) -> list[str]:
-    """The whole of sbatch's arguments for one job without output, which is never started again."""
+def single_arguments(name: str, options: JobOptions, node: str = "") -> list[str]:
+    """The whole of sbatch's arguments for one job without output, which is never started again; on this node
+    alone where one is named."""
     return [
         "sbatch", "--parsable", f"--job-name={validated('name', name)}", "--export=ALL", "--chdir=/",
         "--input=/dev/null", "--output=/dev/null", "--no-requeue", *job_arguments(options),
+        *([f"--nodelist={validated('node', node)}"] if node else []),
+    ]  # fmt: skip
+
+
+def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
+    """The whole of srun's arguments for a job with one task on each of so many nodes. Each task gets srun's
+    own standard input, all of it."""
+    return [
+        "srun", f"--job-name={validated('name', name)}", "--export=ALL", "--chdir=/", "--quiet",
+        "--kill-on-bad-exit=1", *job_arguments(options, nodes),
     ]  # fmt: skip
 
 
