@@ -1,10 +1,12 @@
-"""`penstock selftest` on the test bed: the table expected on each named set, row by row; its cost by
-the file system's own count; a quota that is full."""
+"""`penstock selftest` on the test bed: the table expected on each named set, row by row, where two nodes of
+the bed stand in for a cluster's; its cost by the file system's own count; a quota that is full."""
 
 from __future__ import annotations
 
 import os
 import re
+import subprocess
+import sys
 import time
 from collections import Counter
 from typing import TYPE_CHECKING, Any
@@ -18,14 +20,46 @@ from tests.support.commands import penstock
 
 from penstock.core.documents.probe_report import ABILITIES
 from penstock.filesystem.capabilities import facts
-from penstock.steps.selftest import budget, full_quota, selftest
+from penstock.steps.selftest import budget, full_quota, selftest, two_nodes
 from penstock.steps.selftest.budget import Budget
+from penstock.steps.selftest.two_nodes import ABOUT, Peers
 
 if TYPE_CHECKING:
     from pathlib import Path
 
 IN_CI = ("beegfs8", "weka-writecache")
 MIB = 1 << 20
+ONCE, LATER, NEVER = "seen at once", r"seen (at once|after [\d.]+ s)", r"not seen within \d+ s"
+"""What depends on the machine's speed is in no table: a node that is slow to look sees at once what its
+caches have just forgotten, and MEASURED leaves open what is measured."""
+_THERE = {trial.about: ONCE for trial in two_nodes.TRIALS} | {"lock": "refused, as on one machine"}
+"""What the second of two nodes sees where no node has a cache of its own."""
+_ENTRIES = {"a removed name": LATER, "a link that names another release": LATER}
+_CLOSED = {"other bytes, kept open": NEVER}
+_LOCAL = {"lock": "given: locks hold on one node alone"}
+_NFS = _ENTRIES | _CLOSED | {"a new name": LATER, "a larger size": LATER}
+EXPECTED_THERE = {
+    "beegfs7": _ENTRIES | _CLOSED | _LOCAL,
+    "beegfs8": _ENTRIES | _CLOSED | _LOCAL,
+    "weka-writecache": _ENTRIES | _CLOSED,
+    "weka-forcedirect": _ENTRIES,
+    # FUSE learns of other bytes by a file's times, of which this set has whole seconds.
+    "lustre": {"other bytes, kept open": f"{ONCE}|{LATER}|{NEVER}"} | _LOCAL,
+    "nfs3": _NFS,
+    "nfs4": _NFS,
+}
+"""The rows in which the sets differ from that: by how long a node believes a name, whether it keeps the bytes
+of an open file, and how far its locks reach."""
+
+
+def rows_there(named: str) -> dict[str, str]:
+    seen = _THERE | EXPECTED_THERE[named]
+    return {
+        ABOUT: "n1 writes, n2 reads",
+        **{f"{trial.about}, on the other node": seen[trial.about] for trial in two_nodes.TRIALS},
+        "O_EXCL of a name that the other node made": r"no \(EEXIST\)",
+        "flock of a file that the other node has locked": seen["lock"],
+    }
 
 
 def rows_of(named: str) -> dict[str, str]:
@@ -41,7 +75,23 @@ def rows_of(named: str) -> dict[str, str]:
     }
     if SETS[named].get("statvfs_zero"):
         wanted["inodes"] = "not known: statvfs says 0 of 0"
-    return wanted
+    del wanted[ABOUT]
+    return wanted | rows_there(named)
+
+
+def peers(bed: Bed, place: Path) -> list[subprocess.Popen[bytes]]:
+    """Two nodes of the bed, at the path of the first."""
+    words = [sys.executable, "-m", "penstock", "selftest-peer", str(place)]
+    return [
+        subprocess.Popen(
+            bed.on(number, *words),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "SLURMD_NODENAME": f"n{number}", "SLURM_JOB_ID": "1"},
+        )
+        for number in (1, 2)
+    ]
 
 
 def compared(rows: dict[str, str], wanted: dict[str, str]) -> None:
@@ -49,9 +99,9 @@ def compared(rows: dict[str, str], wanted: dict[str, str]) -> None:
     assert {about: rows[about] for about in rows if not re.fullmatch(wanted[about], rows[about])} == {}
 
 
-def judged(named: str) -> None:
-    with Bed(named=named) as bed:
-        result = selftest.run(bed.nodes[0], time.sleep, lambda _: None)
+def judged_on(named: str) -> None:
+    with Bed(nodes=3, named=named) as bed:
+        result = selftest.run(bed.nodes[0], time.sleep, lambda _: None, lambda place: peers(bed, place))
         assert os.listdir(bed.nodes[0]) == []
         asked = Counter(one.name for one in bed.operations())
     rows = {about: re.sub(r"\.nfs\w+", ".nfs", found) for about, found in found_in(result["results"]).items()}
@@ -74,13 +124,49 @@ def cheap(result: Any, asked: Counter[str]) -> None:
 
 @pytest.mark.parametrize("named", IN_CI)
 def test_each_row_is_as_expected_on_a_named_set(named: str) -> None:
-    judged(named)
+    judged_on(named)
 
 
 @pytest.mark.every_set
 @pytest.mark.parametrize("named", [name for name in SETS if name not in IN_CI])
 def test_and_on_the_other_sets(named: str) -> None:
-    judged(named)
+    judged_on(named)
+
+
+def test_every_named_set_has_its_table() -> None:
+    assert EXPECTED_THERE.keys() == SETS.keys()
+
+
+def test_a_node_that_does_not_see_the_folder_is_named(tmp_path: Path) -> None:
+    blind = "from penstock.steps.selftest import peer; import pathlib, sys; peer.FOLDER_WITHIN = 0.1; "
+    blind += "peer.serve(pathlib.Path(sys.argv[1]), sys.stdin, sys.stdout)"
+    processes = started(sys.executable, "-c", blind, str(tmp_path / "none"), count=2)
+    (row,) = with_peers(processes)
+    assert (row.found, row.verdict) == ("not tried further: the folder is not there on n1, n2", "note")
+
+
+def test_what_the_nodes_command_said_is_the_row() -> None:
+    (row,) = with_peers(started("sh", "-c", "echo 'srun: error: no such partition' >&2; exit 1", count=1))
+    assert (row.found, row.verdict) == ("not tried further: srun: error: no such partition", "note")
+
+
+def started(*words: str, count: int) -> list[subprocess.Popen[bytes]]:
+    return [
+        subprocess.Popen(
+            words,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={**os.environ, "SLURMD_NODENAME": f"n{number}", "SLURM_JOB_ID": "1"},
+        )
+        for number in range(1, count + 1)
+    ]
+
+
+def with_peers(processes: list[subprocess.Popen[bytes]]) -> list[Any]:
+    cost = Budget(time.sleep)
+    with Peers(processes, cost) as made:
+        return list(two_nodes.caches(made, cost))
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,13 @@ COMMANDS = (
         "apart",
         True,
     ),
+    Command(
+        "selftest-peer",
+        "try a folder on one of two nodes (called by selftest)",
+        "selftest_command:peer",
+        "apart",
+        True,
+    ),
     Command("list-group", "preflight and list (called by Snakemake)", "list_commands:group", "some", True),
     Command(
         "list-failure", "end as a listing ended (called by Snakemake)", "list_commands:failed", "one", True

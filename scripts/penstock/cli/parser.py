@@ -137,7 +137,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--fill-quota", action="store_true",
             help="fill the folder's own quota for a moment: no one else can write there meanwhile",
         )  # fmt: skip
-    elif command.name == "selftest-writer":
+    elif command.name in ("selftest-writer", "selftest-peer"):
         parser.add_argument("folder", type=Path, metavar="FOLDER", help="where the files go")
     elif command.name == "list-failure":
         parser.add_argument(

@@ -9,9 +9,12 @@ from penstock.cli import output
 
 if TYPE_CHECKING:
     import argparse
+    import subprocess
+    from collections.abc import Sequence
     from pathlib import Path
 
     from penstock.cli.session import Session
+    from penstock.config.settings import ClusterConfig
 
 CONTRADICTED = 4
 """The exit status where something is not as the table of file systems, or penstock itself, says."""
@@ -19,16 +22,21 @@ CONTRADICTED = 4
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """0, or CONTRADICTED. Raises PreflightError (3) where no folder can be made there."""
-    from penstock.steps.selftest import selftest
+    from penstock.cluster.registry import start_together
+    from penstock.steps.selftest import selftest, two_nodes
     from penstock.views import human
 
-    folder = _folder(parsed, session)
+    folder, cluster = _folder(parsed, session), _cluster(parsed, session)
 
     def said(part: str) -> None:
         if parsed.progress != "off" and sys.stderr.isatty():
             output.say(f"selftest: {part} ...")
 
-    result = selftest.run(folder, session.stop.wait, said, fill_quota=parsed.fill_quota)
+    def together(place: Path) -> Sequence[subprocess.Popen[bytes]]:
+        found = start_together(cluster, ["selftest-peer", str(place)], two_nodes.NODES, two_nodes.SECONDS)
+        return [] if found is None else [found]
+
+    result = selftest.run(folder, session.stop.wait, said, together, fill_quota=parsed.fill_quota)
     session.receipt(result)
     if parsed.json or parsed.progress == "json":
         output.show_json(result)
@@ -58,9 +66,26 @@ def _folder(parsed: argparse.Namespace, session: Session) -> Path:
     return folder.absolute()
 
 
+def _cluster(parsed: argparse.Namespace, session: Session) -> ClusterConfig:
+    """The configuration's; where there is none, the backend that is named, with nothing asked of it."""
+    from penstock.config.settings import ClusterConfig
+
+    if parsed.config.exists():
+        return session.config().cluster
+    return ClusterConfig(backend=parsed.backend or ClusterConfig.backend)
+
+
 def write(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
     """The writer that a selftest kills."""
     from penstock.steps.selftest import killed_writer
 
     killed_writer.write(parsed.folder)
+    return 0
+
+
+def peer(parsed: argparse.Namespace, session: Session) -> int:  # noqa: ARG001 (as every command)
+    """One of the two nodes of a selftest."""
+    from penstock.steps.selftest import peer
+
+    peer.serve(parsed.folder, sys.stdin, sys.stdout)
     return 0

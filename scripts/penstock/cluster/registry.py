@@ -9,7 +9,8 @@ from penstock.cluster.slurm import environment as slurm
 from penstock.runtime.job_environment import GIVEN_CPUS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    import subprocess
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.cluster.port import Cluster
@@ -41,3 +42,16 @@ def open_cluster(
     from penstock.cluster.local import LocalCluster
 
     return LocalCluster(config, changed=changed)
+
+
+def start_together(
+    config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int
+) -> subprocess.Popen[bytes] | None:
+    """`penstock <words>` once on each of so many nodes of the cluster, for so many seconds at most, as one
+    process here: its standard input goes to all of them, and what they print comes from its standard output.
+    None where the backend has no other nodes. Raises PreflightError."""
+    if config.backend == "slurm":
+        from penstock.cluster.slurm.together import start
+
+        return start(config, words, nodes, seconds)
+    return None

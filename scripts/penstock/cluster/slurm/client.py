@@ -49,12 +49,15 @@ class CommandOutput(NamedTuple):
         return "; ".join(line.strip() for line in lines if line.strip()) or f"exit status {self.code}"
 
 
+def environment() -> dict[str, str]:
+    """What a command of SLURM gets of this process's environment."""
+    kept = {name: os.environ[name] for name in KEPT if name in os.environ}
+    return {"PATH": os.defpath, **kept}
+
+
 def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> CommandOutput:
     """Run one command. Raises TransientError when it does not end in time, PreflightError when
     it is not installed; the caller judges every other outcome."""
-    environment = {name: os.environ[name] for name in KEPT if name in os.environ}
-    environment.setdefault("PATH", os.defpath)
-    environment |= extra or {}
     try:
         done = subprocess.run(
             command,
@@ -62,7 +65,7 @@ def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None)
             capture_output=True,
             text=True,
             errors="replace",
-            env=environment,
+            env={**environment(), **(extra or {})},
             timeout=ANSWER_WITHIN,
             check=False,
         )

@@ -43,6 +43,10 @@ class Budget:
         if ahead > 0:
             self._wait(ahead)
 
+    def check(self) -> None:
+        """Raises where the command is to stop."""
+        self._wait(0)
+
     @property
     def room(self) -> int:
         """Bytes that may still be written."""

@@ -18,23 +18,28 @@ from penstock.core.checks import CheckResult, gravest
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.documents.step_results import check_json
-from penstock.errors import PreflightError
+from penstock.errors import PenstockError, PreflightError
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import storage_error
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.proc import process_stat
-from penstock.steps.selftest import full_quota, killed_writer, measurements, small_staging
+from penstock.steps.selftest import full_quota, killed_writer, measurements, small_staging, two_nodes
 from penstock.steps.selftest.budget import WITHIN, Budget
+from penstock.steps.selftest.two_nodes import Peers
 from penstock.storage.registry import open_storage
 from penstock.views import human
 
 if TYPE_CHECKING:
+    import subprocess
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.documents.step_results import CheckJson
     from penstock.filesystem.capabilities import StorageFacts
 
+    Together = Callable[[Path], "Sequence[subprocess.Popen[bytes]]"]
+    """Starts `penstock selftest-peer` in this folder on two nodes; none where there are no other nodes.
+    Raises PenstockError."""
 
 FORMAT = 1
 PREFIX = ".penstock-selftest"
@@ -68,6 +73,7 @@ def run(
     folder: Path,
     wait: Callable[[float], None],
     said: Callable[[str], None],
+    together: Together,
     *,
     fill_quota: bool = False,
 ) -> SelftestResult:
@@ -101,6 +107,7 @@ def run(
             "a cold read": lambda: measurements.cold_read(place, seen, budget),
             "a writer that is killed": lambda: killed_writer.kills(place, budget),
             "a small staging": lambda: small_staging.staged(place, budget),
+            two_nodes.ABOUT: lambda: _two_nodes(place, together, budget),
         }
         if fill_quota:
             parts[full_quota.ABOUT] = lambda: full_quota.filled(place, facts(folder).free_bytes, budget)
@@ -109,7 +116,6 @@ def run(
             results += _part(name, part, budget)
     finally:
         open_storage().remove_tree(place)
-    results.append(CheckResult("caches between two nodes", "not tried: everything ran on this node", "note"))
     results += left
     return {
         "format": FORMAT,
@@ -155,6 +161,20 @@ def _require_quota(folder: Path, seen: StorageFacts) -> None:
             why="by statvfs it is as large as its whole file system",
             hint="name a folder with a quota (of a project, or of a directory), or leave --fill-quota out",
         )
+
+
+def _two_nodes(place: Path, together: Together, budget: Budget) -> Iterator[CheckResult]:
+    try:
+        processes = together(place)
+    except PenstockError as error:
+        yield CheckResult(two_nodes.ABOUT, f"not tried: {error.what}", "note", mend=error.hint)
+        return
+    if not processes:
+        mend = "with SLURM, `penstock --backend slurm selftest` tries it on two nodes"
+        yield CheckResult(two_nodes.ABOUT, "not tried: everything ran on this node", "note", mend=mend)
+        return
+    with Peers(processes, budget) as peers:
+        yield from two_nodes.caches(peers, budget)
 
 
 def _name() -> str:

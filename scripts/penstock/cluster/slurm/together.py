@@ -1,0 +1,41 @@
+"""A command on several nodes at once, which is talked to while it runs: by srun, whose standard input goes to
+every task, and whose standard output is that of all tasks."""
+
+from __future__ import annotations
+
+import dataclasses
+import subprocess
+import sys
+from typing import TYPE_CHECKING
+
+from penstock.cluster.slurm.client import absent, environment
+from penstock.cluster.slurm.submission import together_arguments
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.config.settings import ClusterConfig
+
+MEMORY = 512 << 20
+
+
+def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int) -> subprocess.Popen[bytes]:
+    """srun, which starts `penstock <words>` once on each of so many nodes, for so many seconds at most, as
+    soon as they are free. A SIGTERM to it ends the job, waiting or running. Raises PreflightError where there
+    is no srun."""
+    options = dataclasses.replace(
+        config.options,
+        core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=seconds,
+    )  # fmt: skip
+    command = [*together_arguments("penstock-selftest", options, nodes), config.python or sys.executable]
+    try:
+        return subprocess.Popen(
+            [*command, "-m", "penstock", *words],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=environment(),
+            start_new_session=True,
+        )
+    except OSError as error:
+        raise absent("srun", error) from error

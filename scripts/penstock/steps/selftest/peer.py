@@ -1,0 +1,172 @@
+"""What a selftest's command does on one of two nodes: it carries out orders on files, and answers each.
+
+An order is a line of JSON on standard input, with the name of the node that it is for (`to`; "" is for all)
+and what to `do`; the answer is a line on standard output. Each function of `_ORDERS` is one order.
+"""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import json
+import os
+import time
+from typing import TYPE_CHECKING, Any
+
+from penstock.cluster.registry import read_job_environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+    from typing import TextIO
+
+PACE = 0.05
+"""Seconds between two looks: some 60 operations a second."""
+SIZE = 8192
+"""Bytes of the files."""
+FOLDER_WITHIN = 61.0
+"""Seconds in which a node must see the folder that was just made on another one."""
+
+
+def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
+    """Carry out orders until there are none."""
+    peer = Peer(folder)
+    for line in orders:
+        order = json.loads(line)
+        if order["to"] not in ("", peer.node):
+            continue
+        try:
+            answer = _ORDERS[order["do"]](peer, order)
+        except OSError as error:
+            answer = {"error": errno.errorcode.get(error.errno or 0, str(error.errno))}
+        print(json.dumps({"from": peer.node, **answer}), file=answers, flush=True)
+
+
+class Peer:
+    """One node's view of the folder, and what it keeps open."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.node = read_job_environment().node or os.uname().nodename
+        self.held: dict[str, int] = {}
+        self._last = time.monotonic()
+
+    def path(self, order: Mapping[str, Any]) -> Path:
+        return self.folder / str(order["name"])
+
+
+def _hello(peer: Peer, _: Mapping[str, Any]) -> dict[str, Any]:
+    """The node is there, and sees the folder."""
+    return _until(peer.folder.is_dir, FOLDER_WITHIN)
+
+
+def _make(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """A new file, full of one byte."""
+    return _written(peer.path(order), os.O_CREAT | os.O_EXCL, order["fill"])
+
+
+def _overwrite(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """The same size, other bytes."""
+    return _written(peer.path(order), 0, order["fill"])
+
+
+def _append(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    return _written(peer.path(order), os.O_APPEND, order["fill"])
+
+
+def _replace(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Another file is renamed over it."""
+    path = peer.path(order)
+    _written(path.with_suffix(".new"), os.O_CREAT | os.O_EXCL, order["fill"])
+    path.with_suffix(".new").rename(path)
+    return {}
+
+
+def _point(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """A symbolic link is made, or another one is renamed over it, as publish moves `current`."""
+    path = peer.path(order)
+    path.with_suffix(".new").symlink_to(str(order["fill"]))
+    path.with_suffix(".new").rename(path)
+    return {}
+
+
+def _remove(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    peer.path(order).unlink()
+    return {}
+
+
+def _hold(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Open it, read it, and keep it open."""
+    fd = peer.held[str(order["name"])] = os.open(peer.path(order), os.O_RDONLY | os.O_CLOEXEC)
+    return {"byte": os.pread(fd, SIZE, 0)[:1].hex()}
+
+
+def _exclusive(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """O_CREAT and O_EXCL: whether the name was new."""
+    try:
+        os.close(os.open(peer.path(order), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    except FileExistsError:
+        return {"made": False}
+    return {"made": True}
+
+
+def _lock(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """An exclusive flock, held from now on; whether it was given."""
+    fd = peer.held[str(order["name"])] = os.open(peer.path(order), os.O_RDWR | os.O_CLOEXEC)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return {"given": False}
+    return {"given": True}
+
+
+def _look(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+    """Look until it is as it should be: how often, and how long that took."""
+    path, wanted = peer.path(order), order.get("wanted")
+    looks: Mapping[str, Callable[[], object]] = {
+        "name": path.exists,
+        "gone": lambda: not path.exists(),
+        "unlisted": lambda: path.name not in os.listdir(path.parent),
+        "listing": lambda: path.name in os.listdir(path.parent),
+        "byte": lambda: path.read_bytes()[:1].hex() == wanted,
+        "held": lambda: os.pread(peer.held[path.name], SIZE, 0)[:1].hex() == wanted,
+        "size": lambda: path.stat().st_size == wanted,
+        "pointer": lambda: os.readlink(path) == wanted,
+    }
+    return _until(looks[order["what"]], float(order["within"]))
+
+
+_ORDERS: Mapping[str, Callable[[Peer, Mapping[str, Any]], dict[str, Any]]] = {
+    "hello": _hello, "make": _make, "overwrite": _overwrite, "append": _append, "replace": _replace,
+    "point": _point, "remove": _remove, "hold": _hold, "exclusive": _exclusive, "lock": _lock, "look": _look,
+}  # fmt: skip
+
+
+def _until(holds: Callable[[], object], within: float) -> dict[str, Any]:
+    began, looks = time.monotonic(), 0
+    while True:
+        looks += 1
+        found: object = False
+        try:
+            found = holds()
+        except OSError as error:
+            # A name that is believed to be there while its file is gone: not as it should be yet.
+            if error.errno not in (errno.ENOENT, errno.ESTALE):
+                raise
+        seconds = time.monotonic() - began
+        if found or seconds > within:
+            return {"seen": bool(found), "seconds": round(seconds, 3), "looks": looks}
+        time.sleep(PACE)
+
+
+def _written(path: Path, how: int, fill: str) -> dict[str, Any]:
+    """SIZE bytes of one value, synced and closed."""
+    fd = os.open(path, os.O_WRONLY | how | os.O_CLOEXEC, 0o600)
+    try:
+        whole = memoryview(bytes.fromhex(fill) * SIZE)
+        while whole:
+            whole = whole[os.write(fd, whole) :]
+        os.fsync(fd)
+    finally:
+        os.close(fd)
+    return {}
