@@ -150,6 +150,7 @@ SHOWN = (
         "WEKA: the cores of each container, or that they are not known",
         "filesystem/test_weka_client.py",
     ),
+    Shown("D4", "one answer of each of four nodes, judged", "slurm/test_filesystems.py"),
     Shown("S21", "selftest: its limits; a quota filled with the flag alone", "filesystems/test_selftest.py"),
     Shown("A8", "quotas of the kernel, on ext4 and XFS that have them", "filesystem/test_kernel_quotas.py"),
     Shown("A8", "quotas of BeeGFS", "vendors/test_target_checks.py"),

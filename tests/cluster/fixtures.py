@@ -6,14 +6,17 @@ A conftest takes them by `from tests.cluster.fixtures import slurm, slurm_accoun
 from __future__ import annotations
 
 import atexit
+import contextlib
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster.machine import Machine, missing
-from tests.cluster.settings import Settings
+from tests.cluster.settings import NODES, Settings
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+
+    from tests.filesystems.bed import Bed
 
 _running: dict[str, Machine] = {}
 
@@ -40,6 +43,22 @@ def borrowed(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> Iterator[Ma
     monkeypatch.setenv("PATH", lent.env["PATH"])
     yield lent
     lent.tidy()
+
+
+@contextlib.contextmanager
+def on_mounts(bed: Bed) -> Iterator[Machine]:
+    """A cluster of its own whose nodes see, each by its own mount, what this process sees at the first mount
+    of `bed`. Skips where the packages are not installed."""
+    settings = Settings()
+    if problem := missing(accounting=settings.accounting):
+        pytest.skip(problem)
+    made = Machine.new(settings, views={node: bed.on(number) for number, node in enumerate(NODES, 1)})
+    try:
+        made.up()
+        made.guard()
+        yield made
+    finally:
+        made.down()
 
 
 @pytest.fixture

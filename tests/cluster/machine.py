@@ -16,6 +16,7 @@ import time
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from tests.cluster import database
 from tests.cluster.processes import (
@@ -31,6 +32,9 @@ from tests.cluster.processes import (
     wait_for,
 )
 from tests.cluster.settings import NODES, ORDINARY, Settings, cgroup_conf, slurm_conf, slurmdbd_conf
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
 
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
@@ -71,13 +75,20 @@ class Machine:
     daemons: dict[str, Daemon] = field(default_factory=dict)
     keepers: dict[str, list[Daemon]] = field(default_factory=dict)
     """The adoptive parents of all that each node started, one for each start of its slurmd."""
+    views: dict[str, list[str]] = field(default_factory=dict)
+    """A program (words to which slurmd's own are appended) that gives a node a view of its own of the file
+    systems, and becomes what follows it (`tests.filesystems.bed.Bed.on`). Where a node has none it sees what
+    this machine sees. It counts from the node's next start."""
     _guard: subprocess.Popen[bytes] | None = None
 
     @classmethod
-    def new(cls, settings: Settings | None = None) -> Machine:
+    def new(
+        cls, settings: Settings | None = None, *, views: Mapping[str, Sequence[str]] | None = None
+    ) -> Machine:
         """In a new folder, short enough for a socket's path."""
         folder = Path(tempfile.mkdtemp(prefix="penstock-slurm-", dir="/tmp"))
-        return cls(folder, settings or Settings())
+        seen = {node: [*words] for node, words in (views or {}).items()}
+        return cls(folder, settings or Settings(), views=seen)
 
     @classmethod
     def load(cls, folder: Path) -> Machine:
@@ -180,7 +191,8 @@ class Machine:
         """slurmd of one node; `wait_idle` says when the controller has it."""
         noted = self.folder / f"slurmd.{node}.started"
         noted.unlink(missing_ok=True)
-        command = [sys.executable, str(KEEPER), str(noted), *self._program(["slurmd", "-D", "-N", node])]
+        slurmd = [*self.views.get(node, []), *self._program(["slurmd", "-D", "-N", node])]
+        command = [sys.executable, str(KEEPER), str(noted), *slurmd]
         keeper = start(f"keeper of {node}", command, self.folder / "logs" / f"{node}.out", self.env)
         self.keepers.setdefault(node, []).append(keeper)
 

@@ -53,8 +53,10 @@ def job_user() -> str:
 class Place:
     """`with Place(machine) as place:`; everything is removed at the end."""
 
-    def __init__(self, machine: Machine) -> None:
+    def __init__(self, machine: Machine, *, target: Path | None = None) -> None:
+        """`target`: a folder that is there, and is given to the ordinary user; None: one of its own."""
         self.machine = machine
+        self._target = target
         self._cleanup = ExitStack()
         self._started: list[subprocess.Popen[bytes]] = []
 
@@ -63,6 +65,7 @@ class Place:
         self.folder = Path(tempfile.mkdtemp(prefix="place-", dir=self.machine.folder))
         self._cleanup.callback(remove, self.folder)
         self.source, self.target, self.work = (self.folder / n for n in ("source", "target", "work"))
+        self.target = self._target or self.target
         for made in (self.folder, self.source, self.target, self.work):
             made.mkdir(exist_ok=True)
             made.chmod(0o755)
