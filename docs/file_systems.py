@@ -117,6 +117,7 @@ SHOWN = (
     Shown("N6", "kernel parameters beside two tables, and a drop-in", "storage/test_host_tuning.py"),
     Shown("O1", "BeeGFS: the staging folder is striped before its first file", "vendors/test_striping.py"),
     Shown("O1", "the units and the command of each version", "vendors/test_beegfs_texts.py"),
+    Shown("O1", "BeeGFS: the folder itself is striped below a bind mount", "vendors/test_bind_mounts.py"),
     Shown("A1", "BeeGFS: targets' tables of both versions", "vendors/test_beegfs_texts.py"),
     Shown("A1", "each state of a target", "vendors/test_health.py"),
     Shown("A1", "room on each target", "vendors/test_space.py"),
@@ -186,6 +187,7 @@ SHOWN = (
     Shown("S12", "an inherited ACL costs no call that changes something", "storage/test_acls.py"),
     Shown("S12", "under another ACL nothing is linked from the release before", "audit/test_permissions.py"),
     Shown("S16", "where data is: states, batches, the hint of no blocks", "vendors/test_data_states.py"),
+    Shown("S16", "BeeGFS: stubs below a bind mount", "vendors/test_bind_mounts.py"),
     Shown(
         "S16", "an audit counts what is offline or tiered, and reads none of it", "audit/test_data_away.py"
     ),
@@ -236,6 +238,10 @@ TOOLS = (
     "target, what follows up to 1 GiB on four, the rest on eight. It never sets a component on the metadata "
     "targets. Since `lfs setstripe` replaces all of a layout, what is not wished is given as the folder has "
     "it. A figure in brackets, of which `lfs quota` says that it is not exact, counts as not known.\n\n"
+    "Version 8 of BeeGFS looks a path up from the file system's root, by what is left of it below the mount "
+    "point. So below a bind mount of a folder it is given the path below a mount of the whole file system, "
+    "if one is there; else the path from the root with `--mount none`, which it allows root alone. Version "
+    "7 asks the kernel's client, and is given the path as it stands.\n\n"
     "On WEKA nothing is set. Its quotas are asked by `weka fs quota list`, which an account may need a role "
     "for: where it is refused, that is a note, and so it is where nobody is logged in. How long a soft limit "
     "has been passed is not said by it. A quota's folder is compared with where the target lies in the file "

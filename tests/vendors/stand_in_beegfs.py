@@ -421,6 +421,9 @@ def v8(cluster: Json, arguments: list[str], described: str) -> int:
     mount = given.pop("--mount", "auto")
     if mount not in ("auto", "none") and not os.path.isdir(mount):
         raise RefusedError(f"Error: not a BeeGFS mount: {mount}", 1)
+    if mount == "none" and not cluster["root"]:
+        raise RefusedError("Error: only root can interact with an unmounted file system", 1)
+    cluster["given_mount"] = mount
     if not cluster["management"]:
         raise RefusedError(
             "Error: unable to proceed without a working management node: rpc error: code = Unavailable desc = "
@@ -551,7 +554,8 @@ def entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str, *,
     for name in wanted:
         if name not in (*COLUMNS, *MORE_COLUMNS):
             raise RefusedError(f"Error: unknown column {name!r}", 1)
-    for path in left:
+    for given_path in left:
+        path, printed = looked_up(cluster, given_path)
         if not os.path.lexists(path):
             raise RefusedError(f"Error: stat {path}: no such file or directory", 1)
         pattern = pattern_of(cluster, path)
@@ -559,8 +563,7 @@ def entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str, *,
         kind = "Buddy Mirror" if pattern["kind"] == "mirrored" else "RAID0"
         folder = os.path.isdir(path)
         row = {
-            # Below the mount, not as it was given.
-            "path": "/" + os.path.relpath(path, cluster["mount"]) if cluster.get("mount") else path,
+            "path": printed,
             "entry_id": "0-5E9E76DD-C9", "type": "directory" if folder else "file", "meta_node": "m:1",
             "meta_mirror": "(unmirrored)",
             "storage_pool": f"{cluster['pools'][str(pattern['pool'])]} ({pattern['pool']})" if folder else "(file)",
@@ -575,6 +578,23 @@ def entry_info(cluster: Json, given: dict[str, str], left: list[str], _: str, *,
             row |= {"access": access, "state": state}
         show([{name: row[name] for name in wanted}], form)
     return 0
+
+
+def looked_up(cluster: Json, path: str) -> tuple[str, str]:
+    """Where the file is, and the path that is printed: below the mount, not as it was given. Version 8 looks for what
+    is left of the path below the mount point, from the file system's root: `mounts` of the description are the points
+    of its mounts, `store` is the folder that stands for its root."""
+    if not cluster.get("mounts"):
+        return path, "/" + os.path.relpath(path, cluster["mount"]) if cluster.get("mount") else path
+    mount = cluster["given_mount"]
+    if mount == "auto":
+        mount = max(
+            (one for one in cluster["mounts"] if f"{path}/".startswith(f"{one}/")), key=len, default=""
+        )
+        if not mount:
+            raise RefusedError(f"Error: {path}: unable to initialize file system client", 1)
+    left = path if mount == "none" else path.removeprefix(mount)
+    return cluster["store"] + left, left
 
 
 COLUMNS = ("path", "entry_id", "type", "meta_node", "meta_mirror", "storage_pool", "stripe_pattern", "storage_targets",
@@ -652,7 +672,8 @@ def entry_set(
         raise RefusedError("Error: the recurse mode updates the specified entry and ALL child entries, if you're sure "
                            "this is what you want add the --yes flag", 1)  # fmt: skip
     done = 0
-    for path in left:
+    for given_path in left:
+        path, _ = looked_up(cluster, given_path)
         if os.path.isdir(path):  # others are ignored silently
             if not allowed(cluster, path, changes):
                 raise RefusedError("Error: Operation not permitted", 1)

@@ -13,15 +13,16 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.filesystem.mounts import mounts
 from penstock.vendors import command
-from penstock.vendors.beegfs import v8
+from penstock.vendors.beegfs import addresses, v8
 from penstock.vendors.data_states import DEADLINE, Said
 from penstock.vendors.facts import DataState
 
 if TYPE_CHECKING:
     import os
     from collections.abc import Sequence
+
+    from penstock.vendors.beegfs.addresses import Addresses
 
 LOCAL = ("available", "local", "none", "0")
 STUBS = {
@@ -31,18 +32,19 @@ STUBS = {
 
 
 class Commands(NamedTuple):
-    """The command `beegfs`, for the file system that is mounted at `point`."""
+    """The command `beegfs`, for the file system of one mount."""
 
-    point: str
-    mount: tuple[str, ...] = ()
-    """`point`, where several BeeGFS are mounted."""
+    addresses: Addresses
 
     def ask(self, paths: Sequence[str]) -> Said:
         """As `vendors.data_states.Commands`."""
+        given = {self.addresses.of(path): path for path in paths}
         answer = command.run(
-            argv(self.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in paths)
+            argv(self.addresses.mount), deadline=DEADLINE, given="".join(f"{path}\0" for path in given)
         )
-        return Said(read(answer.out, paths, self.point), answer.words, answer.code is not None)
+        states = read(answer.out, [*given], self.addresses.root)
+        found = {given[path]: state for path, state in states.items()}
+        return Said(found, answer.words, answer.code is not None)
 
 
 def argv(mount: tuple[str, ...] = ()) -> list[str]:
@@ -56,8 +58,7 @@ def find(point: str, proc: str | os.PathLike[str]) -> Commands | None:
     """The command, for what is mounted at `point`; None where it is not there."""
     if not command.present(v8.BEEGFS):
         return None
-    several = len({mount.point for mount in mounts(proc) if mount.type == v8.BEEGFS}) > 1
-    return Commands(point, (point,) if several else ())
+    return Commands(addresses.find(point, proc))
 
 
 def read(out: str, paths: Sequence[str], point: str) -> dict[str, DataState]:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 from penstock.filesystem.mounts import mounts
 from penstock.runtime.proc import PROC
 from penstock.vendors import command
-from penstock.vendors.beegfs import licence, v7, v8
+from penstock.vendors.beegfs import addresses, licence, v7, v8
+from penstock.vendors.beegfs.addresses import Addresses
 from penstock.vendors.facts import Silence, Survey
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from penstock.vendors.striping import Setting
 
 SYS = "/sys"
-CLIENT = "beegfs"
+CLIENT = addresses.CLIENT
 """The type of its mounts, and the name of the kernel's module."""
 PROGRAMS = (v8.BEEGFS, v7.CTL)
 """Any of these is enough."""
@@ -35,6 +36,8 @@ class Tools(NamedTuple):
     version: Literal[7, 8]
     mount: tuple[str, ...] = ()
     """The mount point, where several BeeGFS are mounted: each command then names the one that is meant."""
+    addresses: Addresses = Addresses()
+    """The paths by which version 8 is asked about a file or a folder."""
 
     @property
     def product(self) -> str:
@@ -44,8 +47,11 @@ class Tools(NamedTuple):
         """The command that stripes new files of `folder` as wished. What is not wished stays by itself as it
         is `now`."""
         del now
-        build = v7.set_pattern if self.version == 7 else v8.set_pattern
-        return build(folder, chunk=wish.chunk_bytes, targets=wish.targets, pool=wish.pool, mount=self.mount)
+        chunk, targets, pool = wish.chunk_bytes, wish.targets, wish.pool
+        if self.version == 7:
+            return v7.set_pattern(folder, chunk=chunk, targets=targets, pool=pool, mount=self.mount)
+        path, mount = self.addresses.of(folder), self.addresses.mount
+        return v8.set_pattern(path, chunk=chunk, targets=targets, pool=pool, mount=mount)
 
     @staticmethod
     def may_choose_pool() -> bool:
@@ -58,10 +64,14 @@ class Tools(NamedTuple):
 
     def pattern(self, folder: str, budget: command.Budget | None = None) -> Pattern | None:
         """What new files of `folder` get now; None where the commands do not say it."""
-        asks, reads = (
-            (v7.entry_info, v7.read_pattern) if self.version == 7 else (v8.entry_info, v8.read_pattern)
-        )
-        return reads(command.run(asks(folder, self.mount), budget).out)
+        reads = v7.read_pattern if self.version == 7 else v8.read_pattern
+        return reads(command.run(self.entry_info(folder), budget).out)
+
+    def entry_info(self, folder: str) -> list[str]:
+        """The command that says how new files of `folder` are striped."""
+        if self.version == 7:
+            return v7.entry_info(folder, self.mount)
+        return v8.entry_info(self.addresses.of(folder), self.addresses.mount)
 
     def survey(self, folder: str, uid: int, gid: int) -> Survey:
         """What the commands say of the file system of `folder`, and of the quotas of its files' owner. A
@@ -85,8 +95,8 @@ def find(proc: str | os.PathLike[str] = PROC, sys: str = SYS, point: str = "") -
     if not old and not new:
         return None
     version: Literal[7, 8] = 7 if old and (not new or client_version(sys).startswith("7.")) else 8
-    points = {mount.point for mount in mounts(proc) if mount.type == CLIENT}
-    return Tools(version, (point,) if point and len(points) > 1 else ())
+    several = len({mount.number for mount in mounts(proc) if mount.type == CLIENT}) > 1
+    return Tools(version, (point,) if point and several else (), addresses.find(point, proc))
 
 
 def client_version(sys: str = SYS) -> str:
@@ -136,7 +146,7 @@ def _survey_7(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
         if answer.code not in (0, None) and re.search(r"^Management\s*=+\s*\Z", answer.out.strip()):
             # It asks the management service first, and ends where beegfs-ctl does not reach it.
             asking.silences[-1] = asking.silences[-1]._replace(management=True)
-    pattern = v7.read_pattern(asking.ask("stripe pattern", v7.entry_info(folder, mount)).out)
+    pattern = v7.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
     pool = pattern.pool if pattern else ""
     quotas: list[Quota] = []
     for scope, number in (("user", uid), ("group", gid)):
@@ -154,7 +164,7 @@ def _survey_8(tools: Tools, asking: _Asking, folder: str, uid: int, gid: int) ->
     targets = v8.read_targets(asking.ask("targets", v8.list_targets(mount)).out, pools)
     nodes = asking.ask("servers", v8.list_nodes(mount), useful=lambda out: bool(v8.read_servers(out)))
     servers = v8.read_servers(nodes.out)
-    pattern = v8.read_pattern(asking.ask("stripe pattern", v8.entry_info(folder, mount)).out)
+    pattern = v8.read_pattern(asking.ask("stripe pattern", tools.entry_info(folder)).out)
     root = os.geteuid() == 0
     ids = (str(uid), str(gid)) if root else ("current", "current")
     pool = pattern.pool if pattern else ""
