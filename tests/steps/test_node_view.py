@@ -37,6 +37,7 @@ from penstock.errors import NewerFormatError, PreflightError
 from penstock.filesystem.owners import owner
 from penstock.steps import preflight_step
 from penstock.steps.preflight import acl, node_view
+from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:
     from penstock.state.context import Context
@@ -345,7 +346,7 @@ def test_s19_an_account_of_the_acl_with_another_number_on_a_node_stops(tmp_path:
     assert error is not None
     assert error.exit_code == 3
     assert str(error).startswith(
-        "on the node n1, the ACL would be another one [datasets.data.permissions.acl]: ACL on n1: the user "
+        "on the node n1, the ACL would be another one [datasets.data.permissions.acl]: ACL: the user "
         "daemon of `permissions.acl` is 1 here and 77 there, where 1 is bin: bin would get the rights"
     )
     slurm.says = {"acls": {"entries": [there], "mapped": True}}
@@ -370,3 +371,20 @@ def test_s19_a_node_names_who_has_the_number_of_the_submitting_machine() -> None
         AclEntrySeen("user:no-such-user:r", None, "bin"),
         AclEntrySeen("group:4243:r", 4243, "root"),
     )
+
+
+def test_nodes_that_are_stopped_by_the_same_are_named_together(tmp_path: Path) -> None:
+    looks = Looks(context_on(tmp_path, Carried()))
+    for node, found in (("n3", "no ACLs"), ("n1", "no ACLs"), ("n2", "other")):
+        row = CheckResult(f"ACL on {node}", found, "stop", mend="mount it so")
+        looks.saw(row, what="the target keeps none", where="acl", node=node)
+    error = looks.error()
+    assert error is not None
+    assert str(error).startswith("2 things stop the run")
+    assert "- on the nodes n1, n3, the target keeps none [acl]: ACL: no ACLs\n" in str(error)
+    assert "- on the node n2, the target keeps none [acl]: ACL: other\n" in str(error)
+    assert [row["about"] for row in looks.document("data")["results"]] == [
+        "ACL on n3",
+        "ACL on n1",
+        "ACL on n2",
+    ]

@@ -96,14 +96,14 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
         results += ticket.judged(f"ticket on {node}", answer.ticket, need, time.time())
     place = f"on the node {node}"
     looks.heard(answer)
-    looks.saw(*results, what=f"{place}, a mount is not in order")
+    looks.saw(*results, what="a mount is not in order", node=node)
     acls = acl.judged(node, config, target, answer)
-    looks.saw(*acls, what=f"{place}, the target keeps no ACLs", where=acl.key(config))
+    looks.saw(*acls, what="the target keeps no ACLs", where=acl.key(config), node=node)
     if answer.acls is not None:
         mapped = _numbers_differ(heard) or answer.acls.mapped or owners.is_mapped(target.root)
         mine = acl.entries(config.permissions.acl)
         others = acl.entry_results(node, answer.acls.entries, mine, mapped=mapped)
-        looks.saw(*others, what=f"{place}, the ACL would be another one", where=acl.key(config))
+        looks.saw(*others, what="the ACL would be another one", where=acl.key(config), node=node)
     if answer.target.kind not in ("", here.kind):
         with looks.at("evidence"):
             evidence.check_grade(context, config, answer.target.kind, f"{place}, ")

@@ -30,6 +30,8 @@ class Looks:
         self._results: list[CheckResult] = []
         self._errors: list[PenstockError] = []
         self._nodes: list[NodeAnswer] = []
+        self._on_nodes: dict[tuple[str, str, str, str], list[str]] = {}
+        """By what stops the run on nodes (`PreflightError`'s arguments) their names."""
 
     @contextlib.contextmanager
     def at(self, about: str) -> Iterator[None]:
@@ -45,14 +47,22 @@ class Looks:
                 self._results.append(_stopped(about, error))
             self._errors.append(error)
 
-    def saw(self, *results: CheckResult, what: str = "this is not in order", where: str = "") -> None:
+    def saw(
+        self, *results: CheckResult, what: str = "this is not in order", where: str = "", node: str = ""
+    ) -> None:
         """Results of checks that raise nothing. `what` and `where` begin the error of those that stop the
-        run: one error for all of them."""
+        run: one error for all of them. `node`: the node on which it is so, with whose name `about` of the
+        results ends (`ACL on n1`); nodes that are stopped by the same have one error."""
         self._results += results
         stops = _of(results, "stop")
-        if stops:
-            why = "; ".join(f"{one.about}: {one.found}" for one in stops)
-            hint = "; ".join(dict.fromkeys(one.mend for one in stops if one.mend))
+        if not stops:
+            return
+        end = f" on {printable(node)}" if node else ""
+        why = "; ".join(f"{one.about.removesuffix(end)}: {one.found}" for one in stops)
+        hint = "; ".join(dict.fromkeys(one.mend for one in stops if one.mend))
+        if node:
+            self._on_nodes.setdefault((what, where, why, hint), []).append(printable(node))
+        else:
             self._errors.append(PreflightError(what, where=where, why=why, hint=hint))
 
     def heard(self, answer: NodeAnswer) -> None:
@@ -72,7 +82,7 @@ class Looks:
     def error(self) -> PenstockError | None:
         """The error that ends the step: the only one, or one PreflightError that names all, with the exit
         status of all where they agree; None where nothing stops the run."""
-        errors = list({str(error): error for error in self._errors}.values())
+        errors = list({str(error): error for error in [*self._errors, *self._errors_on_nodes()]}.values())
         if len(errors) < 2:
             return errors[0] if errors else None
         joined = PreflightError(
@@ -82,6 +92,11 @@ class Looks:
         if len(codes) == 1:
             joined.exit_code = codes.pop()
         return joined
+
+    def _errors_on_nodes(self) -> Iterator[PreflightError]:
+        for (what, where, why, hint), nodes in self._on_nodes.items():
+            place = f"on the node{'s' if len(nodes) > 1 else ''} {', '.join(sorted(nodes))}"
+            yield PreflightError(f"{place}, {what}", where=where, why=why, hint=hint)
 
 
 def _of(results: Iterable[CheckResult], *verdicts: str) -> list[CheckResult]:
