@@ -512,5 +512,23 @@ def test_what_a_promise_is_worth(
     assert judged(state, process, controller, age, stays=stays) == verdict
 
 
+@pytest.mark.parametrize(
+    ("chunk_files", "files", "left"),
+    [(0, 5, 0), (40, 10, 40), (40, 5, 20), (40, 0, 0), (4, 5, 4), (10, 1, 1), (12, 1, 2)],
+)
+def test_s17_chunk_files_are_lowered_with_the_files(
+    tmp_path: Path, chunk_files: int, files: int, left: int
+) -> None:
+    """Of ten files that were promised."""
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"a"}))
+    layout = context.layout("data")
+    layout.root.mkdir()
+    promise = promises.SpacePromise(context, layout, "r" * 16, "plan")
+    promise.ask(100, 10, 5, chunk_files)
+    promises.lower(context, layout, "r" * 16, 50, files)
+    (one,) = posted(layout.root)
+    assert (one.bytes, one.files, one.chunk_files) == (50, files, left)
+
+
 def test_a_promise_that_is_just_being_written_is_passed_over() -> None:
     assert read([Posting("1.x", 5, 0.0, None)], 10) == ([], [])

@@ -70,6 +70,20 @@ def test_s17_a_quota_is_filled_by_promises_of_its_own_account(scope: Any, number
     assert space.beside(here, ()) is here
 
 
+def test_s17_quotas_of_chunk_files_count_what_a_promise_says_of_them() -> None:
+    """S17: one for each file where it says nothing; on Lustre quotas count files, targets objects."""
+    quota = Quota("user", 1000, used=0, used_files=5)
+    here = survey(targets(4), quotas=(quota,))
+    others = [promised(7, 10, chunk_files=40), promised(7, 8)]
+    seen = space.beside(here, others)
+    assert seen.quotas[0].used_files == 5 + 40 + 8
+    assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4
+    lustre = here._replace(rules=Rules(objects="objects", quota_counts="files"))
+    seen = space.beside(lustre, others)
+    assert seen.quotas[0].used_files == 5 + 18
+    assert seen.in_pool()[0].free_inodes == 10**9 - 48 // 4
+
+
 def restripe(wide: int | None, pool: str) -> str:
     return f"restripe {wide} {pool}".strip()
 

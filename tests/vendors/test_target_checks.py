@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import json
 import os
 import time
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.staging_runs import context_for, events_of, tree
 from tests.vendors.beegfs_cluster import GIB, TIB, Cluster, mounted, target
 
+from penstock.config.settings import StripingConfig
 from penstock.core.checks import gravest
 from penstock.errors import NoSpaceError, PreflightError
 from penstock.steps import list_step, plan_step, preflight_step
+from penstock.storage import shared_files
 from penstock.vendors import registry
 from penstock.vendors.beegfs import tools
 from penstock.vendors.placement import SizeClasses
@@ -234,6 +238,45 @@ def test_plan_refuses_what_does_not_fit(
     assert "3 files and 1 folders need about" in why
     assert "100 B used, 30 B more, the limit is 1000 B" in why
     assert events_of(context)[-1].kind == "end"
+
+
+def test_s17_the_chunk_files_of_another_plan_count(
+    beegfs: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S17: a file of 2 MiB over four targets is four of them; a promise of an older version says nothing of
+    them, and counts one a file."""
+    mounted(monkeypatch, tmp_path)
+    contexts = {}
+    for name in ("first", "second"):
+        context = context_for(tmp_path, tree(tmp_path / name, {"large": b"1" * (2 << 20)}))
+        context.config = replace(
+            context.config, datasets={name: replace(context.config.datasets["data"], name=name)}
+        )
+        list_step.run(context, name)
+        contexts[name] = context
+    quota = {"scope": "group", "id": os.getegid(), "pool": 1, "used": 100, "limit": TIB, "files": 1}
+    beegfs.write(quotas=[quota | {"file_limit": 8}])
+    plan_step.run(contexts["first"], "first")
+    (path,) = (tmp_path / "target" / ".promises").iterdir()
+    posted = json.loads(path.read_bytes())
+    assert (posted["files"], posted["chunk_files"]) == (1, 4)
+    with pytest.raises(NoSpaceError, match="1 chunk files are missing") as caught:
+        plan_step.run(contexts["second"], "second")
+    assert "of dataset first" in str(caught.value)
+    del posted["chunk_files"]
+    shared_files.repost(path.parent, path.name, posted)
+    assert plan_step.run(contexts["second"], "second")["files"] == 1
+
+
+def test_s17_a_promise_says_its_chunk_files_before_its_plan_counts(
+    beegfs: Cluster, target_folder: Path
+) -> None:
+    """S17: by the pattern of the folder, as wished where the configuration says it."""
+    sizes = SizeClasses([2 << 20, 10])
+    assert registry.chunk_files(target_folder, sizes) == 5
+    assert registry.chunk_files(target_folder, sizes, wish=StripingConfig(targets=2)) == 3
+    assert registry.chunk_files(target_folder, sizes, named="wekafs") == 0
+    assert registry.check_plan(target_folder, sizes, 1).chunk_files == 5
 
 
 def test_the_named_kind_chooses_the_tools(beegfs: Cluster, tmp_path: Path) -> None:

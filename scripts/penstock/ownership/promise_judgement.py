@@ -134,12 +134,13 @@ def read(postings: Iterable[Posting], capacity: int) -> tuple[list[Seen], list[s
         elif not (
             0 <= promise.bytes <= capacity
             and 0 <= promise.files <= _MOST_FILES
+            and 0 <= promise.chunk_files <= _MOST_FILES
             and 0 <= promise.at_once <= _MOST_PARTS
             and promise.ops >= 0
         ):
             text = (
-                f"{promise.bytes:,} bytes and {promise.files:,} files by {promise.at_once:,} elements on "
-                f"{human.size(capacity)}"
+                f"{promise.bytes:,} bytes and {promise.files:,} files ({promise.chunk_files:,} chunk files) "
+                f"by {promise.at_once:,} elements on {human.size(capacity)}"
             )
             refused.append(f"{human.printable(one.name)}, of uid {one.uid}: {text}")
         else:

@@ -130,7 +130,7 @@ class SpacePromise:
         self._told: set[str] = set()
         self._of_repair = bool(repaired_by(run))
 
-    def ask(self, size: int, files: int, gid: int) -> None:
+    def ask(self, size: int, files: int, gid: int, chunk_files: int = 0) -> None:
         """Post it, in place of what this dataset promised before. Where that cannot be, a warning says so."""
         context, layout, storage = self._context, self._layout, self._context.storage
         promise = Promise(
@@ -140,6 +140,7 @@ class SpacePromise:
             gid=gid,
             bytes=size,
             files=files,
+            chunk_files=chunk_files,
             lock=str(layout.lock),
             state=ASKED,
             cluster=_cluster(context),
@@ -182,9 +183,10 @@ class SpacePromise:
         self._sweep()
         return found
 
-    def keep(self, pool: str) -> None:
-        """The files lie in this pool ("": not known), and the plan passed."""
-        self._repost(state=WORKING, pool=pool)
+    def keep(self, pool: str, chunk_files: int = 0) -> None:
+        """The files lie in this pool ("": not known) as so many chunk files (0: not known), and the plan
+        passed."""
+        self._repost(state=WORKING, pool=pool, chunk_files=chunk_files)
 
     def drop(self) -> None:
         """Withdraw it: nothing was planned."""
@@ -323,10 +325,21 @@ def lower(context: Context, layout: DatasetLayout, run: str, size: int, files: i
     with contextlib.suppress(OSError):
         seen = _own(context.storage, layout, run)
         if seen and (size < seen.promise.bytes or files < seen.promise.files):
-            left = seen.promise._replace(
-                bytes=min(size, seen.promise.bytes), files=min(files, seen.promise.files)
+            one = seen.promise
+            left = one._replace(
+                bytes=min(size, one.bytes),
+                files=min(files, one.files),
+                chunk_files=_chunk_files_left(one, files),
             )
             context.storage.repost(layout.promises, seen.name, documents.to_json(left))
+
+
+def _chunk_files_left(one: Promise, files: int) -> int:
+    """Of so many files that are left: their part of all, at least one each."""
+    if not files or not one.files:
+        return 0
+    left = min(files, one.files)
+    return min(one.chunk_files, max(left, -(-one.chunk_files * left // one.files)))
 
 
 def at_once(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:

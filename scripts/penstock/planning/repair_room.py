@@ -56,11 +56,11 @@ def take(
     keep = target.kept(facts(layout.root).total_bytes)
     promise = SpacePromise(context, layout, who, STEP)
     try:
-        promise.ask(*need, stores.gid)
+        promise.ask(*need, stores.gid, stores.expected_chunk_files(totals))
         _, results = promise.admitted(
             lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
         )
-        promise.keep(stores.pool)
+        promise.keep(stores.pool, stores.chunk_files)
     except NoSpaceError as error:
         promise.drop()
         raise NoSpaceError(

@@ -36,6 +36,22 @@ class TargetStores:
         return self._checks.pool
 
     @property
+    def chunk_files(self) -> int:
+        """How many chunk files the files will be, as `check` found it, or `stripe`; 0: not known."""
+        return self._checks.chunk_files
+
+    def expected_chunk_files(self, totals: Totals) -> int:
+        """The same before `check`: 0 where it is not known, or depends on all of the plan."""
+        if totals.to_place is None:
+            return 0
+        return registry.chunk_files(
+            self._layout.releases,
+            totals.to_place,
+            wish=self._target.striping,
+            named=self._target.filesystem,
+        )
+
+    @property
     def gid(self) -> int:
         """The group of the files."""
         return owner_of_new(self._layout.releases, None, self._gid)[1]
@@ -84,6 +100,7 @@ class TargetStores:
                 promised=self._promised,
             )
             self._refuse(as_given.results)
+            self._checks = as_given
         return results
 
     def _refuse(self, results: list[CheckResult]) -> None:

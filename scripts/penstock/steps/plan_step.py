@@ -245,12 +245,16 @@ def _plan(context: Context, run: Run) -> None:
     keep, stores = context.config.target.kept(facts(layout.root).total_bytes), planner.stores
     promise = SpacePromise(context, layout, run.id, STEP)
     try:
-        promise.ask(max(0, totals.blocks), totals.to_copy[0] + totals.folders, stores.gid)
+        files, objects = totals.to_copy[0] + totals.folders, stores.expected_chunk_files(totals)
+        promise.ask(max(0, totals.blocks), files, stores.gid, objects)
         enough, seen = promise.admitted(
             lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
         )
-        promise.keep(stores.pool)
+        kept = stores.chunk_files
+        promise.keep(stores.pool, kept)
         _make(context, planner, totals, tried, enough, seen)
+        if stores.chunk_files != kept:  # the staging folder could not be striped as wished
+            promise.keep(stores.pool, stores.chunk_files)
     except BaseException:
         promise.drop()
         raise

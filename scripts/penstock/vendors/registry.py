@@ -21,7 +21,7 @@ from penstock.filesystem.kinds import AUTO, rules_of
 from penstock.filesystem.mounts import mount_of, nearest
 from penstock.filesystem.quotas import owner_of_new, unnamed_group
 from penstock.runtime.proc import PROC
-from penstock.vendors import command, health, space, striping
+from penstock.vendors import command, health, placement, space, striping
 from penstock.vendors.data_states import DataStates
 from penstock.vendors.placement import SizeClasses
 from penstock.vendors.striping import NOTHING, Choice, Setting
@@ -68,6 +68,8 @@ class PlanChecks(NamedTuple):
     """What `stripe` is to set."""
     pool: str = ""
     """The storage pool that the files will lie in; "": not known."""
+    chunk_files: int = 0
+    """How many chunk files the files will be on all storage targets; 0: not known."""
 
 
 def check_target(
@@ -137,8 +139,29 @@ def check_plan(
         *space.quotas(survey, sizes, folders),
         *health.silences(survey),
     ]
-    pool = survey.pattern.pool or survey.pattern.pool_name if survey.pattern else ""
-    return PlanChecks(results, list(chosen.results), chosen.setting, pool)
+    if survey.pattern is None:
+        return PlanChecks(results, list(chosen.results), chosen.setting)
+    pool = survey.pattern.pool or survey.pattern.pool_name
+    objects = placement.chunk_files(sizes, survey.pattern)
+    return PlanChecks(results, list(chosen.results), chosen.setting, pool, objects)
+
+
+def chunk_files(
+    path: Path,
+    sizes: SizeClasses,
+    *,
+    wish: StripingConfig | None = None,
+    named: str = AUTO,
+    proc: str | os.PathLike[str] = PROC,
+) -> int:
+    """How many chunk files these files will be, by one command: what a run promises before it is checked.
+    0 where no command says it. `auto` counts as the folder gives it: `check_plan` says it exactly."""
+    tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
+    pattern = tools.pattern(str(nearest(path))) if tools is not None else None
+    if pattern is None:
+        return 0
+    wanted = Setting(wish.chunk, wish.targets) if wish is not None else NOTHING
+    return placement.chunk_files(sizes, wanted.on(pattern))
 
 
 def stripe(

@@ -97,14 +97,15 @@ def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
 
     | of the survey    | takes                                                   | of which promises   |
     |------------------|---------------------------------------------------------|---------------------|
-    | storage target   | its even share of the files and of the bytes (twice     | of its pool         |
-    |                  | where they are mirrored)                                |                     |
+    | storage target   | its even share of the chunk files and of the bytes      | of its pool         |
+    |                  | (twice where they are mirrored)                         |                     |
     | metadata target  | its even share of what so many files need               | all                 |
     | quota of a user  | all bytes and files                                     | of its uid and pool |
     | quota of a group | all bytes and files                                     | of its gid and pool |
 
-    A pool that is not known counts as the same. A file counts as one chunk file: how another run's files are
-    striped is not known here, so quotas of chunk files are rather taken for emptier than they will be.
+    A pool that is not known counts as the same. Where quotas count chunk files, a promise counts with its
+    own number of them. One that says none (of an older version, or where the vendor's commands did not say
+    how its files are striped) counts one for each file, which is rather too few.
     """
     if not promised:
         return survey
@@ -117,7 +118,7 @@ def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
         if target.role == "storage":
             beside_it = [one for one in beside_it if one.pool == target.pool]
             theirs = [one for one in promised if _same_pool(survey, one.pool, target.pool)]
-            size, files = copies * sum(one.bytes for one in theirs), sum(one.files for one in theirs)
+            size, files = copies * sum(one.bytes for one in theirs), sum(map(_chunk_files, theirs))
         elif target.role == "metadata":
             size, files = metadata_need(sum(one.files for one in promised), 0, survey.rules)
         among = max(1, len(beside_it))
@@ -128,9 +129,15 @@ def beside(survey: Survey, promised: Sequence[Promise]) -> Survey:
 
     def used(quota: Quota) -> Quota:
         theirs = [one for one in promised if _same_pool(survey, one.pool, quota.pool)]
+        if survey.rules.quota_counts == survey.rules.objects:
+            theirs = [one._replace(files=_chunk_files(one)) for one in theirs]
         return quotas_beside(quota, theirs, copies)
 
     return survey._replace(targets=tuple(map(filled, survey.targets)), quotas=tuple(map(used, survey.quotas)))
+
+
+def _chunk_files(one: Promise) -> int:
+    return one.chunk_files or one.files
 
 
 def _same_pool(survey: Survey, one: str, other: str) -> bool:

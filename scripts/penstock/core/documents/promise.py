@@ -54,6 +54,9 @@ class Promise(NamedTuple):
     """Whether elements go on where the process that waits for them is killed."""
     controller: str = ""
     """The workflow above the step, `<pid>.<start time in ticks>`; "" for a step by hand."""
+    chunk_files: int = 0
+    """How many chunk files (Lustre: objects) the files will be on storage targets; 0: not known, at least one
+    each."""
     by: Mapping[str, object] = typed_json.NOTHING
     """The last step's process, a holder as in `lock`."""
 

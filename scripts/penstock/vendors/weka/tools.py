@@ -35,6 +35,11 @@ class Tools(NamedTuple):
         """Whether this account may choose a pool: there are none."""
         return False
 
+    @staticmethod
+    def pattern(folder: str, budget: command.Budget | None = None) -> None:
+        """Of no folder: the cluster itself spreads files over its drives."""
+        del folder, budget
+
     def survey(self, folder: str, uid: int, gid: int) -> Survey:
         """What the command says of the cluster, the file system, and the quotas of `folder` and of those
         above it: quotas of WEKA are folders'. A question without an answer is a `Silence`; never raises."""
