@@ -7,6 +7,7 @@ import os
 import signal
 import tempfile
 import threading
+import time
 from contextlib import contextmanager
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.storage.conftest import need_root
-from tests.support.forked import NOBODY, forked
+from tests.support.forked import NOBODY, forked, killed_at_line
 from tests.support.images import file_system
 from tests.support.published import content, data_of, flip, publish
 from tests.support.staging_runs import context_for, events_of, tree
@@ -528,6 +529,46 @@ def test_s17_chunk_files_are_lowered_with_the_files(
     promises.lower(context, layout, "r" * 16, 50, files)
     (one,) = posted(layout.root)
     assert (one.bytes, one.files, one.chunk_files) == (50, files, left)
+
+
+def test_s17_what_is_left_of_a_promise_that_was_being_changed_is_removed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By the next plan of its account, an hour later by the file system's clock: the machine's is years
+    ahead here, and behind."""
+    need_root()
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"a"}))
+    go(context, upto="plan")
+    layout, folder = context.layout("data"), context.config.target.root / ".promises"
+    run = run_store.open_run(layout).id
+
+    def left() -> list[Path]:
+        return sorted(folder.glob(".*"))
+
+    line = 0
+    while not left():
+        line += 1
+        assert killed_at_line(
+            lambda: promises.lower(context, layout, run, 0, 0), ("storage/durable.py",), line
+        )
+    (young,) = left()
+    old = folder / f".{'0' * 16}.tmp"
+    others = [folder / ".kept", folder / f".{'1' * 16}.tmp"]
+    for path in (old, *others):
+        path.write_bytes(b"")
+    os.chown(others[1], NOBODY, -1)
+    for path in (old, *others):
+        aged(context.config.target.root, path.name, REST + 60)
+    for years in (10, -10):
+        shifted = time.time() + years * 365 * 86400
+        monkeypatch.setattr(promises.time, "time", lambda shifted=shifted: shifted)
+        tree(tmp_path / "source", {f"b{years}": b"b"})
+        go(context, upto="plan")
+        assert left() == sorted([young, *others])
+    aged(context.config.target.root, young.name, REST + 60)
+    tree(tmp_path / "source", {"c": b"c"})
+    go(context, upto="plan")
+    assert left() == sorted(others)
 
 
 def test_a_promise_that_is_just_being_written_is_passed_over() -> None:

@@ -47,6 +47,7 @@ from penstock.locks.heartbeat import HEARTBEAT, PATIENCE, SHORT, stands_still
 from penstock.ownership import liveness
 from penstock.ownership.promise_judgement import (
     DOUBTFUL,
+    REST,
     VOID,
     Seen,
     controller_here,
@@ -277,13 +278,18 @@ class SpacePromise:
                 storage.withdraw(folder, seen.name)
 
     def _sweep(self) -> None:
-        """Remove what is void and may be removed: in a sticky folder an account's own alone."""
+        """Remove what is void and may be removed: in a sticky folder an account's own alone. What a killed
+        process left of a change is removed an hour later, by the file system's clock."""
         seen, _ = _read(self._context.storage, self._layout)
         now = self._now(seen)
         for one in seen:
             if one.name != self._name and ((one.name, one.made) in self._void or verdict(one, now) == VOID):
                 with contextlib.suppress(OSError):
                     self._context.storage.withdraw(self._layout.promises, one.name)
+        own = next((one for one in seen if one.name == self._name), None)
+        if own is not None:
+            with contextlib.suppress(OSError):
+                self._context.storage.sweep_unfinished(self._layout.promises, own.made - REST)
 
     def _repost(self, **what: object) -> None:
         if not self._name:

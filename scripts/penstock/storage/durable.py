@@ -11,6 +11,7 @@ import contextlib
 import errno
 import json
 import os
+import re
 import secrets
 from typing import TYPE_CHECKING, Any, Self
 
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 NO_LINKS = frozenset({errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS, errno.EXDEV, errno.EMLINK})
 """How file systems without hard links refuse one."""
+UNFINISHED = re.compile(r"\.[0-9a-f]{16}\.tmp")
+"""The name of a file that is being written, or was when its process was killed."""
 
 
 def fsync_dir(path: Path | str, *, dir_fd: int | None = None) -> None:

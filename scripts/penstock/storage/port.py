@@ -269,6 +269,10 @@ class Storage(Protocol):
     def withdraw(self, folder: Path, name: str, /) -> None:
         """Give a name back that this account has. Raises OSError."""
 
+    def sweep_unfinished(self, folder: Path, before: float, /) -> None:
+        """Remove what processes of this account left that were killed while they changed a posting, before
+        this time of the file system's clock. Raises OSError."""
+
     def postings(self, folder: Path, trusted: Callable[[int], bool], /) -> Postings:
         """What accounts posted that are trusted, by uid; none where there is no folder. Raises OSError."""
 

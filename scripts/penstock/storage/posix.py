@@ -44,6 +44,7 @@ if TYPE_CHECKING:
         postings,
         read_notice,
         repost,
+        sweep_unfinished,
         withdraw,
         write_notice,
     )
@@ -62,8 +63,8 @@ _HOMES = {
     "modes": "access_rules dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
     "reveal": "point reveal sweep_pointers",
-    "shared_files": "beat forget_notice make_folder_as_above post postings read_notice repost withdraw "
-    "write_notice",
+    "shared_files": "beat forget_notice make_folder_as_above post postings read_notice repost "
+    "sweep_unfinished withdraw write_notice",
     "staging_writer": "StagingWriter prepare_process",
     "tree_removal": "open_folders remove_empty remove_tree sweep_temporaries",
 }
@@ -84,7 +85,8 @@ __all__ = [
     "make_folder_as_above", "mender", "open_folders", "open_staging", "owns", "paced_writer", "point",
     "post", "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
     "remove_empty", "remove_tree", "rename", "repost", "reveal", "set_permissions", "shared_stands",
-    "sweep_pointers", "sweep_temporaries", "unseal", "withdraw", "write_json", "write_notice", "writer",
+    "sweep_pointers", "sweep_temporaries", "sweep_unfinished", "unseal", "withdraw", "write_json",
+    "write_notice", "writer",
 ]  # fmt: skip
 
 

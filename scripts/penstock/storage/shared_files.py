@@ -142,6 +142,17 @@ def withdraw(folder: Path, name: str) -> None:
     durable.fsync_dir(folder)
 
 
+def sweep_unfinished(folder: Path, before: float) -> None:
+    """Remove what processes of this account left that were killed while they changed a posting: last written
+    before this time, by the file system's clock. Raises OSError."""
+    for name in os.listdir(folder):
+        if durable.UNFINISHED.fullmatch(name):
+            with contextlib.suppress(FileNotFoundError):
+                seen = (folder / name).lstat()
+                if stat.S_ISREG(seen.st_mode) and seen.st_uid == os.geteuid() and seen.st_mtime < before:
+                    os.unlink(folder / name)
+
+
 def postings(folder: Path, trusted: Callable[[int], bool]) -> Postings:
     """Those of the accounts of which `trusted` says so by uid; none where there is no such folder. Names with
     a leading dot are passed over. Raises OSError."""
