@@ -140,8 +140,17 @@ SHOWN = (
     Shown("L6", "WEKA: four cache modes, four ways to a cold read", "filesystem/test_weka_client.py"),
     Shown("L6", "a read counts by the mount's cache mode", "filesystem/test_mount_checks.py"),
     Shown("L7", "WEKA: cores of its own, or UDP", "filesystem/test_weka_client.py"),
-    Shown("S11", "a budget of metadata operations for all engines", "engine/test_ops_budget.py"),
+    Shown(
+        "S11",
+        "a budget of metadata operations for all engines, and for repairs",
+        "engine/test_ops_budget.py",
+    ),
     Shown("S17", "two runs onto a file system that takes one", "steps/test_promises.py"),
+    Shown(
+        "S17",
+        "a repair counts other runs, and plans count a repair, until it is killed",
+        "steps/test_promises.py",
+    ),
     Shown("S17", "other runs' promises on BeeGFS' targets and quotas", "vendors/test_space.py"),
     Shown("L8", "WEKA: 30 streams and more, writes of 1 MiB", "filesystem/test_weka_client.py"),
     Shown("O3", "writes of 1 MiB and more; fsync is in the reported seconds", "engine/test_write_size.py"),
@@ -309,18 +318,24 @@ PROMISES = (
     "system, of the vendor's targets and of quotas, less what the other living runs below this root "
     "have promised. Where both do not fit it ends with exit status 6 and names the other runs, their "
     "accounts and bytes. A run lowers its promise once a minute while it copies; publish and `penstock "
-    "cancel` withdraw it. Of plans at the same moment the oldest is counted first: younger ones are "
-    "refused where both do not fit.\n\n"
+    "cancel` withdraw it. A repair does the same for the files that it will fetch, which need their "
+    "space once more until they are replaced: it counts before it fetches, leaves `target.keep_free` as "
+    "plan does, and withdraws its promise at its end; what an earlier attempt of it fetched is not "
+    "counted again. A promise says how many chunk files its files will be, which quotas of BeeGFS count. "
+    "Of plans at the same moment the oldest is counted first: younger ones are refused where both do not "
+    "fit.\n\n"
     "A promise lives as its dataset's lock does: it is void at once where the process is seen to be "
     "dead, and elsewhere when it was touched for 2 minutes by nobody, which a plan waits for only where "
     "that decides. Between two steps it holds while the workflow lives, or for an hour after a step "
-    "that a person called. The next plan removes what is void. What another account promises is counted "
-    "where the file is its own and the file system could hold that much; else it is named in a warning.\n\n"
+    "that a person called. The next plan removes what is void; and, an hour later by the file system's "
+    "clock, what its own account left there of a change during which a process was killed. What another "
+    "account promises is counted where the file is its own and the file system could hold that much; "
+    "else it is named in a warning.\n\n"
     "The folder has the mode of the root, and the sticky bit where several accounts may write in it. "
     "Where they may not write in the root itself, an administrator makes it: `mkdir -m 1777 "
     "<root>/.promises`. A promise that cannot be written is a warning. Runs below another root of the "
     "same file system are not seen; where folders are listed with a delay (NFS), two plans within it "
-    "may both pass. Space that a repair needs is not promised.\n"
+    "may both pass.\n"
 )
 
 ACLS = (
@@ -365,17 +380,18 @@ OPS = (
     "`target.ops` is a budget of metadata operations a second for all runs below a root: 5000 on BeeGFS "
     "and Lustre, none elsewhere, unless it is set. Copies wait their turn before they create, link, "
     "rename or remove a file, set its times, or enter a folder for the first time; a small file is "
-    "three operations. So do the steps that remove a staging or set modes. Writes, fsyncs, reads, "
-    "verify and audit are not counted, and repairs are not held back.\n\n"
-    "Each run's promise says how many of its elements may be at work at once. An element takes the "
-    "budget divided by the elements of all living runs, and reads the promises again every 5 s: a "
-    "listing of the folder, and an open for each run. The smallest budget that any of the runs has "
-    "counts. The part of a run whose process dies on the same machine is free within 5 s, of one "
-    "elsewhere about 2 minutes later. Elements that wait in a queue have their part too, which nobody "
+    "three operations. So do the steps that remove a staging or set modes, and repairs: their elements "
+    "as those of a copy, and the process that puts files in their places (four operations a file, two "
+    "for each folder that it opens). Writes, fsyncs, reads, verify and audit are not counted.\n\n"
+    "Each run's promise says how many of its elements may be at work at once; a repair posts one, too. "
+    "An element takes the budget divided by the elements of all living runs, and reads the promises "
+    "again every 5 s: a listing of the folder, and an open for each run. The smallest budget that any of "
+    "the runs has counts. The part of a run whose process dies on the same machine is free within 5 s, of "
+    "one elsewhere about 2 minutes later. Elements that wait in a queue have their part too, which nobody "
     "uses. For the first 5 s of a run the sum can be beyond the budget.\n\n"
     "In a test, four engines on one machine with 600 operations a second together make that many over 5 "
-    "s, give or take 10 %, and so do the other three after one was killed. The budget was not tried "
-    "against the metadata servers of a BeeGFS or Lustre.\n"
+    "s, give or take 10 %, and so do the other three after one was killed. A repair beside a copy has "
+    "half of it. The budget was not tried against the metadata servers of a BeeGFS or Lustre.\n"
 )
 
 
