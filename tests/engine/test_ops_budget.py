@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import os
 import signal
 import threading
 import time
+import traceback
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -25,8 +27,8 @@ from penstock.core.layout import DatasetLayout
 from penstock.engine.copy_shard import copy_shard
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.locks import holder as holders
-from penstock.ownership import promises
-from penstock.ownership.ops_share import EVERY, OpsShare
+from penstock.ownership import ops_share, promises
+from penstock.ownership.ops_share import EVERY, SEEN, OpsShare
 from penstock.state import run_store
 from penstock.steps import audit_step, repair_step
 from penstock.storage import shared_files
@@ -87,6 +89,9 @@ class Engines:
             share = OpsShare(open_storage(), layout, f"run{number}", self.ops, 1)
             task = self.shards[number].task(engine={"workers": 1, "streams": 4})
             copy_shard(task, lambda *_: None, lambda: None, share)
+        except BaseException:
+            traceback.print_exc()
+            raise
         finally:
             os._exit(1)
 
@@ -131,6 +136,73 @@ def test_s11_four_engines_share_the_budget_and_three_take_over_a_dead_ones_part(
     assert rates[3] == 0
     assert sum(rates) == pytest.approx(OPS, rel=0.1)
     assert rates[:3] == pytest.approx([OPS / 3] * 3, rel=0.2)
+
+
+def test_s11_a_run_that_begins_beside_another_never_passes_the_budget(tmp_path: Path) -> None:
+    """In no second from its first operation on: it begins when the other has read its part."""
+    ops, root = 300, tmp_path / "root"
+    root.mkdir()
+    engines = Engines(tmp_path, root, 1, ops)
+    context = context_for(tmp_path / "late", tmp_path / "source")
+    context.ops = ops
+    shard = shard_run(tmp_path / "late", tmp_path / "source")
+
+    def late() -> None:
+        layout = promised(root, "late", ops=ops, at_once=0)
+        began = time.monotonic()
+        ops_share.begin(context, layout, "late", 1)
+        assert SEEN <= time.monotonic() - began < SEEN + 2
+        share = OpsShare(open_storage(), layout, "late", ops, 1)
+        task = shard.task(engine={"workers": 1, "streams": 4})
+        copy_shard(task, lambda *_: None, lambda: None, share)
+
+    until(lambda: engines.done()[0] > 20, "the first copy's files")
+    engines.shards.append(shard)
+    pid = os.fork()
+    if not pid:
+        try:
+            os.setsid()
+            late()
+        finally:
+            os._exit(1)
+    try:
+        samples = [(time.monotonic(), engines.done())]
+        while samples[-1][0] - samples[0][0] < SEEN + 7:
+            threading.Event().wait(1.0)
+            samples.append((time.monotonic(), engines.done()))
+        rates = [
+            OF_A_FILE * (sum(new) - sum(old)) / (ended - began)
+            for (began, old), (ended, new) in itertools.pairwise(samples)
+        ]
+        assert max(rates) <= 1.1 * ops, rates
+        (began, old), (ended, new) = samples[-4], samples[-1]
+        each = [OF_A_FILE * (b - a) / (ended - began) for a, b in zip(old, new, strict=True)]
+        assert each == pytest.approx([ops / 2] * 2, rel=0.2)
+    finally:
+        for one in (pid, *engines.pids):
+            engines.kill(one)
+
+
+def test_s11_a_step_waits_where_its_part_is_new_to_others(tmp_path: Path) -> None:
+    """Once, and only beside runs that have parts."""
+    waited: list[float] = []
+    alone = promised(tmp_path, "own")
+    share = OpsShare(open_storage(), alone, "own", OPS, 1, wait=waited.append)
+    assert (share(), waited) == (OPS, [])
+    now = 0.0
+    promised(tmp_path, "other", at_once=2)
+    share = OpsShare(open_storage(), alone, "own", OPS, 1, wait=waited.append, clock=lambda: now)
+    assert (share(), waited) == (OPS / 3, [SEEN])
+    now += EVERY
+    assert (share(), waited) == (OPS / 3, [SEEN])
+    context = context_for(tmp_path, tmp_path)
+    context.ops = OPS
+    context.stop.wait = waited.append  # type: ignore[method-assign]
+    ops_share.begin(context, alone, "own", 1)
+    assert waited == [SEEN]
+    ops_share.begin(context, alone, "own", 2)
+    assert waited == [SEEN, SEEN]
+    assert promises.own_of(promises.read_all(open_storage(), alone), alone, "own").promise.at_once == 2  # type: ignore[union-attr]
 
 
 @contextlib.contextmanager

@@ -111,8 +111,9 @@ def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
     from penstock.engine.shared_memory import spending
 
     plain = context.storage
-    share = OpsShare(plain, layout, run, context.ops, 1)
-    with spending(share, context.stop.event.wait) as spend:
+    wait = context.stop.event.wait
+    share = OpsShare(plain, layout, run, context.ops, 1, wait=wait)
+    with spending(share, wait) as spend:
         context.pace(spend)
         try:
             yield

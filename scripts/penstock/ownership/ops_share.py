@@ -7,10 +7,15 @@ of them names counts.
 
 The promises are read again after EVERY seconds: a listing, and an open for each run. A run whose process dies
 on this machine loses its part within that time; one that dies elsewhere within PATIENCE (120 s) more. Until a
-run that just began was read by the others, for EVERY seconds, the sum may be beyond the budget.
+run that just began was read by the others, for EVERY seconds, the sum would be beyond the budget: so a step
+posts its part, then reads, and where other living runs have parts it waits for SEEN seconds before its first
+operation (`begin` before an array, `OpsShare` with `wait` in a step's own process). Of two that begin at once
+each has posted before it reads, so at least one waits.
 
-Limits: a run that could not write a promise takes its part and is not counted by others. The parts of
-elements that wait in a queue are not used. Audits and verify only read, and have no part.
+Limits: what plan removes before it has posted its promise is not counted by others. A run that could not
+write a promise takes its part and is not counted by others. The parts of elements that wait in a queue are
+not used. Where folders are listed with a delay (NFS), the sum can be beyond the budget for that time. Audits
+and verify only read, and have no part.
 """
 
 from __future__ import annotations
@@ -22,13 +27,39 @@ from penstock.ownership import promises
 from penstock.ownership.promise_judgement import LIVING, verdict
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable, Iterator
 
+    from penstock.core.documents.promise import Promise
     from penstock.core.layout import DatasetLayout
+    from penstock.ownership.promise_judgement import Seen
+    from penstock.state.context import Context
     from penstock.storage.port import Storage
 
 EVERY = 5.0
 """Seconds between two readings of the promises."""
+SEEN = EVERY + 1.0
+"""Seconds after which all living runs have read a part: they look at the clock several times a second."""
+
+
+def begin(context: Context, layout: DatasetLayout, run: str, parts: int) -> None:
+    """From the return on so many elements of the run (or repair) may be at work at once: where it has more
+    parts now, and there is a budget, other runs have read it. Raises InterruptedRunError."""
+    seen = promises.read_all(context.storage, layout)
+    own = promises.own_of(seen, layout, run)
+    promises.at_once(context, layout, run, parts)
+    if context.ops and own and parts > own.promise.at_once:
+        seen = promises.read_all(context.storage, layout)
+        own = promises.own_of(seen, layout, run)
+        if any(_others(seen, own)):
+            context.stop.wait(SEEN)
+
+
+def _others(seen: Iterable[Seen], own: Seen | None) -> Iterator[Promise]:
+    """Those of the living that have parts."""
+    now = own.made if own else time.time()
+    for one in seen:
+        if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
+            yield one.promise
 
 
 class OpsShare:
@@ -42,12 +73,14 @@ class OpsShare:
         ops: int,
         parts: int,
         *,
+        wait: Callable[[float], object] | None = None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """`parts`: of this run, where it has no promise that says so."""
+        """`parts`: of this run, where it has no promise that says so. `wait` is called with SEEN when the
+        run's part is new to others; None: they have read it (`begin`)."""
         self._storage, self._layout, self._run = storage, layout, run
         self._ops, self._parts, self._clock = ops, max(1, parts), clock
-        self._read = float("-inf")
+        self._wait, self._read = wait, float("-inf")
         self._share = 0.0
 
     def __call__(self) -> float:
@@ -58,12 +91,20 @@ class OpsShare:
         return self._share
 
     def _reckoned(self) -> float:
+        ops, parts, new = self._counted()
+        if new and self._wait is not None:
+            self._wait(SEEN)
+            ops, parts, _ = self._counted()
+        self._wait = None
+        return ops / parts
+
+    def _counted(self) -> tuple[int, int, bool]:
+        """The budget, all parts, and whether this run's is one beside others'."""
         seen = promises.read_all(self._storage, self._layout)
         own = promises.own_of(seen, self._layout, self._run)
-        now = own.made if own else time.time()
         ops, parts = self._ops, own.promise.at_once or self._parts if own else self._parts
-        for one in seen:
-            if one is not own and one.promise.at_once > 0 and verdict(one, now) == LIVING:
-                parts += one.promise.at_once
-                ops = min(ops, one.promise.ops or ops)
-        return ops / parts
+        others = list(_others(seen, own))
+        for one in others:
+            parts += one.at_once
+            ops = min(ops, one.ops or ops)
+        return ops, parts, own is not None and bool(others)

@@ -154,9 +154,10 @@ class SpacePromise:
         name = f"{time.time_ns():020d}.{self._run[:_NAMED]}.{secrets.token_hex(4)}"
         try:
             storage.make_folder_as_above(self._layout.promises)
-            self._drop_before()
             if storage.post(self._layout.promises, name, documents.to_json(promise)):
                 self._name = name
+            # Last: at no moment has a run that goes on promised nothing.
+            self._drop_before()
         except (OSError, PenstockError) as error:
             why = error.strerror if isinstance(error, OSError) else str(error)
             self._warn(
@@ -270,9 +271,10 @@ class SpacePromise:
         context, storage, folder = self._context, self._context.storage, self._layout.promises
         for seen in _of_dataset(storage, self._layout):
             one = seen.promise
-            if one.run != self._run and (
-                (self._of_repair and not one.repairs) or alive(context, self._layout, one.run)
-            ):
+            other = one.run != self._run
+            if seen.name == self._name or (other and self._of_repair and not one.repairs):
+                continue
+            if other and alive(context, self._layout, one.run):
                 continue
             with contextlib.suppress(OSError):
                 storage.withdraw(folder, seen.name)

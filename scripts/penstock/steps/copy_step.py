@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
-from penstock.ownership import promises
+from penstock.ownership import ops_share, promises
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
@@ -75,7 +75,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
     lowered = _lowered(context, run, done_before)
-    promises.at_once(context, run.layout, run.id, min(context.cluster.slots(STEP), len(left)))
+    ops_share.begin(context, run.layout, run.id, min(context.cluster.slots(STEP), len(left)))
     _elements(context, run, ok, lowered)
     promises.lower(context, run.layout, run.id, 0, 0)
     promises.at_once(context, run.layout, run.id, 0)

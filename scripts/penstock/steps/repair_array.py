@@ -22,7 +22,7 @@ from penstock.core.documents.promise import of_repair
 from penstock.core.layout import DATA
 from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.filesystem.owners import is_mapped, numbers_here
-from penstock.ownership import promises
+from penstock.ownership import ops_share, promises
 from penstock.planning import repair_room
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import receipts
@@ -140,7 +140,7 @@ def fetch(
 
     who = of_repair(run.release)
     elements = min(context.cluster.slots(STEP), sum(not ok(index) for index in run.indices))
-    promises.at_once(context, run.layout, who, max(1, elements))
+    ops_share.begin(context, run.layout, who, max(1, elements))
     lowered = LoweredPromise(context, run.layout, who, plan.files, plan.bytes)
     try:
         run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered)
