@@ -259,6 +259,7 @@ def test_interrupted_then_cancelled_then_gone_on_with(place: Place) -> None:
     assert len(place.submissions("a", "copy")) == 2
 
 
+@pytest.mark.timeout(900)
 def test_many_elements_few_questions_little_memory(
     place: Place, record_property: Callable[[str, object], None]
 ) -> None:

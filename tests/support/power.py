@@ -51,7 +51,12 @@ class Disk:
         return self
 
     def __exit__(self, *_: object) -> None:
-        until(self._unmounted, f"{self.point} to be closed by everybody")
+        try:
+            until(self._unmounted, f"{self.point} to be closed by everybody")
+        except AssertionError:
+            # Left mounted, it would fail the clean-up of every later session, too.
+            subprocess.run(["umount", "--lazy", self.point], check=True)
+            raise
         # A process with a mount namespace of its own, made meanwhile, may hold the file system a little
         # longer: mounted again now it would still be the one that went down.
         until(lambda: not self._attached(), "the loop device to be given back")
