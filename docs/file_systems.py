@@ -388,10 +388,13 @@ OPS = (
     "again every 5 s: a listing of the folder, and an open for each run. The smallest budget that any of "
     "the runs has counts. The part of a run whose process dies on the same machine is free within 5 s, of "
     "one elsewhere about 2 minutes later. Elements that wait in a queue have their part too, which nobody "
-    "uses. For the first 5 s of a run the sum can be beyond the budget.\n\n"
+    "uses. So a step that posts its part waits for 6 s before its first operation, where other runs are at "
+    "work, and the sum stays within the budget from the beginning; but for what plan removes before it has "
+    "posted its promise.\n\n"
     "In a test, four engines on one machine with 600 operations a second together make that many over 5 "
     "s, give or take 10 %, and so do the other three after one was killed. A repair beside a copy has "
-    "half of it. The budget was not tried against the metadata servers of a BeeGFS or Lustre.\n"
+    "half of it; and a copy that begins beside another has the sum beyond the budget in no second. The "
+    "budget was not tried against the metadata servers of a BeeGFS or Lustre.\n"
 )
 
 
