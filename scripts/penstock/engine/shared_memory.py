@@ -41,6 +41,9 @@ class Shared:
         self.memory = mmap.mmap(fd, SIZE)
         self._view = memoryview(self.memory)
         self.counters = self._view[:_DUE_AT].cast("q")
+        # Set and read by one store and one load of the CPU: `pack_into` writes zeros before the value, and a
+        # worker that reads meanwhile would see them.
+        self._ops = self._view[_OPS_AT : _OPS_AT + _WORD].cast("d")
         self._retired = 0
 
     def total(self) -> int:
@@ -56,14 +59,15 @@ class Shared:
     @property
     def ops(self) -> float:
         """Metadata operations a second that all workers may make together; of the parent's making."""
-        return float(_DUE.unpack_from(self.memory, _OPS_AT)[0])
+        return self._ops[0]
 
     @ops.setter
     def ops(self, rate: float) -> None:
-        _DUE.pack_into(self.memory, _OPS_AT, rate)
+        self._ops[0] = rate
 
     def close(self) -> None:
         self.counters.release()
+        self._ops.release()
         self._view.release()
         self.memory.close()
         os.close(self.fd)
