@@ -1,7 +1,7 @@
 """What a selftest's command does on one of two nodes: it carries out orders on files, and answers each.
 
-An order is a line of JSON on standard input, with the name of the node that it is for (`to`; "" is for all)
-and what to `do`; the answer is a line on standard output. Each function of `_ORDERS` is one order.
+An order (`Order`) is a line of JSON on standard input; its answer (`Answer`) is a line on standard output.
+Each function of `_ORDERS` is one order. Both ends are of one release of penstock.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import fcntl
 import json
 import os
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.registry import read_job_environment
 
@@ -28,18 +28,50 @@ FOLDER_WITHIN = 61.0
 """Seconds in which a node must see the folder that was just made on another one."""
 
 
+class Order(NamedTuple):
+    """What a node is to do, and with which file."""
+
+    do: str
+    """A key of `_ORDERS`."""
+    to: str = ""
+    """The node that it is for; "" is for all."""
+    name: str = ""
+    """Of the file, in the folder of the selftest."""
+    fill: str = ""
+    """The byte of which a file is full, in hexadecimal digits; of a symbolic link where it leads."""
+    what: str = ""
+    """What is looked for: a key of the looks in `_look`."""
+    wanted: object = None
+    """The byte, size or place that is looked for."""
+    within: float = 0.0
+    """Seconds for which it is looked for."""
+
+
+class Answer(NamedTuple):
+    """What came of an order; each field is of the orders that its name fits."""
+
+    node: str = ""
+    error: str = ""
+    """The name of the errno that ended the order."""
+    seen: bool = False
+    seconds: float = 0.0
+    looks: int = 0
+    made: bool = False
+    given: bool = False
+
+
 def serve(folder: Path, orders: Iterable[str], answers: TextIO) -> None:
     """Carry out orders until there are none."""
     peer = Peer(folder)
     for line in orders:
-        order = json.loads(line)
-        if order["to"] not in ("", peer.node):
+        order = Order(**json.loads(line))
+        if order.to not in ("", peer.node):
             continue
         try:
-            answer = _ORDERS[order["do"]](peer, order)
+            answer = _ORDERS[order.do](peer, order) or Answer()
         except OSError as error:
-            answer = {"error": errno.errorcode.get(error.errno or 0, str(error.errno))}
-        print(json.dumps({"from": peer.node, **answer}), file=answers, flush=True)
+            answer = Answer(error=errno.errorcode.get(error.errno or 0, str(error.errno)))
+        print(json.dumps(answer._replace(node=peer.node)._asdict()), file=answers, flush=True)
 
 
 class Peer:
@@ -51,78 +83,75 @@ class Peer:
         self.held: dict[str, int] = {}
         self._last = time.monotonic()
 
-    def path(self, order: Mapping[str, Any]) -> Path:
-        return self.folder / str(order["name"])
+    def path(self, order: Order) -> Path:
+        return self.folder / order.name
 
 
-def _hello(peer: Peer, _: Mapping[str, Any]) -> dict[str, Any]:
+def _hello(peer: Peer, _: Order) -> Answer:
     """The node is there, and sees the folder."""
     return _until(peer.folder.is_dir, FOLDER_WITHIN)
 
 
-def _make(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _make(peer: Peer, order: Order) -> None:
     """A new file, full of one byte."""
-    return _written(peer.path(order), os.O_CREAT | os.O_EXCL, order["fill"])
+    _written(peer.path(order), os.O_CREAT | os.O_EXCL, order.fill)
 
 
-def _overwrite(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _overwrite(peer: Peer, order: Order) -> None:
     """The same size, other bytes."""
-    return _written(peer.path(order), 0, order["fill"])
+    _written(peer.path(order), 0, order.fill)
 
 
-def _append(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
-    return _written(peer.path(order), os.O_APPEND, order["fill"])
+def _append(peer: Peer, order: Order) -> None:
+    _written(peer.path(order), os.O_APPEND, order.fill)
 
 
-def _replace(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _replace(peer: Peer, order: Order) -> None:
     """Another file is renamed over it."""
     path = peer.path(order)
-    _written(path.with_suffix(".new"), os.O_CREAT | os.O_EXCL, order["fill"])
+    _written(path.with_suffix(".new"), os.O_CREAT | os.O_EXCL, order.fill)
     path.with_suffix(".new").rename(path)
-    return {}
 
 
-def _point(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _point(peer: Peer, order: Order) -> None:
     """A symbolic link is made, or another one is renamed over it, as publish moves `current`."""
     path = peer.path(order)
-    path.with_suffix(".new").symlink_to(str(order["fill"]))
+    path.with_suffix(".new").symlink_to(order.fill)
     path.with_suffix(".new").rename(path)
-    return {}
 
 
-def _remove(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _remove(peer: Peer, order: Order) -> None:
     peer.path(order).unlink()
-    return {}
 
 
-def _hold(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _hold(peer: Peer, order: Order) -> None:
     """Open it, read it, and keep it open."""
-    fd = peer.held[str(order["name"])] = os.open(peer.path(order), os.O_RDONLY | os.O_CLOEXEC)
-    return {"byte": os.pread(fd, SIZE, 0)[:1].hex()}
+    fd = peer.held[order.name] = os.open(peer.path(order), os.O_RDONLY | os.O_CLOEXEC)
+    os.pread(fd, SIZE, 0)
 
 
-def _exclusive(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _exclusive(peer: Peer, order: Order) -> Answer:
     """O_CREAT and O_EXCL: whether the name was new."""
     try:
         os.close(os.open(peer.path(order), os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     except FileExistsError:
-        return {"made": False}
-    return {"made": True}
+        return Answer(made=False)
+    return Answer(made=True)
 
 
-def _lock(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _lock(peer: Peer, order: Order) -> Answer:
     """An exclusive flock, held from now on; whether it was given."""
-    fd = peer.held[str(order["name"])] = os.open(peer.path(order), os.O_RDWR | os.O_CLOEXEC)
+    fd = peer.held[order.name] = os.open(peer.path(order), os.O_RDWR | os.O_CLOEXEC)
     try:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        return {"given": False}
-    return {"given": True}
+        return Answer(given=False)
+    return Answer(given=True)
 
 
-def _look(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
+def _look(peer: Peer, order: Order) -> Answer:
     """Look until it is as it should be: how often, and how long that took."""
-    path, wanted = peer.path(order), order.get("wanted")
+    path, wanted = peer.path(order), order.wanted
     looks: Mapping[str, Callable[[], object]] = {
         "name": path.exists,
         "gone": lambda: not path.exists(),
@@ -133,16 +162,16 @@ def _look(peer: Peer, order: Mapping[str, Any]) -> dict[str, Any]:
         "size": lambda: path.stat().st_size == wanted,
         "pointer": lambda: os.readlink(path) == wanted,
     }
-    return _until(looks[order["what"]], float(order["within"]))
+    return _until(looks[order.what], order.within)
 
 
-_ORDERS: Mapping[str, Callable[[Peer, Mapping[str, Any]], dict[str, Any]]] = {
+_ORDERS: Mapping[str, Callable[[Peer, Order], Answer | None]] = {
     "hello": _hello, "make": _make, "overwrite": _overwrite, "append": _append, "replace": _replace,
     "point": _point, "remove": _remove, "hold": _hold, "exclusive": _exclusive, "lock": _lock, "look": _look,
 }  # fmt: skip
 
 
-def _until(holds: Callable[[], object], within: float) -> dict[str, Any]:
+def _until(holds: Callable[[], object], within: float) -> Answer:
     began, looks = time.monotonic(), 0
     while True:
         looks += 1
@@ -155,11 +184,11 @@ def _until(holds: Callable[[], object], within: float) -> dict[str, Any]:
                 raise
         seconds = time.monotonic() - began
         if found or seconds > within:
-            return {"seen": bool(found), "seconds": round(seconds, 3), "looks": looks}
+            return Answer(seen=bool(found), seconds=round(seconds, 3), looks=looks)
         time.sleep(PACE)
 
 
-def _written(path: Path, how: int, fill: str) -> dict[str, Any]:
+def _written(path: Path, how: int, fill: str) -> None:
     """SIZE bytes of one value, synced and closed."""
     fd = os.open(path, os.O_WRONLY | how | os.O_CLOEXEC, 0o600)
     try:
@@ -169,4 +198,3 @@ def _written(path: Path, how: int, fill: str) -> dict[str, Any]:
         os.fsync(fd)
     finally:
         os.close(fd)
-    return {}

@@ -15,11 +15,11 @@ import select
 import signal
 import subprocess
 import time
-from typing import TYPE_CHECKING, Any, NamedTuple, Self
+from typing import TYPE_CHECKING, NamedTuple, Self
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
-from penstock.steps.selftest.peer import FOLDER_WITHIN, SIZE
+from penstock.steps.selftest.peer import FOLDER_WITHIN, SIZE, Answer, Order
 from penstock.views import human
 
 if TYPE_CHECKING:
@@ -79,23 +79,23 @@ class Peers:
 
     def meet(self, count: int) -> list[str]:
         """The names of the nodes, sorted, once all of them see the folder. Raises LostError."""
-        self._tell(to="", do="hello")
+        self._tell(Order("hello"))
         answers = [self._answer(FREE_WITHIN + FOLDER_WITHIN) for _ in range(count)]
-        blind = sorted(one["from"] for one in answers if not one.get("seen"))
+        blind = sorted(one.node for one in answers if not one.seen)
         if blind:
             raise LostError(f"the folder is not there on {', '.join(blind)}")
-        return sorted(one["from"] for one in answers)
+        return sorted(one.node for one in answers)
 
-    def ask(self, node: str, do: str, name: str, **more: object) -> dict[str, Any]:
-        """One order of `peer`, carried out. Raises LostError."""
-        self._tell(to=node, do=do, name=name, **more)
-        answer = self._answer(float(str(more.get("within", 0))) + ANSWER_WITHIN)
-        if "error" in answer:
-            raise LostError(f"{do} failed on {node}: {answer['error']}")
+    def ask(self, node: str, order: Order) -> Answer:
+        """An order, carried out on a node. Raises LostError."""
+        self._tell(order._replace(to=node))
+        answer = self._answer(order.within + ANSWER_WITHIN)
+        if answer.error:
+            raise LostError(f"{order.do} failed on {node}: {answer.error}")
         return answer
 
-    def _tell(self, **order: object) -> None:
-        line = json.dumps(order).encode() + b"\n"
+    def _tell(self, order: Order) -> None:
+        line = json.dumps(order._asdict()).encode() + b"\n"
         for process in self._processes:
             assert process.stdin is not None
             try:
@@ -104,7 +104,7 @@ class Peers:
             except BrokenPipeError:
                 raise LostError(self._words()) from None
 
-    def _answer(self, within: float) -> dict[str, Any]:
+    def _answer(self, within: float) -> Answer:
         deadline = time.monotonic() + within
         streams = {one.stdout.fileno(): one for one in self._processes if one.stdout is not None}
         while True:
@@ -112,8 +112,7 @@ class Peers:
                 line, newline, rest = read.partition(b"\n")
                 if newline:
                     self._read[fd] = rest
-                    answer: dict[str, Any] = json.loads(line)
-                    return answer
+                    return Answer(**json.loads(line))
             if time.monotonic() > deadline:
                 raise LostError(f"no answer within {human.duration(within)}")
             self._budget.check()
@@ -189,29 +188,31 @@ def _tried(peers: Peers, trial: Trial, writer: str, reader: str, budget: Budget)
     within = min(trial.within, max(1.0, budget.left / 2))
     budget.spend(20, size=3 * SIZE, files=2)
     if trial.before:
-        peers.ask(writer, trial.before, trial.name, fill=OLD)
+        peers.ask(writer, Order(trial.before, name=trial.name, fill=OLD))
     first = {"byte": OLD, "held": OLD, "pointer": OLD, "size": SIZE}.get(trial.warm)
     warm = "byte" if trial.warm == "held" else trial.warm
-    peers.ask(reader, "look", trial.name, what=warm, wanted=first, within=within)
+    peers.ask(reader, Order("look", name=trial.name, what=warm, wanted=first, within=within))
     if trial.warm == "held":
-        peers.ask(reader, "hold", trial.name)
-    peers.ask(writer, trial.change, trial.name, fill=NEW)
-    seen = peers.ask(reader, "look", trial.name, what=trial.what, wanted=trial.wanted, within=within)
-    budget.spend(PER_LOOK * int(seen["looks"]))
+        peers.ask(reader, Order("hold", name=trial.name))
+    peers.ask(writer, Order(trial.change, name=trial.name, fill=NEW))
+    seen = peers.ask(
+        reader, Order("look", name=trial.name, what=trial.what, wanted=trial.wanted, within=within)
+    )
+    budget.spend(PER_LOOK * seen.looks)
     about = f"{trial.about}, on the other node"
-    if not seen["seen"]:
+    if not seen.seen:
         return CheckResult(about, f"not seen within {within:.0f} s", trial.late, mend=trial.then)
-    if seen["looks"] == 1:
+    if seen.looks == 1:
         return CheckResult(about, "seen at once")
-    return CheckResult(about, f"seen after {seen['seconds']:.1f} s")
+    return CheckResult(about, f"seen after {seen.seconds:.1f} s")
 
 
 def _exclusive(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult:
     """Locks of datasets are files that are made by O_EXCL."""
     about = "O_EXCL of a name that the other node made"
     budget.spend(4, files=1)
-    peers.ask(reader, "look", "lock", what="gone", within=1.0)
-    first, second = (peers.ask(node, "exclusive", "lock")["made"] for node in (writer, reader))
+    peers.ask(reader, Order("look", name="lock", what="gone", within=1.0))
+    first, second = (peers.ask(node, Order("exclusive", name="lock")).made for node in (writer, reader))
     if first and not second:
         return CheckResult(about, "no (EEXIST)")
     found = "yes: both nodes made it" if second else "neither node could make it"
@@ -223,11 +224,11 @@ def _lock(peers: Peers, writer: str, reader: str, budget: Budget) -> CheckResult
     """No lock of penstock rests on flock between nodes: the row is for people."""
     about = "flock of a file that the other node has locked"
     budget.spend(8, size=SIZE, files=1)
-    peers.ask(writer, "make", "flock", fill=OLD)
-    peers.ask(reader, "look", "flock", what="name", within=SEEN_WITHIN)
-    if not peers.ask(writer, "lock", "flock")["given"]:
+    peers.ask(writer, Order("make", name="flock", fill=OLD))
+    peers.ask(reader, Order("look", name="flock", what="name", within=SEEN_WITHIN))
+    if not peers.ask(writer, Order("lock", name="flock")).given:
         return CheckResult(about, "not known: it was not given to the first", "note")
-    given = peers.ask(reader, "lock", "flock")["given"]
+    given = peers.ask(reader, Order("lock", name="flock")).given
     return CheckResult(
         about, "given: locks hold on one node alone" if given else "refused, as on one machine"
     )
