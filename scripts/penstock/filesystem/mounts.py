@@ -80,8 +80,7 @@ def holding(path: str, among: Iterable[Mount]) -> Mount:
     one that is seen. An empty one where none does."""
     best = Mount()
     for mount in among:
-        inside = path == mount.point or path.startswith(mount.point.rstrip("/") + "/")
-        if inside and len(mount.point) >= len(best.point):
+        if mount.inside(path) is not None and len(mount.point) >= len(best.point):
             best = mount
     return best
 

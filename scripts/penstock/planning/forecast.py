@@ -84,11 +84,11 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
     they do not suffice."""
     seen = facts(layout.root)
     files = totals.to_copy[0] + totals.folders
-    theirs = sum(one.bytes for one in promised), sum(one.files for one in promised)
-    if totals.blocks + keep + theirs[0] > seen.free_bytes:
+    their_bytes, their_files = sum(one.bytes for one in promised), sum(one.files for one in promised)
+    if totals.blocks + keep + their_bytes > seen.free_bytes:
         other = (
-            f", {human.size(theirs[0])} ({theirs[0]:,} bytes) of it promised to other runs"
-            if theirs[0]
+            f", {human.size(their_bytes)} ({their_bytes:,} bytes) of it promised to other runs"
+            if their_bytes
             else ""
         )
         raise NoSpaceError(
@@ -99,8 +99,8 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
             f"({seen.free_bytes:,} bytes) are free on {seen.kind}{other}",
             hint="make room, lower target.keep_free, or stage less; nothing was copied",
         )
-    if seen.free_inodes is not None and files + theirs[1] > seen.free_inodes:
-        other = f", {theirs[1]:,} of them promised to other runs" if theirs[1] else ""
+    if seen.free_inodes is not None and files + their_files > seen.free_inodes:
+        other = f", {their_files:,} of them promised to other runs" if their_files else ""
         raise NoSpaceError(
             "the target has too few inodes for this run",
             where=str(layout.root),
@@ -109,7 +109,7 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
             hint="make room, or stage less; nothing was copied",
         )
     text = f"takes {human.size(totals.blocks)} of {human.size(seen.free_bytes)} free on {seen.kind}"
-    return f"{text}; other runs will still write {human.size(theirs[0])}" if theirs[0] else text
+    return f"{text}; other runs will still write {human.size(their_bytes)}" if their_bytes else text
 
 
 class CopyTime(NamedTuple):

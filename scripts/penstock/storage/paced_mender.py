@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Self
 
-from penstock.storage.paced_writer import ENTERED
+from penstock.storage.paced_writer import EnteredFolders
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -25,7 +25,7 @@ class PacedMender:
 
     def __init__(self, mender: Mender, spend: Callable[[int], None]) -> None:
         self._mender, self._spend = mender, spend
-        self._entered: set[str] = set()
+        self._entered = EnteredFolders()
         self.holds, self.close = mender.holds, mender.close
 
     def check(self, path: str) -> None:
@@ -60,11 +60,7 @@ class PacedMender:
 
     def _before(self, path: str, operations: int) -> None:
         """Wait for these, and for the folder of `path` where it was not entered yet."""
-        parent = path.rpartition("/")[0]
-        if parent not in self._entered:
-            if len(self._entered) >= ENTERED:
-                self._entered.clear()
-            self._entered.add(parent)
+        if self._entered.is_new(path.rpartition("/")[0]):
             operations += _OF_A_FOLDER
         if operations:
             self._spend(operations)

@@ -16,8 +16,25 @@ if TYPE_CHECKING:
     from penstock.storage.pending_file import Pending
     from penstock.storage.port import Abandoned, Writer
 
-ENTERED = 1 << 16
+_REMEMBERED = 1 << 16
 """Folders that are remembered as entered; some MiB."""
+
+
+class EnteredFolders:
+    """Which folders were entered already, the latest of them: to enter one for the first time costs the
+    metadata server a look."""
+
+    def __init__(self, *entered: str) -> None:
+        self._paths = set(entered)
+
+    def is_new(self, path: str) -> bool:
+        """Whether the folder is entered for the first time; it is not from now on."""
+        if path in self._paths:
+            return False
+        if len(self._paths) >= _REMEMBERED:
+            self._paths.clear()
+        self._paths.add(path)
+        return True
 
 
 class PacedWriter:
@@ -27,7 +44,7 @@ class PacedWriter:
         self._writer, self._spend = writer, spend
         self._times = 1 if keep_mtime else 0
         self._last = ""
-        self._entered: set[str] = {""}
+        self._entered = EnteredFolders("")
         self.settle, self.alive, self.holds = writer.settle, writer.alive, writer.holds
         self.close = writer.close
 
@@ -97,9 +114,6 @@ class PacedWriter:
         parent = path.rpartition("/")[0]
         if parent != self._last:
             self._last = parent
-            if parent not in self._entered:
-                if len(self._entered) >= ENTERED:
-                    self._entered.clear()
-                self._entered.add(parent)
+            if self._entered.is_new(parent):
                 operations += 1
         self._spend(operations)

@@ -228,7 +228,8 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over:
         NOT_WRITABLE: (f"the target {target} cannot be written", "correct its permissions or its mount"),
     }.get(status)
     if lacking is not None:
-        return Outcome(lack=Lack(node, lacking[0], where="cluster", hint=lacking[1]))
+        what, hint = lacking
+        return Outcome(lack=Lack(node, what, where="cluster", hint=hint))
     if state != "COMPLETED":
         why = f"{state} {reason}".strip() + (f", exit {status}" if status else "")
         hint = "the node's slurmd log tells more; cluster.probe: false leaves the probe out"
