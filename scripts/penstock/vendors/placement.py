@@ -190,9 +190,16 @@ def eligible(targets: Sequence[Target], wanted: int) -> list[Target]:
     return up
 
 
-def room(target: Target, limits: tuple[int, ...] = Rules().storage_limits) -> tuple[int, int] | None:
-    """Bytes that a target takes before its next limit, and that limit. None where its free space is not
-    known.
+class Room(NamedTuple):
+    """What a target still takes."""
+
+    bytes: int
+    limit: int
+    """Bytes that are free when it is reached; 0: until it is full."""
+
+
+def room(target: Target, limits: tuple[int, ...] = Rules().storage_limits) -> Room | None:
+    """What a target takes before its next limit. None where its free space is not known.
 
     | free bytes                              | next limit                                      |
     |-----------------------------------------|-------------------------------------------------|
@@ -206,4 +213,4 @@ def room(target: Target, limits: tuple[int, ...] = Rules().storage_limits) -> tu
     free = target.free_bytes
     kept = limits[1:] if target.capacity in ("low", "emergency") else limits
     limit = next(limit for limit in kept if free > limit or limit == 0)
-    return free - limit, limit
+    return Room(free - limit, limit)

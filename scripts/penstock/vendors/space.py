@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from penstock.core.documents.promise import Promise
     from penstock.filesystem.quotas import Quota
     from penstock.vendors.facts import Pattern, Rules, Survey, Target
-    from penstock.vendors.placement import SizeClasses
+    from penstock.vendors.placement import Room, SizeClasses
 
 NAMED = 8
 """Targets that results name; the others are counted."""
@@ -47,7 +47,7 @@ class Placing(NamedTuple):
         """Over how many targets a file lies that is long enough."""
         return min(self.pattern.targets, len(self.among))
 
-    def room(self, target: Target) -> tuple[int, int] | None:
+    def room(self, target: Target) -> Room | None:
         """As `placement.room`."""
         return placement.room(target, self.rules.storage_limits)
 
@@ -150,15 +150,23 @@ def _less(there: int | None, taken: float) -> int | None:
     return None if there is None else max(0, there - math.ceil(taken))
 
 
-def _overfilled(placing: Placing) -> list[tuple[Target, int, int]]:
-    """(target, bytes that can come to it, bytes that it takes), the one that lacks most first."""
+class Overfilled(NamedTuple):
+    """A target that takes less than can come to it, in bytes."""
+
+    target: Target
+    need: int
+    takes: int
+
+
+def _overfilled(placing: Placing) -> list[Overfilled]:
+    """The one that lacks most first."""
     most = placing.share.most
     found = []
     for target in placing.among:
         there = placing.room(target)
-        if there is not None and most > there[0]:
-            found.append((target, most, there[0]))
-    return sorted(found, key=lambda one: one[2] - one[1])
+        if there is not None and most > there.bytes:
+            found.append(Overfilled(target, most, there.bytes))
+    return sorted(found, key=lambda one: one.takes - one.need)
 
 
 def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
@@ -175,26 +183,23 @@ def _lacking_inodes(product: str, placing: Placing) -> Iterator[CheckResult]:
             )
 
 
-def _until(there: tuple[int, int] | None) -> str:
-    limit = there[1] if there else 0
+def _until(there: Room | None) -> str:
+    limit = there.limit if there else 0
     return f" until {_size(limit)} are left" if limit else " until it is full"
 
 
 def _fits(product: str, placing: Placing) -> CheckResult:
     pattern, among, share, _ = placing
     unknown = [target for target in among if placing.room(target) is None]
-    least = min(
-        ((there[0], target) for target in among if (there := placing.room(target)) is not None),
-        key=lambda one: one[0],
-        default=None,
-    )
+    takes = {target: there.bytes for target in among if (there := placing.room(target)) is not None}
+    least = min(takes, key=takes.__getitem__, default=None)
     ranges = f", in {len(pattern.layout)} ranges that widen," if pattern.layout else ","
     found = (
         f"a file lies on up to {placing.wide} of {len(among)} targets{ranges} in chunks "
         f"of {_size(pattern.chunk_bytes)}; at most {_size(share.most)} come to one"
     )
     if least is not None:
-        found += f", and {printable(least[1].name)} takes {_size(least[0])}"
+        found += f", and {printable(least.name)} takes {_size(takes[least])}"
     if unknown:
         found += f"; the room of {len(unknown)} targets is not known"
     return CheckResult(f"{product} placement", found, "note" if unknown else "ok")
@@ -244,7 +249,9 @@ def metadata(survey: Survey, sizes: SizeClasses, folders: int) -> list[CheckResu
     needed = f"about {_size(need)}{share}" if rules.entry_bytes else f"{inodes:,} inodes"
     found = f"{sizes.files:,} files and {folders:,} folders need {needed}"
     rooms = [
-        there[0] for target in targets if (there := placement.room(target, rules.metadata_limits)) is not None
+        there.bytes
+        for target in targets
+        if (there := placement.room(target, rules.metadata_limits)) is not None
     ]
     known = [target.free_inodes for target in targets if target.free_inodes is not None]
     mend = f"stage fewer files, or have metadata targets enlarged: {ADMINISTRATOR}"

@@ -155,12 +155,12 @@ def scale(most: float) -> tuple[float, float]:
 
 def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
     """Files, and beside them bytes, by size; each as a share of its own total."""
-    used = [index for index, row in enumerate(rows) if row[1]]
+    used = [index for index, (_, number, _) in enumerate(rows) if number]
     if not used:
         return None
     rows = rows[used[0] : used[-1] + 1]
-    files, total = sum(row[1] for row in rows), max(sum(row[2] for row in rows), 1)
-    most = max(max(row[1] / files, row[2] / total) for row in rows)
+    files, total = sum(number for _, number, _ in rows), max(sum(size for *_, size in rows), 1)
+    most = max(max(number / files, size / total) for _, number, size in rows)
     plot_height = HEIGHT - TOP - BOTTOM - 8
     left = 10
     slot = (WIDTH - left - RIGHT) / len(rows)

@@ -107,18 +107,21 @@ def owner_results(about: str, there: OwnerSeen, here: OwnerSeen) -> list[CheckRe
         ("owner", (there.uid, there.user), (here.uid, here.user)),
         ("group", (there.gid, there.group), (here.gid, here.group)),
     )
-    for what, one, other in pairs:
-        seen = f"the {what} of a file that it made is {_numbered(*one)} there and {_numbered(*other)} here"
-        named = bool(one[1] and other[1])
-        if one[0] != other[0]:
-            by_name = named and one[1] == other[1]
+    for what, (number, name), (mine, my_name) in pairs:
+        seen = (
+            f"the {what} of a file that it made is {_numbered(number, name)} there and "
+            f"{_numbered(mine, my_name)} here"
+        )
+        named = bool(name and my_name)
+        if number != mine:
+            by_name = named and name == my_name
             found = f"id-mapped: {seen}"
             found += "; audits compare it by name" if by_name else "; an audit elsewhere finds another owner"
             verdict: Verdict = "note" if by_name else "warning"
             results.append(
                 CheckResult(about, printable(found), verdict, "one number for one file", WHERE_IDS_ARE_MAPPED)
             )
-        elif named and one[1] != other[1]:
+        elif named and name != my_name:
             results.append(
                 CheckResult(
                     about, printable(seen), "warning", "one name for one number", WHERE_IDS_ARE_MAPPED
