@@ -72,7 +72,7 @@ test-slurm: venv-dev
 # The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie.
 SUITE ?= trixie
 test-slurm-suite:
-	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="$(ARGS)" system test-slurm
+	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="-o cache_dir=.suites/pytest-$(SUITE) $(ARGS)" system test-slurm
 
 lint: venv-dev
 	$(BIN)/ruff format --check .

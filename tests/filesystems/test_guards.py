@@ -120,9 +120,11 @@ def held_on_another_node(path: Path) -> Iterator[None]:
         thread.join()
 
 
-def pause_over_an_outage(bed: Bed) -> Callable[[float], None]:
-    """In the first pause between two looks the servers go away, for longer than a lock's patience. The node
-    that looks reaches them first again: each client tries again at moments of its own."""
+@contextlib.contextmanager
+def over_an_outage(bed: Bed) -> Iterator[Callable[[float], None]]:
+    """A pause between two looks, in whose first call the servers go away, for longer than a lock's patience.
+    The node that looks reaches them first again: each client tries again at moments of its own. At the end
+    all nodes reach them."""
     began: list[threading.Timer] = []
 
     def pause(seconds: float) -> None:
@@ -136,13 +138,17 @@ def pause_over_an_outage(bed: Bed) -> Callable[[float], None]:
                 timer.start()
         dataset_lock._pause(seconds)
 
-    return pause
+    try:
+        yield pause
+    finally:
+        for timer in began:
+            timer.join()
 
 
 def test_a_living_holder_keeps_its_lock_over_an_outage() -> None:
-    with Bed(nodes=2) as bed, held_on_another_node(bed.nodes[0] / "lock"):
+    with Bed(nodes=2) as bed, over_an_outage(bed) as pause, held_on_another_node(bed.nodes[0] / "lock"):
         with pytest.raises(LockedError, match="node17"):
-            lock(bed.nodes[1] / "lock", pause_over_an_outage(bed)).__enter__()
+            lock(bed.nodes[1] / "lock", pause).__enter__()
         assert b"node17" in (bed.store / "lock").read_bytes()
 
 
@@ -157,8 +163,9 @@ def test_by_a_deadline_alone_it_would_lose_it(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(DatasetLock, "_watch", watch)
     with (
         Bed(nodes=2) as bed,
+        over_an_outage(bed) as pause,
         held_on_another_node(bed.nodes[0] / "lock"),
-        lock(bed.nodes[1] / "lock", pause_over_an_outage(bed)),
+        lock(bed.nodes[1] / "lock", pause),
     ):
         assert b"node17" not in (bed.store / "lock").read_bytes()
 
