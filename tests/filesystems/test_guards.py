@@ -20,7 +20,7 @@ from penstock.core.digests import of_hex
 from penstock.core.model import Expected
 from penstock.engine import audit_shard
 from penstock.engine.audit_shard import AuditTask
-from penstock.errors import LockedError, NoSpaceError, PenstockError
+from penstock.errors import LockedError, NoSpaceError, PenstockError, TransientError
 from penstock.formats.shards import EXPECTED, ShardWriter
 from penstock.locks import dataset_lock, holder
 from penstock.locks.dataset_lock import DatasetLock
@@ -168,6 +168,39 @@ def test_by_a_deadline_alone_it_would_lose_it(monkeypatch: pytest.MonkeyPatch) -
         lock(bed.nodes[1] / "lock", pause),
     ):
         assert b"node17" not in (bed.store / "lock").read_bytes()
+
+
+def replaced_between_open_and_read(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another node takes the lock over when this one has opened it, and has not read it."""
+    other, stat = bed.nodes[1] / "lock", os.fstat
+
+    def replaced(fd: int) -> os.stat_result:
+        monkeypatch.undo()
+        new = other.with_suffix(".new")
+        new.write_bytes(dataclasses.replace(holder.this_process("r", "run"), host="node17").to_json())
+        new.rename(other)
+        return stat(fd)
+
+    monkeypatch.setattr(os, "fstat", replaced)
+
+
+def test_a_lock_that_is_replaced_while_it_is_read_is_read_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Bed(named="nfs3", nodes=2) as bed, lock(bed.nodes[0] / "lock") as held:
+        replaced_between_open_and_read(bed, monkeypatch)
+        with pytest.raises(LockedError, match="node17"):
+            held.assert_held()
+
+
+def test_read_once_it_would_be_a_failure_of_the_file_system(monkeypatch: pytest.MonkeyPatch) -> None:
+    with Bed(named="nfs3", nodes=2) as bed, lock(bed.nodes[0] / "lock") as held:
+        replaced_between_open_and_read(bed, monkeypatch)
+        looks = dataset_lock.STALE_LOOKS
+        dataset_lock.STALE_LOOKS = 1
+        try:
+            with pytest.raises(TransientError, match="Stale file handle"):
+                held.assert_held()
+        finally:
+            dataset_lock.STALE_LOOKS = looks
 
 
 # A stub that restores itself when it is opened ---------------------------------------------------

@@ -50,6 +50,8 @@ if TYPE_CHECKING:
 _NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _LEFT = re.compile(r"\.(dead|lock)\.[0-9a-f]{32}|\.try-[0-9a-f]{16}")
 """Files that a process leaves when it is killed while it takes a lock over."""
+STALE_LOOKS = 3
+"""Looks at a lock of which each one meets a file that was just replaced; then the mount itself is stale."""
 
 
 class _LockState(NamedTuple):
@@ -185,8 +187,10 @@ class DatasetLock:
         try:
             _write(fd, me.to_json())
             outcome = self._link(temporary, me.nonce)
-        except BaseException:
+        except BaseException as error:
             os.close(fd)
+            if isinstance(error, OSError) and error.errno == errno.ESTALE:
+                return False  # as in `_link`: its temporary file was swept, which NFS tells by its handle
             raise
         finally:
             with contextlib.suppress(FileNotFoundError):
@@ -369,8 +373,23 @@ def _write(fd: int, content: bytes) -> None:
 
 
 def _state(path: Path) -> _LockState:
+    """The lock that has this name now. Raises OSError.
+
+    NFS answers ESTALE where another node replaced the file between this open and this read: the next open
+    finds what has the name by then.
+    """
+    for _ in range(STALE_LOOKS - 1):
+        try:
+            return _read_state(path)
+        except OSError as error:
+            if error.errno != errno.ESTALE:
+                raise
+    return _read_state(path)
+
+
+def _read_state(path: Path) -> _LockState:
     """A lock that is a symbolic link for a moment (`durable.give_name`), or since its maker was killed then,
-    is nobody's that can be named. Raises OSError."""
+    is nobody's that can be named."""
     try:
         fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK)
     except OSError as error:
