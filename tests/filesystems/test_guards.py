@@ -68,9 +68,11 @@ def test_a_late_error_leaves_no_name_and_the_file_is_written_anew() -> None:
 # Links that become symbolic ones ----------------------------------------------------------------
 
 
-def lock(path: Path, pause: Callable[[float], None] = dataset_lock._pause) -> DatasetLock:
+def lock(
+    path: Path, pause: Callable[[float], None] = dataset_lock._pause, *, heartbeat: float = 0.1
+) -> DatasetLock:
     return DatasetLock(
-        path, "data", run="r", command="run", holder_ended=lambda *_: None, patience=0.6, heartbeat=0.1,
+        path, "data", run="r", command="run", holder_ended=lambda *_: None, patience=0.6, heartbeat=heartbeat,
         pause=pause,
     )  # fmt: skip
 
@@ -100,16 +102,17 @@ def test_a_link_alone_holds_no_lock_and_no_claim_where_links_become_symbolic_one
 
 
 @contextlib.contextmanager
-def held_on_another_node(path: Path) -> Iterator[None]:
-    """A lock of a process on a node of which this one knows nothing. It lives, and beats."""
+def held_on_another_node(path: Path, beats: threading.Event) -> Iterator[None]:
+    """A lock of a process on a node of which this one knows nothing. It lives, and beats since `beats`."""
     me = holder.this_process("r", "run")
     path.write_bytes(dataclasses.replace(me, host="node17", boot="another boot").to_json())
     ended = threading.Event()
 
     def beat() -> None:
         while not ended.wait(0.1):
-            with contextlib.suppress(FileNotFoundError):  # it lost its lock
-                os.utime(path)
+            if beats.is_set():
+                with contextlib.suppress(FileNotFoundError):  # it lost its lock
+                    os.utime(path)
 
     thread = threading.Thread(target=beat)
     thread.start()
@@ -121,32 +124,39 @@ def held_on_another_node(path: Path) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def over_an_outage(bed: Bed) -> Iterator[Callable[[float], None]]:
+def over_an_outage(bed: Bed, begins: threading.Event) -> Iterator[Callable[[float], None]]:
     """A pause between two looks, in whose first call the servers go away, for longer than a lock's patience.
-    The node that looks reaches them first again: each client tries again at moments of its own. At the end
-    all nodes reach them."""
-    began: list[threading.Timer] = []
+    `begins` is set then. The node that looks reaches them first again, and has looked once before the other
+    node does: each client tries again at moments of its own. At the end all nodes reach them."""
+    timer = threading.Timer(1.5, bed.order, ["back"], {"nodes": [1]})
+    away: list[int] = []
 
     def pause(seconds: float) -> None:
-        if not began:
+        if not begins.is_set():
             bed.order("away")
-            began.extend(
-                threading.Timer(after, bed.order, ["back"], {"nodes": [node]})
-                for after, node in ((1.5, 1), (1.8, 0))
-            )
-            for timer in began:
-                timer.start()
+            away.append(0)
+            begins.set()
+            timer.start()
+        elif away:
+            bed.order("back", nodes=[away.pop()])
         dataset_lock._pause(seconds)
 
     try:
         yield pause
     finally:
-        for timer in began:
+        if begins.is_set():
             timer.join()
+        if away:
+            bed.order("back", nodes=away)
 
 
 def test_a_living_holder_keeps_its_lock_over_an_outage() -> None:
-    with Bed(nodes=2) as bed, over_an_outage(bed) as pause, held_on_another_node(bed.nodes[0] / "lock"):
+    away = threading.Event()
+    with (
+        Bed(nodes=2) as bed,
+        held_on_another_node(bed.nodes[0] / "lock", away),
+        over_an_outage(bed, away) as pause,
+    ):
         with pytest.raises(LockedError, match="node17"):
             lock(bed.nodes[1] / "lock", pause).__enter__()
         assert b"node17" in (bed.store / "lock").read_bytes()
@@ -161,11 +171,13 @@ def test_by_a_deadline_alone_it_would_lose_it(monkeypatch: pytest.MonkeyPatch) -
                 raise LockedError("it beats", why="")
 
     monkeypatch.setattr(DatasetLock, "_watch", watch)
+    away = threading.Event()
     with (
         Bed(nodes=2) as bed,
-        over_an_outage(bed) as pause,
-        held_on_another_node(bed.nodes[0] / "lock"),
-        lock(bed.nodes[1] / "lock", pause),
+        held_on_another_node(bed.nodes[0] / "lock", away),
+        over_an_outage(bed, away) as pause,
+        # A look that takes as long as a heartbeat is not believed: here none does.
+        lock(bed.nodes[1] / "lock", pause, heartbeat=60.0),
     ):
         assert b"node17" not in (bed.store / "lock").read_bytes()
 
@@ -173,6 +185,8 @@ def test_by_a_deadline_alone_it_would_lose_it(monkeypatch: pytest.MonkeyPatch) -
 def replaced_between_open_and_read(bed: Bed, monkeypatch: pytest.MonkeyPatch) -> None:
     """Another node takes the lock over when this one has opened it, and has not read it."""
     other, stat = bed.nodes[1] / "lock", os.fstat
+    # Another time than the one under which this node keeps the file's bytes: it will ask the server.
+    os.utime(other, (1, 1))
 
     def replaced(fd: int) -> os.stat_result:
         monkeypatch.undo()
