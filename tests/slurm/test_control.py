@@ -39,13 +39,14 @@ def test_cancel_and_scancel_stop_a_live_controller(place: Place) -> None:
     assert not place.running()
 
     again = place.penstock("run")
-    # An element may run before the book has the array's number.
-    place.until(
-        lambda: all(number for number, _ in place.submissions("a", "copy")[1:]) and place.running(),
-        "a second array",
-        again,
-    )
-    (_, (second, _)) = place.submissions("a", "copy")
+
+    def second_array() -> str:
+        """Its number: an element may run before the book has it."""
+        submissions = place.submissions("a", "copy")
+        return submissions[1][0] if len(submissions) == 2 else ""
+
+    place.until(lambda: second_array() and place.running(), "a second array", again)
+    second = second_array()
     comment = place.machine.run("squeue", "-h", "-o", "%k", "-j", second).stdout
     assert "dataset=a" in comment
     assert "release=" in comment

@@ -190,7 +190,7 @@ class DatasetLock:
         except BaseException as error:
             os.close(fd)
             if isinstance(error, OSError) and error.errno == errno.ESTALE:
-                return False  # as in `_link`: its temporary file was swept, which NFS tells by its handle
+                return False  # as in `_link`: swept while this process was frozen; NFS says so
             raise
         finally:
             with contextlib.suppress(FileNotFoundError):
