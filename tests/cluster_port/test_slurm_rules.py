@@ -14,7 +14,7 @@ from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
-from penstock.cluster.slurm.port import Facts, JobSeen
+from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Reservation
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
@@ -42,6 +42,7 @@ class Scripted:
     refused: str = ""
     cancelled: list[tuple[str, tuple[int, ...] | None]] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
+    parts: list[Partition] = field(default_factory=list)
     way: str = "scripted"
 
     def require(self) -> None:
@@ -59,8 +60,23 @@ class Scripted:
     def default_partition(self) -> str | None:
         return None
 
+    def partitions(self) -> list[Partition]:
+        return self.parts
+
     def time_limits(self, partition: str) -> list[str]:
         return ["infinite"]
+
+    def reservations(self) -> list[Reservation]:
+        return []
+
+    def default_account(self, user: str) -> str:
+        return ""
+
+    def associations(self, cluster: str, account: str) -> list[Association]:
+        return []
+
+    def qos(self, name: str) -> Qos | None:
+        return None
 
     def refusal(self, options: JobOptions) -> str:
         return self.refused

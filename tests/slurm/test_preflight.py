@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -21,6 +23,8 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from tests.cluster.machine import Machine
+
+    from penstock.core.checks import CheckResult
 
 pytestmark = pytest.mark.slurm
 
@@ -48,7 +52,6 @@ def check(
         ({"core_spec": 8}, ["no core", "CPUTot=8"]),
         ({"core_spec": 0}, ["CoreSpecCount=1", "n1, n2"]),
         ({"cpus": 9, "core_spec": None}, ["node configuration is not available"]),
-        ({"partition": "cpu", "time": 7200}, ["TimeLimit is 1:00:00", "cluster.time"]),
     ],
 )
 def test_refused_with_slurms_words(slurm: Machine, over: dict[str, Any], words: list[str]) -> None:
@@ -66,6 +69,68 @@ def test_accounts_and_qos(slurm_accounting: Machine, over: dict[str, Any], words
     with pytest.raises(PreflightError, match=words):
         check(**over)
     assert check(account="ml", qos="bulk")
+
+
+def fit(**over: Any) -> list[CheckResult]:
+    """What keeps elements with these options from starting, by the cluster's own answers."""
+    cluster = open_cluster(
+        ClusterConfig(backend="slurm", options=replace(GOOD, **over), probe=False, python=sys.executable)
+    )
+    cluster.check(["copy"])
+    return list(cluster.fit_results(["copy"]))
+
+
+def test_s29_a_time_beyond_the_partitions_would_wait_for_ever(slurm: Machine) -> None:
+    (stopped,) = fit(partition="cpu", time=7200)
+    assert (stopped.verdict, stopped.wanted) == ("stop", "at most 1:00:00: MaxTime of the partition cpu")
+    assert fit(partition="cpu", time=3600) == []
+    assert fit(time=7200) == []
+
+
+def test_maintenance_that_begins_too_soon(slurm: Machine) -> None:
+    made = slurm.run(
+        "scontrol", "create", "reservation", "reservationname=service", "starttime=now+1hour",
+        "duration=120", "flags=maint,ignore_jobs", "nodes=ALL", "users=root",
+    )  # fmt: skip
+    assert made.returncode == 0, made.stderr
+    try:
+        assert fit(time=1800) == []
+        (told,) = fit(time=7200)
+        assert told.verdict == "warning"
+        assert "maintenance service begins at" in told.found
+        assert "any of the 4 nodes" in told.found
+        assert told.mend.startswith("cluster.time: 5")
+        (own,) = fit(time=1800, reservation="service")
+        assert own.verdict == "warning"
+        assert "it begins at" in own.found
+    finally:
+        slurm.run("scontrol", "delete", "reservationname=service")
+
+
+def test_the_limits_of_account_and_qos(slurm_accounting: Machine) -> None:
+    def sacctmgr(*words: str) -> None:
+        done = slurm_accounting.run("sacctmgr", "-i", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    assert fit(time=7200) == []
+    user = pwd.getpwuid(os.geteuid()).pw_name
+    sacctmgr("modify", "user", user, "where", "account=ml", "set", "MaxSubmitJobs=40", "MaxJobs=3")
+    sacctmgr("modify", "account", "ml", "set", "GrpSubmitJobs=30")
+    sacctmgr("modify", "qos", "bulk", "set", "MaxWall=01:00:00", "MaxSubmitJobsPerUser=50")
+    try:
+        queue, running = sorted(fit(time=7200), key=lambda one: one.about, reverse=True)
+        assert {queue.about, running.about} == {"jobs at once", "jobs in the queue"}
+        told = {one.about: one.found for one in (queue, running)}
+        assert told["jobs at once"].endswith(
+            f"3 of your jobs run at once: MaxJobs of {user} in the account ml"
+        )
+        assert told["jobs in the queue"].endswith("30 of them at once: GrpSubmit of the account ml")
+        (stopped,) = [one for one in fit(time=7200, qos="bulk") if one.verdict == "stop"]
+        assert stopped.wanted == "at most 1:00:00: MaxWall of the QOS bulk"
+    finally:
+        sacctmgr("modify", "user", user, "where", "account=ml", "set", "MaxSubmitJobs=-1", "MaxJobs=-1")
+        sacctmgr("modify", "account", "ml", "set", "GrpSubmitJobs=-1")
+        sacctmgr("modify", "qos", "bulk", "set", "MaxWall=-1", "MaxSubmitJobsPerUser=-1")
 
 
 def test_what_is_good_passes_with_a_word_on_confinement(slurm: Machine, tmp_path: Path) -> None:

@@ -20,7 +20,6 @@ from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
 from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.site import read_time
 from penstock.cluster.slurm.submission import (
     Account,
     array_arguments,
@@ -30,6 +29,7 @@ from penstock.cluster.slurm.submission import (
     script,
     validated,
 )
+from penstock.cluster.slurm.times import read_time
 from penstock.config.settings import JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
 

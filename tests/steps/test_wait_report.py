@@ -52,6 +52,15 @@ def test_elements_that_run_without_moving_anything() -> None:
     assert "2 elements on n1, n2 run without finishing anything" in lines[0][1]
 
 
+def test_elements_whose_nodes_are_switched_on() -> None:
+    elements = waiting(Status(RUNNING, node="n4", starting=True), Status(RUNNING, node="n1"))
+    ((_, line),) = said(WaitReport(), range(61), elements)
+    assert line == (
+        "nothing has moved for 1 min 00 s: 1 element on n4 waits for the cluster to switch on or prepare "
+        "its node; 1 element on n1 runs without finishing anything"
+    )
+
+
 def test_what_is_held_is_said_at_once_and_then_with_the_rest() -> None:
     report = WaitReport()
     elements = waiting(Status(RUNNING, node="n1"), Status(PENDING, "JobHeldAdmin", held=True))

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.abilities import Abilities
     from penstock.cluster.port import ArraySpec, Visit
+    from penstock.core.checks import CheckResult
     from penstock.state.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
@@ -137,6 +138,9 @@ class ScriptedCluster:
 
     def holder_ended(self, job: str) -> bool:
         return False
+
+    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+        return ()
 
 
 class Stage:

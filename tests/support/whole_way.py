@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.abilities import Abilities
     from penstock.cluster.port import ArraySpec, Visit
+    from penstock.core.checks import CheckResult
     from penstock.core.model import Record
     from penstock.state.context import Context
 
@@ -69,6 +70,9 @@ class InProcess:
         return 0.0
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
+        return ()
+
+    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
 
     def slots(self, step: str) -> int:

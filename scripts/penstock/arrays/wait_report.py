@@ -83,7 +83,8 @@ def _requeued(elements: Iterable[Element]) -> list[str]:
 def _waits(waiting: Sequence[Element]) -> str:
     pending = [e for e in waiting if e.status.state is State.PENDING and not e.status.held]
     held = [e for e in waiting if e.status.held]
-    running = [e for e in waiting if e.status.state is State.RUNNING]
+    starting = [e for e in waiting if e.status.starting]
+    running = [e for e in waiting if e.status.state is State.RUNNING and not e.status.starting]
     parts = []
     if pending:
         reasons = Counter(e.status.reason or "no reason given" for e in pending)
@@ -91,15 +92,24 @@ def _waits(waiting: Sequence[Element]) -> str:
         parts.append(f"{human.counted(len(pending), 'element')} in the queue: {why}{_start(pending)}")
     if held:
         parts.append(_held(held))
-    if running:
-        nodes = sorted({e.status.node for e in running if e.status.node})
-        more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
-        where = f" on {', '.join(nodes[:NAMED])}{more}" if nodes else ""
+    if starting:
         parts.append(
-            f"{human.counted(len(running), 'element')}{where} "
+            f"{human.counted(len(starting), 'element')}{_nodes(starting)} "
+            f"{_verb(starting, 'waits', 'wait')} for the cluster to switch on or prepare "
+            f"{_verb(starting, 'its node', 'their nodes')}"
+        )
+    if running:
+        parts.append(
+            f"{human.counted(len(running), 'element')}{_nodes(running)} "
             f"{_verb(running, 'runs', 'run')} without finishing anything"
         )
     return "; ".join(parts)
+
+
+def _nodes(elements: Iterable[Element]) -> str:
+    nodes = sorted({e.status.node for e in elements if e.status.node})
+    more = f" and {len(nodes) - NAMED} more" if len(nodes) > NAMED else ""
+    return f" on {', '.join(nodes[:NAMED])}{more}" if nodes else ""
 
 
 def _start(pending: Iterable[Element]) -> str:

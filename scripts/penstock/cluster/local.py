@@ -29,6 +29,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import ArraySpec, Visit
     from penstock.config.settings import ClusterConfig
+    from penstock.core.checks import CheckResult
 
 GRACE = 20.0
 """Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""
@@ -156,6 +157,10 @@ class LocalCluster:
         """Always None: this machine has no jobs, and the lock itself checks processes of its own host."""
         del job
         return None
+
+    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+        del steps
+        return ()
 
     def close(self) -> None:
         """End every element and the supervising thread."""

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.abilities import Abilities
+    from penstock.core.checks import CheckResult
 
 
 class State(enum.Enum):
@@ -49,6 +50,8 @@ class Status:
     """Seconds since the epoch; 0 when not known."""
     ended: float = 0.0
     restarts: int = 0
+    starting: bool = False
+    """Its node is being switched on, rebooted or prepared for it: it runs as soon as that is done."""
     held: bool = False
     """A person or the site holds it: it waits until somebody releases it."""
     expected: float = 0.0
@@ -175,3 +178,8 @@ class Cluster(Protocol):
         """Of a lock's holder: True only when the cluster names this job as ended, False when it names
         it as alive (suspended is alive). None for a job that it does not know or may not show: that is
         not ended either, and the lock watches the heartbeat instead."""
+
+    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+        """After `check`: what of the cluster's limits, reservations and nodes keeps elements of these steps
+        from starting, or some of them. Empty where the cluster was not reached. Raises TransientError and
+        FailedError."""

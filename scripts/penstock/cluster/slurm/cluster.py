@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
-from penstock.cluster.slurm import site
+from penstock.cluster.slurm import queue_fit, site
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.port import Facts, Slurm
     from penstock.config.settings import ClusterConfig
+    from penstock.core.checks import CheckResult
 
 SETTLE = 20.0
 """Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue
@@ -175,6 +176,12 @@ class SlurmCluster:
         if not words:
             return None
         return all(STATES.get(word, State.RUNNING).ended for word in words)
+
+    def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
+        if self._facts is None:
+            return ()  # SLURM could not be reached: `check` has said so
+        asked = dict.fromkeys(map(self._config.of, steps))
+        return queue_fit.results(self._slurm, list(asked), self._facts)
 
     def _known(self) -> Facts:
         if self._facts is None:

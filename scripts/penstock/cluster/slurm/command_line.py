@@ -16,6 +16,14 @@ from penstock.cluster.slurm.job_states import (
 )
 from penstock.cluster.slurm.nodes import read_nodes
 from penstock.cluster.slurm.port import Facts, JobSeen
+from penstock.cluster.slurm.site_answers import (
+    ASSOCIATION_FIELDS,
+    QOS_FIELDS,
+    read_associations,
+    read_partitions,
+    read_qos,
+    read_reservations,
+)
 from penstock.cluster.slurm.submission import (
     array_arguments,
     compressed,
@@ -31,6 +39,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import ArraySpec
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.port import Association, Partition, Qos, Reservation
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
@@ -57,6 +66,8 @@ class SlurmCommands:
             accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=found.get("ClusterName", ""),
             min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),
+            max_jobs=int(found["MaxJobCount"]) if found.get("MaxJobCount", "").isdecimal() else None,
+            enforced=frozenset(found.get("AccountingStorageEnforce", "").lower().split(",")),
         )
 
     def nodes(self) -> list[Node]:
@@ -71,8 +82,32 @@ class SlurmCommands:
         names = ask("sinfo", "-h", "-o", "%P").split()
         return next((name.rstrip("*") for name in names if name.endswith("*")), None)
 
+    def partitions(self) -> list[Partition]:
+        return read_partitions(ask("scontrol", "show", "partition", "--oneliner"))
+
     def time_limits(self, partition: str) -> list[str]:
         return ask("sinfo", "-h", "-o", "%l", f"--partition={partition}").split()
+
+    def reservations(self) -> list[Reservation]:
+        return read_reservations(ask("scontrol", "show", "reservation", "--oneliner", extra=EPOCH))
+
+    def default_account(self, user: str) -> str:
+        words = ask("sacctmgr", "-nP", "show", "user", f"name={user}", "format=DefaultAccount")
+        return words.strip().partition("\n")[0]
+
+    def associations(self, cluster: str, account: str) -> list[Association]:
+        return read_associations(
+            ask(
+                "sacctmgr", "-nP", "show", "assoc", f"cluster={cluster}", f"account={account}",
+                f"format={','.join(ASSOCIATION_FIELDS)}",
+            )
+        )  # fmt: skip
+
+    def qos(self, name: str) -> Qos | None:
+        found = read_qos(
+            ask("sacctmgr", "-nP", "show", "qos", f"name={name}", f"format={','.join(QOS_FIELDS)}")
+        )
+        return next((one for one in found if one.name == name), None)
 
     def refusal(self, options: JobOptions) -> str:
         answer = call(

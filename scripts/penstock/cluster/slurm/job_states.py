@@ -20,6 +20,7 @@ SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList"
 # SLURM's state      what it means for an element
 # COMPLETED          its process ended with 0
 # COMPLETING         its processes may still be there: not ended
+# CONFIGURING        its node is being switched on or prepared: it has no process yet
 # REQUEUED, .._FED   will run again
 # REQUEUE_HOLD,
 # SPECIAL_EXIT       held until somebody releases it, as PENDING with a reason of HELD is
@@ -129,6 +130,7 @@ def _seen(
         started=_time(began) if state is not State.PENDING else 0.0,
         ended=_time(ended) if state.ended else 0.0,
         restarts=restarts,
+        starting=word == "CONFIGURING",
         held=held,
         # For some seconds after a requeue SLURM still gives the last start here.
         expected=_time(began) if state is State.PENDING and not held else 0.0,

@@ -19,7 +19,11 @@ ELSEWHERE = frozenset(
     }
 )  # fmt: skip
 """States in which an idle node starts no job of anybody at once."""
-AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "NOT_RESPONDING", "UNKNOWN"})
+AWAY = frozenset({"DOWN", "DRAIN", "DRAINED", "DRAINING", "FAIL", "FAILING", "UNKNOWN"})
+SAVING = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP", "POWER_UP"})
+"""States of a node that SLURM switches off while nobody needs it, and on for the next job."""
+SAVING_MARKS = frozenset("~#!%")
+"""The same as sinfo shows them, behind a state: off, coming up, about to go off, going off."""
 
 
 class Node(NamedTuple):
@@ -41,13 +45,30 @@ class Node(NamedTuple):
 
     @property
     def away(self) -> bool:
-        """Whether no job can start on it until it comes back or somebody resumes it."""
-        return not AWAY.isdisjoint(self._words) or "*" in self.state
+        """Whether no job can start on it until it comes back or somebody resumes it.
+
+        | state, such as                       | away | why                                        |
+        |--------------------------------------|------|--------------------------------------------|
+        | IDLE+DRAIN, DOWN, FAIL, UNKNOWN      | yes  | a person or a program has to resume it     |
+        | DOWN+POWERED_DOWN, DOWN~             | yes  | it did not come up when last started       |
+        | IDLE+NOT_RESPONDING, IDLE*           | yes  | it does not answer                         |
+        | IDLE+POWERED_DOWN, IDLE~             | no   | SLURM switches it on for the next job      |
+        | ALLOCATED+NOT_RESPONDING+POWERING_UP | no   | it does not answer yet: it is coming up    |
+        | IDLE, ALLOCATED, MIXED, RESERVED     | no   |                                            |
+        """
+        silent = "NOT_RESPONDING" in self._words or "*" in self.state
+        return not AWAY.isdisjoint(self._words) or (silent and not self.saving)
+
+    @property
+    def saving(self) -> bool:
+        """Whether it is switched off to save power, or on its way to that or back."""
+        return not (SAVING.isdisjoint(self._words) and SAVING_MARKS.isdisjoint(self.state))
 
     @property
     def idle(self) -> bool:
-        """Whether a small job would start on it at once."""
-        return not self.away and "IDLE" in self._words and ELSEWHERE.isdisjoint(self._words)
+        """Whether a small job would start on it at once: not one that has to be switched on first."""
+        idle = "IDLE" in self._words and ELSEWHERE.isdisjoint(self._words)
+        return idle and not self.away and not self.saving
 
     @property
     def _words(self) -> list[str]:
@@ -62,6 +83,12 @@ def fits(options: JobOptions, node: Node) -> bool:
         and (options.memory or 0) <= node.memory
         and (options.core_spec is None or node.cores > options.core_spec)
     )
+
+
+def is_lost(state: str) -> bool:
+    """Whether a node of this state, as `sinfo -o %T` shows it, is lost to its jobs: down, or without an
+    answer (a star). One that is off to save power (idle~, powered_down) is not."""
+    return "down" in re.findall(r"[a-z_]+", state) or state.endswith("*")
 
 
 def spread(nodes: Sequence[Node], most: int) -> list[str]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
     from penstock.cluster.port import ArraySpec
     from penstock.cluster.slurm.job_states import SlurmElement
@@ -35,6 +35,96 @@ class Facts(NamedTuple):
     """ClusterName: two clusters count their jobs alike."""
     min_job_age: float = 300.0
     """Seconds that the controller keeps a job after its end: before that it forgets none."""
+    max_jobs: int | None = None
+    """MaxJobCount: jobs of all users that the controller keeps; each element counts. None: not known."""
+    enforced: frozenset[str] = frozenset()
+    """AccountingStorageEnforce, in small letters: without `limits` (or `safe`) no limit of a QOS or an
+    association counts."""
+
+    @property
+    def enforces_limits(self) -> bool:
+        return self.accounting and not self.enforced.isdisjoint({"limits", "safe", "all"})
+
+
+class Partition(NamedTuple):
+    """A partition's limits."""
+
+    name: str
+    default: bool = False
+    """Where jobs go that name none."""
+    max_time: float | None = None
+    """Seconds that a job of it may run; None: no limit."""
+    default_time: float | None = None
+    """Seconds of a job that asks for no time; None: `max_time`."""
+    min_nodes: int = 0
+    max_nodes: int | None = None
+    """Nodes that one job may have; None: no limit."""
+    qos: str = ""
+    """The QOS whose limits hold for all its jobs; "" where it has none."""
+
+
+class Reservation(NamedTuple):
+    """Nodes that are kept for somebody, or for maintenance, for a while."""
+
+    name: str
+    start: float
+    """Seconds since the epoch; so is `end`."""
+    end: float
+    nodes: frozenset[str] = frozenset()
+    """Empty of a reservation of licences alone."""
+    flags: frozenset[str] = frozenset()
+    """SLURM's words: MAINT, SPEC_NODES, DAILY."""
+    accounts: str = ""
+    """Those that may use it, with commas, as SLURM writes them; "" where it names none. So `users`."""
+    users: str = ""
+
+
+class Association(NamedTuple):
+    """What sacctmgr says of an account (`user` is ""), or of a user of it."""
+
+    account: str
+    user: str = ""
+    partition: str = ""
+    """Only for jobs of this partition; "": of any."""
+    parent: str = ""
+    """The account above; "" of the root, and of users."""
+    default_qos: str = ""
+    limits: Mapping[str, int] = {}
+    """The limits that are set, by sacctmgr's names of them (`LIMITS_OF_ASSOCIATIONS`); times in seconds. Of a
+    user's the Max limits are those that hold: inherited ones, too."""
+
+
+class Qos(NamedTuple):
+    """What sacctmgr says of a QOS."""
+
+    name: str
+    flags: frozenset[str] = frozenset()
+    """Such as OverPartQOS, PartitionTimeLimit."""
+    limits: Mapping[str, int] = {}
+    """The limits that are set, by sacctmgr's names of them (`LIMITS_OF_QOS`); times in seconds."""
+
+
+LIMITS_OF_ASSOCIATIONS = ("MaxJobs", "MaxSubmit", "MaxWall", "GrpJobs", "GrpSubmit")
+LIMITS_OF_QOS = ("MaxJobsPU", "MaxSubmitPU", "MaxJobsPA", "MaxSubmitPA", "MaxWall", "GrpJobs", "GrpSubmit")
+
+
+class Bound(NamedTuple):
+    """A number that something sets."""
+
+    value: int
+    by: str
+    """What sets it, for people: `MaxSubmitPU of the QOS bulk`."""
+
+
+class Limits(NamedTuple):
+    """What the jobs of one step may be on this cluster (`job_limits.limits`). None: no limit is known."""
+
+    submitted: Bound | None = None
+    """Elements that may wait or run at once, all of this user's (or account's) other jobs included."""
+    running: Bound | None = None
+    """Jobs that may run at once, other jobs included."""
+    wall: Bound | None = None
+    """Seconds that an element may ask for by `--time`; a job that asks for more waits for ever."""
 
 
 class JobSeen(NamedTuple):
@@ -69,8 +159,24 @@ class Slurm(Protocol):
     def default_partition(self) -> str | None:
         """Where jobs go that name none."""
 
+    def partitions(self) -> list[Partition]:
+        """All partitions that this account may see."""
+
     def time_limits(self, partition: str) -> list[str]:
         """The longest time of the partition's jobs, as SLURM writes it; several for several partitions."""
+
+    def reservations(self) -> list[Reservation]:
+        """All reservations, also those that begin later."""
+
+    def default_account(self, user: str) -> str:
+        """The account of jobs that name none; "" where accounting knows none. To be asked, as the next two,
+        only where `Facts.accounting`."""
+
+    def associations(self, cluster: str, account: str) -> list[Association]:
+        """The account's own row and those of its users."""
+
+    def qos(self, name: str) -> Qos | None:
+        """The QOS of this name; None where accounting knows none."""
 
     def refusal(self, options: JobOptions) -> str:
         """SLURM's own words where it would refuse such a job now; "" where it would take it."""

@@ -146,8 +146,8 @@ def _submitted(slurm: Slurm, probe: Probe, options: JobOptions, nodes: Sequence[
     these are enough. Raises PreflightError where it takes none at all."""
     # A probe shares a node where it may: core-spec would ask for a whole, free one.
     light = dataclasses.replace(
-        options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60
-    )
+        options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60,
+    )  # fmt: skip
     jobs: list[str] = []
     for node in [*nodes, ""]:
         if jobs and not node:
@@ -207,6 +207,8 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over:
             return Outcome([f"preflight's probe did not end in time on the node {node}"])
         place = options.partition or "the default partition"
         late = f"preflight's probe did not run within {PROBE_WITHIN:.0f} s on {place}"
+        if state == "CONFIGURING":
+            return Outcome([f"{late}: its node {node} is being switched on"], ran=False)
         return Outcome([f"{late}: {state} ({reason})"], ran=False)
     if probe.visit is not None and (state == "COMPLETED" or status == VISIT_FAILED):
         answer = _answered(probe, job)

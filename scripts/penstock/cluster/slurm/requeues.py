@@ -6,6 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.slurm.job_states import PASSING
+from penstock.cluster.slurm.nodes import is_lost
 from penstock.errors import FailedError, TransientError
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ class Requeues:
         """Those of the nodes that do not answer now; [] where SLURM cannot be asked."""
         with contextlib.suppress(TransientError, FailedError):
             states = self._slurm.node_states(nodes)
-            return [node for node, state in states.items() if "down" in state or state.endswith("*")]
+            return [node for node, state in states.items() if is_lost(state)]
         return []
 
 

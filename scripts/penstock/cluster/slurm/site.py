@@ -10,7 +10,7 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm import placement, probe_job
 from penstock.cluster.slurm.advice import advice
 from penstock.cluster.slurm.nodes import MIB, Node, fits, spread
 from penstock.errors import FailedError, PreflightError, TransientError
@@ -25,8 +25,6 @@ if TYPE_CHECKING:
 PROBED = 4
 """Nodes that the probe looks at, at most, of those with the same options: a node whose mounts differ from the
 others' is found by looking at several."""
-_PLAIN = re.compile(r"[\w.-]+")
-"""A constraint that is one feature."""
 
 
 def reachable(slurm: Slurm) -> Facts:
@@ -113,8 +111,6 @@ def _check_options(
             )
     warnings += _judged(slurm, options, where, candidates)
     warnings += _gpus(options, candidates)
-    if options.time is not None and options.partition is not None:
-        warnings += _time_limit(slurm, options.time, options.partition)
     return warnings
 
 
@@ -139,21 +135,15 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
 
 
 def _able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
-    """The nodes that such a job may run on, as far as partition and a plain constraint say."""
-    partition = options.partition
-    if partition is None:
-        partition = slurm.default_partition()
-    chosen = [node for node in nodes if partition is None or node.partitions & set(partition.split(","))]
-    if options.constraint is not None and _PLAIN.fullmatch(options.constraint):
-        chosen = [node for node in chosen if options.constraint in node.features]
-    return chosen
+    """The nodes that such a job may run on."""
+    return placement.able(options, nodes, options.partition or slurm.default_partition())
 
 
 def _probed(options: JobOptions, able: Sequence[Node]) -> list[str]:
     """The nodes that the probe is sent to by name: as many as elements run at once, at most PROBED. None
     where it is not known which nodes the job may run on, or where no such node is idle: SLURM chooses one."""
     if options.reservation is not None or not (
-        options.constraint is None or _PLAIN.fullmatch(options.constraint)
+        options.constraint is None or placement.PLAIN.fullmatch(options.constraint)
     ):
         return []
     return spread(able, min(PROBED, options.max_elements))
@@ -197,30 +187,3 @@ def _gpus(options: JobOptions, candidates: Sequence[Node]) -> list[str]:
 
 def _first_reason(words: str) -> str:
     return words.replace("sbatch: error: ", "").replace("allocation failure: ", "")
-
-
-def _time_limit(slurm: Slurm, seconds: int, partition: str) -> list[str]:
-    """A job above the partition's limit would wait for ever. Raises PreflightError."""
-    text = slurm.time_limits(partition)
-    limits = [limit for limit in (read_time(word) for word in text) if limit]
-    if limits and max(limits) < seconds and len(limits) == len(text):
-        raise PreflightError(
-            f"{seconds} s are more than the partition {partition} allows",
-            where="cluster.time",
-            why=f"its TimeLimit is {', '.join(sorted(set(text)))}",
-            hint="set cluster.time lower (an element goes on where it stopped), or another partition",
-        )
-    return []
-
-
-def read_time(word: str) -> float:
-    """Seconds of SLURM's `[days-]hours:minutes:seconds`; 0 for `infinite` and the like."""
-    days, _, clock = word.rpartition("-")
-    try:
-        parts = [int(part) for part in clock.split(":")]
-        total = 0
-        for part in [0] * (3 - len(parts)) + parts:
-            total = total * 60 + part
-        return float(int(days or 0) * 86400 + total)
-    except ValueError:
-        return 0.0

@@ -16,13 +16,15 @@ from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
-from penstock.errors import TransientError
+from penstock.errors import FailedError, TransientError
 from penstock.filesystem import owners
 from penstock.steps.preflight import acl, evidence, mounts, node_view, ticket
 from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from penstock.cluster.port import Written
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
@@ -77,9 +79,25 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
     finally:
         for one in heard:
             _node(context, config, one, answers, looks)
+        _fit(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
+
+
+def _fit(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
+    """Whether elements fit the cluster's limits. `met`: elements of an earlier submission still live, so that
+    nothing stops the run."""
+    try:
+        results = context.cluster.fit_results(steps)
+    except (TransientError, FailedError) as error:
+        looks.saw(
+            CheckResult("limits of the cluster", f"not known: {printable(error.why or error.what)}", "note")
+        )
+        return
+    if met:
+        results = [one._replace(verdict="warning") if one.verdict == "stop" else one for one in results]
+    looks.saw(*results, what="elements would not start", where="cluster")
 
 
 def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answers, looks: Looks) -> None:

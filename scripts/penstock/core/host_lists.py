@@ -1,0 +1,87 @@
+"""SLURM's lists of hosts, such as `n[01-12,20],login1`: from text to names and back.
+
+| text           | names                                                   |
+|----------------|---------------------------------------------------------|
+| n1,n2          | n1 n2                                                   |
+| n[1-3,7]       | n1 n2 n3 n7                                             |
+| n[08-11]       | n08 n09 n10 n11                                         |
+| r[1-2]c[1-2]   | r1c1 r1c2 r2c1 r2c2                                     |
+| n[1-2]-ib      | none: SLURM 22.05 takes no text behind the last bracket |
+
+`scontrol show hostnames` does the same; a test compares the two.
+"""
+
+from __future__ import annotations
+
+import itertools
+import re
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+_RANGES = r"\[[0-9]+(?:-[0-9]+)?(?:,[0-9]+(?:-[0-9]+)?)*\]"
+_HOST = rf"[A-Za-z0-9][A-Za-z0-9._-]*(?:(?:{_RANGES}[A-Za-z0-9._-]+)*{_RANGES})?"
+FORM = re.compile(rf"{_HOST}(?:,{_HOST})*")
+"""What `host_names` takes. A slash is not part of it: SLURM would read a file of that name."""
+MOST = 1 << 20
+"""Names that one list may stand for."""
+
+
+def host_names(text: str) -> list[str]:
+    """The names, in their order, each once. Raises ValueError for what is no list of hosts, or stands for
+    more than `MOST`."""
+    if not text:
+        return []
+    if not FORM.fullmatch(text):
+        raise ValueError(f"{text!r} is no list of hosts")
+    names: dict[str, None] = {}
+    for host in re.findall(r"(?:[^,\[]|\[[^\]]*\])+", text):
+        words = re.findall(r"\[[^\]]*\]|[^\[]+", host)
+        parts = [_numbers(word) if word[0] == "[" else [word] for word in words]
+        count = 1
+        for part in parts:
+            count *= len(part)
+        if len(names) + count > MOST:
+            raise ValueError(f"{text[:80]!r} stands for more than {MOST} hosts")
+        names.update(dict.fromkeys(map("".join, itertools.product(*parts))))
+    return list(names)
+
+
+def _numbers(text: str) -> list[str]:
+    found: list[str] = []
+    for run in text.strip("[]").split(","):
+        first, _, last = run.partition("-")
+        low, high = int(first), int(last or first)
+        if high - low > MOST or high < low:
+            raise ValueError(f"{run!r} is no range of hosts")
+        found += [f"{number:0{len(first)}}" for number in range(low, high + 1)]
+    return found
+
+
+def host_list(names: Iterable[str]) -> str:
+    """The inverse: names that differ in their last number alone become one word with a range."""
+    groups: dict[tuple[str, int], list[int]] = {}
+    plain: list[str] = []
+    for name in sorted(set(names)):
+        found = re.fullmatch(r"(.*?)([0-9]{1,9})", name)
+        if found is None:
+            plain.append(name)
+            continue
+        # Numbers with leading zeros have one width; those without have width 0.
+        width = len(found[2]) if found[2][0] == "0" and len(found[2]) > 1 else 0
+        groups.setdefault((found[1], width), []).append(int(found[2]))
+    return ",".join([*plain, *(_word(*key, numbers) for key, numbers in groups.items())])
+
+
+def _word(before: str, width: int, numbers: list[int]) -> str:
+    runs: list[list[int]] = []
+    for number in sorted(numbers):
+        if runs and runs[-1][1] == number - 1:
+            runs[-1][1] = number
+        else:
+            runs.append([number, number])
+    texts = [f"{a:0{width}}" if a == b else f"{a:0{width}}-{b:0{width}}" for a, b in runs]
+    if texts == [f"{numbers[0]:0{width}}"]:
+        return f"{before}{texts[0]}"
+    return f"{before}[{','.join(texts)}]"
