@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cluster.port import VISIT_FAILED, ArraySpec, State, Status, Visit, Written
+from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, State, Status, Visit, Written
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
@@ -34,9 +34,11 @@ def seen(index: int, word: str, state: State, *, core_spec: str = "2", **more: o
 class Scripted:
     """A SLURM that says what a test tells it to say."""
 
-    accounting: bool = True
+    books: bool = True
+    """slurmdbd is there."""
     known: list[SlurmElement] = field(default_factory=list)
     ended: list[SlurmElement] = field(default_factory=list)
+    accounted: list[Accounted] = field(default_factory=list)
     words: list[str] | None = None
     down: dict[str, str] = field(default_factory=dict)
     refused: str = ""
@@ -49,7 +51,7 @@ class Scripted:
         return
 
     def facts(self) -> Facts:
-        return Facts("24.11", 1001, True, True, self.accounting, "lab", 30.0)
+        return Facts("24.11", 1001, True, True, self.books, "lab", 30.0)
 
     def nodes(self) -> list[Node]:
         return []
@@ -98,8 +100,12 @@ class Scripted:
         return list(self.known)
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
-        assert self.accounting
+        assert self.books
         return list(self.ended)
+
+    def accounting(self, array: str) -> list[Accounted]:
+        assert self.books
+        return list(self.accounted)
 
     def job(self, job: str) -> JobSeen:
         return JobSeen("COMPLETED")
@@ -132,9 +138,16 @@ def test_what_the_controller_forgot_is_asked_of_accounting() -> None:
     slurm = Scripted(known=[seen(0, "RUNNING", State.RUNNING)], ended=[seen(1, "COMPLETED", State.DONE)])
     states = cluster_of(slurm).states("77", [0, 1, 2])
     assert [one.state for one in states.values()] == [State.RUNNING, State.DONE, State.LOST]
-    slurm.accounting = False
+    slurm.books = False
     states = cluster_of(slurm).states("77", [0, 1])
     assert [one.state for one in states.values()] == [State.RUNNING, State.LOST]
+
+
+def test_accounting_is_asked_only_where_there_is_slurmdbd() -> None:
+    slurm = Scripted(accounted=[Accounted(1, waited=3.0)])
+    assert list(cluster_of(slurm).accounting("77")) == [Accounted(1, waited=3.0)]
+    slurm.books = False
+    assert list(cluster_of(slurm).accounting("77")) == []
 
 
 def test_what_accounting_calls_alive_is_lost() -> None:
@@ -194,7 +207,7 @@ def test_an_index_beyond_the_cluster_is_refused_before_it_is_submitted(tmp_path:
 def test_whether_a_holder_has_ended(
     job: str, words: list[str] | None, accounting: bool, ended: bool | None
 ) -> None:
-    assert cluster_of(Scripted(words=words, accounting=accounting)).holder_ended(job) is ended
+    assert cluster_of(Scripted(words=words, books=accounting)).holder_ended(job) is ended
 
 
 def test_what_is_asked_of_the_cluster_alone() -> None:

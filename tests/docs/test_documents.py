@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from penstock.audit import audit_store
-from penstock.core import columns, layout, run_documents
+from penstock.core import columns, element_columns, layout, run_documents
 from penstock.core.documents import probe_report
 from penstock.core.documents.probe_report import ProbeReport
 from penstock.core.documents.seal import Seal
@@ -66,6 +66,11 @@ def test_each_column_of_a_row_stands_in_formats() -> None:
     tables = (columns.LISTING, columns.SHARD, columns.RECORDS, columns.MANIFEST)
     asked = {one.name for one in columns.COLUMNS if any(table in one.stands for table in tables)}
     assert not {name for name in asked if f"`{name}`" not in FORMATS}
+
+
+def test_the_table_of_elements_has_each_column_with_its_unit() -> None:
+    rows = "".join(f"| `{one.name}` | {one.unit} | {one.means} |\n" for one in element_columns.COLUMNS)
+    assert rows in FORMATS
 
 
 def test_each_package_stands_in_the_drawing_and_in_the_table() -> None:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from penstock.cluster.abilities import Abilities
-    from penstock.cluster.port import ArraySpec, Visit
+    from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.core.checks import CheckResult
     from penstock.state.context import Context
 
@@ -123,6 +123,9 @@ class ScriptedCluster:
         if index in started:
             return Status(RUNNING, node=f"n{index}")
         return Status(State.PENDING, "JobArrayTaskLimit")
+
+    def accounting(self, array: str) -> Sequence[Accounted]:
+        return ()
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         self.cancelled.append(array)

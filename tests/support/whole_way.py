@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.cluster.abilities import Abilities
-    from penstock.cluster.port import ArraySpec, Visit
+    from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.core.checks import CheckResult
     from penstock.core.model import Record
     from penstock.state.context import Context
@@ -100,6 +100,9 @@ class InProcess:
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         return {i: self._ended.get(array, {}).get(i, Status(State.LOST)) for i in indices}
+
+    def accounting(self, array: str) -> Sequence[Accounted]:
+        return ()
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         return

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from penstock.views import html_report, plots
+from penstock.views import html_report, plots, usage_text
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from penstock.views.keys import Usage
 
 HOSTILE = "</script><script>alert(1)</script><img src=x onerror=alert(1)>&amp;\"'\x1b[31m\u202e\udcff"
 
@@ -171,3 +173,100 @@ def test_a_planted_link_is_replaced_not_followed(tmp_path: Path) -> None:
     assert not page.is_symlink()
     assert page.read_text().startswith("<!DOCTYPE html>")
     assert page.stat().st_mode & 0o777 == 0o644
+
+
+def used_elements(waits: list[float]) -> list[dict[str, Any]]:
+    return [
+        {"step": "copy", "index": i, "node": "n1", "begun": 100.0 + wait, "ended": 200.0 + wait,
+         "queue_wait": wait}
+        for i, wait in enumerate(waits)
+    ]  # fmt: skip
+
+
+def test_the_queue_is_drawn_where_an_element_waited() -> None:
+    plot = plots.queue(used_elements([0.0, 100.0]))  # type: ignore[arg-type]
+    assert plot is not None
+    ends = [mark.text for mark in plot.marks if isinstance(mark, plots.Label)]
+    assert ends == ["2", "0", "0", "3 min 20 s"]
+    # One at work and one in the queue in the first half, then one at work.
+    first, last = plot.bars[0], plot.bars[-1]
+    assert first.title == "1.0 at work, 1.0 in the queue"
+    assert last.title == "1.0 at work, 0.0 in the queue"
+    assert [bar.style for bar in plot.bars].count("a") == plots.BUCKETS
+    assert [bar.style for bar in plot.bars].count("d") == plots.BUCKETS // 2
+    assert all(bar.y >= plots.TOP - 1e-6 and bar.y + bar.height <= plot.height for bar in plot.bars)
+
+
+def test_a_queue_in_which_nobody_waited_is_not_drawn() -> None:
+    assert plots.queue(used_elements([0.0, 0.5])) is None  # type: ignore[arg-type]
+    assert plots.queue(used_elements([50.0])) is None  # type: ignore[arg-type]
+    assert plots.queue([{"step": "copy", "started": 1.0, "ended": 2.0}]) is None
+    assert plots.queue([]) is None
+
+
+USAGE: Usage = {
+    "steps": [
+        {"step": "copy", "elements": 12, "node_hours": 1.52, "core_hours": 9.13, "cpu_efficiency": 0.634,
+         "memory_peak": 400 << 20, "wait_median": 12.0, "wait_longest": 3725.0, "run_median": 250.0,
+         "run_longest": 540.0},
+        {"step": "verify", "elements": 12, "core_hours": 0.0123},
+        {"step": "", "elements": 24, "node_hours": 1.52, "core_hours": 1234.5},
+    ],
+    "worst": [
+        {"column": "queue_wait", "step": "copy", "element": 7, "node": "n4", "value": 3725.0},
+        {"column": "cpu_efficiency", "step": "copy", "element": 3, "node": "", "value": 0.021},
+        {"column": "of a later version", "step": "copy", "element": 3, "node": "", "value": 1.0},
+    ],
+    "sources": {"queue_wait": {"controller": 20, "slurmdbd": 4}, "hours": {"element": 24}},
+    "notes": ["2 starts left no figures"],
+}  # fmt: skip
+
+
+def test_what_elements_used_is_a_table_with_its_sources() -> None:
+    copy, verify, both = usage_text.rows(USAGE)
+    assert copy == (
+        "copy",
+        "12",
+        "1.52",
+        "9.13",
+        "63%",
+        "400 MiB",
+        "12 s, 1 h 02 min",
+        "4 min 10 s, 9 min 00 s",
+    )
+    assert verify == ("verify", "12", "", "0.012", "", "", "", "")
+    assert (both.step, both.core_hours) == ("all", "1,234")
+    assert usage_text.worst(USAGE) == [
+        ("Longest in the queue", "copy 7 on n4: 1 h 02 min"),
+        ("Used its CPUs least", "copy 3: 2% of them"),
+    ]
+    starts, hours, memory, missing = usage_text.sources(USAGE)
+    assert starts == "Queue wait: by SLURM's accounting (4), the start times that the controller saw (20)."
+    assert hours == "Run time and hours: by the elements themselves."
+    assert "sum of its processes' own peaks" in memory
+    assert missing == "2 starts left no figures."
+    assert usage_text.rows({}) == usage_text.worst({}) == usage_text.sources({}) == []
+
+
+def test_node_hours_are_a_column_where_elements_have_nodes() -> None:
+    whole: Any = result() | {"usage": USAGE}
+    assert ">Node-hours<" in html_report.render(whole)
+    local: Any = result() | {"usage": {"steps": [{"step": "copy", "elements": 1, "core_hours": 1.0}]}}
+    assert ">Core-hours<" in html_report.render(local)
+    assert ">Node-hours<" not in html_report.render(local)
+
+
+def test_hostile_names_in_the_table_are_escaped() -> None:
+    data = result() | {
+        "usage": json.loads(json.dumps(USAGE).replace("n4", "n4<img>").replace("left", HOSTILE[:1]))
+    }
+    page = Page(html_report.render(data))  # type: ignore[arg-type]
+    assert page.left == []
+    assert "img" not in [tag for tag, _ in page.tags]
+
+
+def test_hours_are_short() -> None:
+    shown = [usage_text.hours(value) for value in (None, 0.0042, 0.52, 99.9, 1234.5)]
+    assert shown == [
+        "", "0.004", "0.52", "99.90", "1,234",
+    ]  # fmt: skip

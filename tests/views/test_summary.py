@@ -78,3 +78,21 @@ def test_failures_are_shown_escaped_and_bounded() -> None:
     assert text.count("\\x1b[2J") == summary.SHOWN_FAILURES
     assert "and 290 more, in the report" in text
     assert text.endswith("STATUS        FAILED (300 failed)\n")
+
+
+def test_what_the_elements_used_is_three_lines() -> None:
+    line = {
+        "step": "", "elements": 3, "node_hours": 1.52, "core_hours": 9.1, "cpu_efficiency": 0.63,
+        "memory_peak": 412 << 20, "wait_median": 12.0, "wait_longest": 184.0, "run_median": 250.0,
+        "run_longest": 542.0,
+    }  # fmt: skip
+    worst = [{"column": "queue_wait", "step": "copy", "element": 17, "node": "n1", "value": 184.0}]
+    text = summary.render(PASSED | {"usage": {"steps": [line], "worst": worst}})
+    assert (
+        "  Total time    41 s\n"
+        "  Resources     1.52 node-hours, 9.10 core-hours, CPU 63%, memory 412 MiB\n"
+        "  Queue wait    median 12 s, longest 3 min 04 s (copy 17)\n"
+        "  Run time      median 4 min 10 s, longest 9 min 02 s\n"
+    ) in text
+    assert max(len(one) for one in text.splitlines()) <= 80
+    assert "Queue wait" not in summary.render(PASSED | {"usage": {"steps": [{"step": "copy"}]}})

@@ -146,7 +146,7 @@ def _living(watch: Watch) -> Iterable[WatchedArray]:
         live = WatchedArray(submission, array, submission.at_once or cluster.slots(watch.step))
         ask(watch, live)
         if live.over:
-            watch.book.ended(submission.name)
+            watch.book.ended(submission.name, live.starts)
         else:
             yield live
 
@@ -233,7 +233,9 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
             durable.make_dirs(folder.parent)
     durable.make_dirs(run.logs)
     spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
-    watch.book.intend(name, step, context.cluster.kind, indices, patiently(watch, context.cluster.name))
+    cluster = patiently(watch, context.cluster.name)
+    alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
+    watch.book.intend(name, step, context.cluster.kind, indices, cluster, whole_nodes=alone)
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.
     context.assert_held()
@@ -272,7 +274,7 @@ def _close(watch: Watch) -> None:
     for live in list(watch.live):
         # A receipt that an element wrote on its node may become visible here later: `under_way` waits for it.
         if live.over and not any(watch.under_way(live, i) for i in live.submission.indices):
-            watch.book.ended(live.submission.name)
+            watch.book.ended(live.submission.name, live.starts)
             watch.live.remove(live)
     _give_back(watch)
 
@@ -299,7 +301,7 @@ def _cancel(watch: Watch, who: str) -> None:
         for live in list(watch.live):
             ask(watch, live)
             if live.over:
-                watch.book.ended(live.submission.name)
+                watch.book.ended(live.submission.name, live.starts)
                 watch.live.remove(live)
         if watch.live:
             watch.context.stop.wait(cluster.interval(time.monotonic() - begun))

@@ -60,6 +60,13 @@ class WatchedArray:
         return None if element is None else self.statuses.get(element)
 
     @property
+    def starts(self) -> dict[int, float]:
+        """When the cluster last started the element of each shard, in seconds since the epoch, as far as it
+        says."""
+        seen = ((index, self.of(index)) for index in self.submission.indices)
+        return {index: status.started for index, status in seen if status is not None and status.started}
+
+    @property
     def pending(self) -> int:
         return sum(s.state is State.PENDING for s in self.statuses.values())
 

@@ -12,6 +12,8 @@ if TYPE_CHECKING:
 
 def run(parsed: argparse.Namespace, session: Session) -> int:
     """Do the work of one element from the state on the target alone."""
+    from penstock.runtime import job_environment
+    from penstock.runtime.resource_usage import Meter
     from penstock.steps.element import run_element
 
     return run_element(
@@ -23,4 +25,5 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         parsed.root,
         ops=parsed.ops,
         at_once=parsed.at_once,
+        meter=Meter(whole=True, cgroup=job_environment.current().cgroup),
     )

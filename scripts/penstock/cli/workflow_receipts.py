@@ -2,7 +2,7 @@
 
 results/.workflow/list/<invocation>-<group>.json    what `list-group` found, one run of Snakemake
 results/<dataset>/<run>/<step>.json                 what that step returned
-results/<dataset>/<run>/report.html
+results/<dataset>/<run>/report.html, elements.parquet
 """
 
 from __future__ import annotations

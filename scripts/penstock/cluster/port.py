@@ -66,6 +66,29 @@ class Status:
     """The number of the signal that killed its process, where the cluster says so; else None."""
 
 
+class Accounted(NamedTuple):
+    """What the cluster's own accounting keeps of one element, over all its starts. Times are seconds since
+    the epoch, 0 where it has none; sizes are bytes."""
+
+    element: int
+    starts: int = 1
+    """How often it was started."""
+    submitted: float = 0.0
+    started: float = 0.0
+    """The last start, and `ended` its end."""
+    ended: float = 0.0
+    waited: float = 0.0
+    """Seconds that it was in the queue, summed over its starts."""
+    seconds: float = 0.0
+    """Seconds that it ran, summed over its starts."""
+    granted_seconds: float = 0.0
+    """CPUs that were allocated, times seconds; those that core-spec reserves may be among them."""
+    cpu_seconds: float | None = None
+    """CPU time that its processes used; None where the cluster gathers none."""
+    memory_peak: int | None = None
+    """Of its processes, as the cluster sampled them; None where it gathers none."""
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """One array to be submitted."""
@@ -162,6 +185,11 @@ class Cluster(Protocol):
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         """The states of all these elements, by ONE query. An element it knows nothing of is
         LOST. Raises TransientError while the cluster's controller does not answer."""
+
+    def accounting(self, array: str) -> Sequence[Accounted]:
+        """What the cluster's accounting keeps of the array's elements that have started; () where there is
+        none, or it does not know the array. Raises TransientError and FailedError where it cannot be
+        asked."""
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         """End the elements (without `indices` all of them). Returns when the cluster has accepted the order:

@@ -211,6 +211,11 @@ class JobOptions:
             return False
         return self.cpus is None if self.exclusive is None else self.exclusive
 
+    @property
+    def node_alone(self) -> bool:
+        """Whether the job gets whole nodes, by core-spec or by --exclusive."""
+        return self.core_spec is not None or self.whole_nodes
+
 
 @dataclass(frozen=True)
 class ClusterConfig:

@@ -10,7 +10,7 @@ import contextlib
 import hashlib
 import os
 import secrets
-from typing import IO, TYPE_CHECKING, Any, Self
+from typing import IO, TYPE_CHECKING, Any, Protocol, Self
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -22,7 +22,7 @@ from penstock.filesystem.errno_map import storage_error
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.columns import Column
@@ -62,6 +62,18 @@ def _type(file: str, column: Column) -> pa.DataType:
 def stored(column: Column, values: Sequence[Any]) -> pa.Array:
     """The values of some rows as all files but the manifest store them."""
     return texts(values) if column.kind.text else pa.array(values, pa.type_for_alias(column.kind.stored))
+
+
+class Written(Protocol):
+    """What a writer must know of a file: what it says that it holds, with the number of its format; its
+    columns; further options of `ParquetWriter`."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def schema(self) -> pa.Schema: ...
+    @property
+    def options(self) -> Mapping[str, Any]: ...
 
 
 class _Hashing:
@@ -109,7 +121,7 @@ class TableWriter:
     Used as a context manager: an error on the way removes the temporary file.
     """
 
-    def __init__(self, path: Path, form: Form, *, mode: int = 0o600) -> None:
+    def __init__(self, path: Path, form: Written, *, mode: int = 0o600) -> None:
         durable.make_dirs(path.parent)
         self._path = path
         self._temporary = path.with_name(f".{secrets.token_hex(8)}.tmp")

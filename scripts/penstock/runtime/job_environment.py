@@ -48,6 +48,9 @@ class JobEnvironment(NamedTuple):
     """The environment variable that `cpus` was read from, for messages."""
     memory: int | None = None
     """Bytes granted on this node, at least 1."""
+    cgroup: str = ""
+    """The name of the job's own control group: a part of the paths in /proc/self/cgroup that all processes of
+    the job have, and no others. "" where the job has none."""
     stop_at: float = 0.0
     """When an element is to stop, before its time ends, in seconds since the epoch; 0: not known."""
 

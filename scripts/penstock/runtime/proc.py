@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, NamedTuple
-
-if TYPE_CHECKING:
-    import os
+import os
+from typing import NamedTuple
 
 PROC = "/proc"
 
@@ -49,3 +47,31 @@ def process_stat(pid: int | str, proc: str | os.PathLike[str] = PROC) -> Process
         )
     except (OSError, ValueError, IndexError):
         return None
+
+
+def children(pid: int, proc: str | os.PathLike[str] = PROC) -> list[ProcessStat]:
+    """The processes that this one started and that have not ended. By `task/<thread>/children` where the
+    kernel has it (CONFIG_PROC_CHILDREN), else by a look at every process."""
+    names: list[str] = []
+    try:
+        for thread in os.listdir(f"{proc}/{pid}/task"):
+            with open(f"{proc}/{pid}/task/{thread}/children") as stream:
+                names += stream.read().split()
+    except OSError:
+        try:
+            names = [name for name in os.listdir(proc) if name.isdecimal()]
+        except OSError:
+            return []
+    found = (process_stat(name, proc) for name in names)
+    return [one for one in found if one is not None and one.parent == pid and not one.ended]
+
+
+def peak_memory(pid: int | str, proc: str | os.PathLike[str] = PROC) -> int:
+    """The most bytes of memory that a process had resident since its last exec (VmHWM); 0 where /proc does
+    not say, or the process has ended."""
+    try:
+        with open(f"{proc}/{pid}/status", errors="replace") as stream:
+            line = next((one for one in stream if one.startswith("VmHWM:")), "")
+        return int(line.split()[1]) << 10 if line else 0
+    except (OSError, ValueError, IndexError):
+        return 0

@@ -1,6 +1,7 @@
 """An element's small progress file, and the sum over all elements of a step.
 
-A progress file is rewritten about once a second and never made durable, since it only serves the display.
+A progress file is rewritten about once a second and never made durable: it serves the display, and lets the
+next attempt know what this one used (`usage`, a `core.documents.element_usage.ElementUsage`).
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from penstock.core.documents import typed_json
+from penstock.core.documents.element_usage import ElementUsage
 from penstock.locks.heartbeat import HEARTBEAT
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Mapping
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
@@ -28,10 +31,18 @@ POINTS = 240
 
 class Reporter:
     """Called by the engine with totals so far; writes the file and keeps samples over time. `beat` is called
-    about once in a `HEARTBEAT`, and raises nothing."""
+    about once in a `HEARTBEAT`, and raises nothing; `usage` says what the element used so far."""
 
-    def __init__(self, path: Path, *, every: float = 0.5, beat: Callable[[], None] | None = None) -> None:
-        self._path, self._every, self._beat = path, every, beat
+    def __init__(
+        self,
+        path: Path,
+        *,
+        every: float = 0.5,
+        beat: Callable[[], None] | None = None,
+        usage: Callable[[], ElementUsage] | None = None,
+    ) -> None:
+        self._path, self._every, self._beat, self._usage = path, every, beat, usage
+        self._totals = (0, 0, 0)
         self._beaten = time.monotonic()
         self._began = self._written = time.monotonic()
         self.started = time.time()
@@ -47,7 +58,25 @@ class Reporter:
             self._beaten = now
             self._beat()
         self.sample(now, files, size)
-        text = json.dumps({"files": files, "bytes": size, "failed": failed, "at": time.time()})
+        self._totals = files, size, failed
+        self._write()
+
+    def begin(self) -> None:
+        """Say that this attempt has begun. Until it counts, the totals are those of the attempt before."""
+        old = _read(self._path) or {}
+        self._totals = old.get("files", 0), old.get("bytes", 0), old.get("failed", 0)
+        self._write()
+
+    def settle(self) -> None:
+        """Write the last totals once more, with what the element used to its end."""
+        self._write()
+
+    def _write(self) -> None:
+        told: dict[str, object] = dict(zip(("files", "bytes", "failed"), self._totals, strict=True))
+        told["at"] = time.time()
+        if self._usage is not None:
+            told["usage"] = typed_json.plain(self._usage())
+        text = json.dumps(told)
         temporary = self._path.with_name(f".{secrets.token_hex(8)}.tmp")
         # A view that cannot be updated is no reason to fail a copy.
         with contextlib.suppress(OSError):
@@ -61,6 +90,16 @@ class Reporter:
         self.samples.append((round(now - self._began, 2), files, size))
         if len(self.samples) > POINTS:
             self.samples = [*self.samples[:-1:2], self.samples[-1]]
+
+
+def usage_of(path: Path) -> ElementUsage | None:
+    """What the attempt that wrote this progress file last, and those before it, had used by then. None where
+    there is no file, or one without it."""
+    value: Mapping[str, object] = _read(path) or {}
+    try:
+        return typed_json.read(ElementUsage, value["usage"])
+    except (KeyError, ValueError):
+        return None
 
 
 @dataclass

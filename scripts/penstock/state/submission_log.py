@@ -8,18 +8,19 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import array_line
 from penstock.core.documents.array_line import ArrayLine
+from penstock.core.documents.typed_json import NOTHING
 from penstock.core.layout import REPAIRS
 from penstock.errors import FailedError
 from penstock.locks import holder as holders
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import DatasetLayout
@@ -43,6 +44,12 @@ class Submission:
     """The controller that submitted it; None of versions that did not note it."""
     at: float = 0.0
     """When it was submitted, in seconds since the epoch."""
+    whole_nodes: bool | None = None
+    """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
+    over: bool = False
+    """None of its elements lives any more, or it was never submitted."""
+    starts: Mapping[int, float] = field(default_factory=dict)
+    """When the cluster last started the elements of these shards, as it said when the array was over."""
 
 
 class ArrayBook:
@@ -51,11 +58,26 @@ class ArrayBook:
     def __init__(self, path: Path) -> None:
         self._path = path
 
-    def intend(self, name: str, step: str, kind: str, indices: Sequence[int], cluster: str = "") -> None:
-        by = asdict(holders.this_process("", step))
-        self._append(
-            ArrayLine(intent=name, step=step, kind=kind, indices=tuple(indices), cluster=cluster, by=by)
+    def intend(
+        self,
+        name: str,
+        step: str,
+        kind: str,
+        indices: Sequence[int],
+        cluster: str = "",
+        *,
+        whole_nodes: bool | None = None,
+    ) -> None:
+        line = ArrayLine(
+            intent=name,
+            step=step,
+            kind=kind,
+            indices=tuple(indices),
+            cluster=cluster,
+            by=asdict(holders.this_process("", step)),
+            whole_nodes=whole_nodes,
         )
+        self._append(line)
 
     def submitted(self, name: str, array: str) -> None:
         self._append(ArrayLine(submitted=name, array=array))
@@ -64,13 +86,18 @@ class ArrayBook:
         """No more than this many of its elements are to run at once."""
         self._append(ArrayLine(throttled=name, at_once=at_once))
 
-    def ended(self, name: str) -> None:
-        """None of its elements lives any more, or it was never submitted."""
-        self._append(ArrayLine(ended=name))
+    def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
+        """None of its elements lives any more, or it was never submitted. `starts`: when the cluster last
+        started the elements of these shards, in seconds since the epoch."""
+        self._append(ArrayLine(ended=name, starts=tuple(starts.items())))
 
     def open(self, step: str | None = None) -> list[Submission]:
         """Arrays (of one step, or of all) that may have live elements. Raises FailedError where the log
         cannot be understood, NewerFormatError."""
+        return [s for s in self.all() if not s.over and (step is None or s.step == step)]
+
+    def all(self) -> list[Submission]:
+        """Every array that was submitted, or was about to be, in that order; raises as `open`."""
         found: dict[str, Submission] = {}
         for line in self._lines():
             if line.intent:
@@ -82,14 +109,15 @@ class ArrayBook:
                     cluster=line.cluster,
                     by=holders.from_json(line.by),
                     at=line.at,
+                    whole_nodes=line.whole_nodes,
                 )
             elif old := found.get(line.submitted):
                 found[old.name] = replace(old, array=line.array, at=line.at)
             elif old := found.get(line.throttled):
                 found[old.name] = replace(old, at_once=line.at_once)
-            elif line.ended:
-                found.pop(line.ended, None)
-        return [s for s in found.values() if step is None or s.step == step]
+            elif old := found.get(line.ended):
+                found[old.name] = replace(old, over=True, starts=dict(line.starts))
+        return list(found.values())
 
     def indices(self, name: str) -> Sequence[int]:
         """Of the submission of this name; () when it is not known."""

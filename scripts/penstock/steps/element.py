@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.arrays.shard_assignment import shard_for
+from penstock.core.documents import element_usage
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.documents.promise import of_repair
@@ -29,9 +30,11 @@ from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import host_name
+from penstock.runtime.resource_usage import Meter
 from penstock.state import outcomes, receipts, run_claims
-from penstock.state.element_progress import Reporter
+from penstock.state.element_progress import Reporter, usage_of
 from penstock.state.run import Run, read_run
+from penstock.steps.element_account import Account
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -53,11 +56,13 @@ def run_element(
     *,
     ops: int = 0,
     at_once: int = 1,
+    meter: Meter | None = None,
 ) -> int:
     """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
     `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
     versions: the one that the run was listed for. `ops`: metadata operations a second of all runs below the
-    root, 0 without a budget; `at_once`: how many elements of this step share it. Raises PreflightError where
+    root, 0 without a budget; `at_once`: how many elements of this step share it. `meter`:
+    measures what the element uses; None: one that begins here. Raises PreflightError where
     the dataset's folders are not this account's own, LockedError where another run claimed the dataset:
     nothing is written then."""
     folder, storage = RunLayout(run_folder), open_storage()
@@ -77,15 +82,20 @@ def run_element(
     # A run whose controller is gone still writes: others see that by its promise.
     promised = of_repair(run.release) if step == "repair" else run.id
     beat = Kept(storage, layout, promised).beat if BY_NAME[step].spends_operations else None
-    reporter = Reporter(folder.progress(step, index), beat=beat)
+    account = Account(meter or Meter(cgroup=job_environment.current().cgroup), attempt)
+    reporter = Reporter(folder.progress(step, index), beat=beat, usage=account.so_far)
     for path in (folder.progress(step, index), folder.receipt(step, index), folder.outcome(step, index)):
         storage.make_dirs(path.parent)
+    account.earlier = element_usage.after(usage_of(folder.progress(step, index)), account.array)
+    reporter.begin()
     before = journal.names(folder.journals(index))
     try:
         shard = _shard(run, index)
         share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
-        outcome, receipt = _work(run, shard, step, attempt, reporter, stop, share)
+        with account.measuring():
+            outcome, receipt = _work(run, shard, step, attempt, reporter, stop, share)
     except PenstockError as error:
+        reporter.settle()
         stopped, progress = "", False
         if isinstance(error, InterruptedRunError):
             # The other steps begin a shard anew.
@@ -97,12 +107,14 @@ def run_element(
     for text in outcome.warnings:
         _say(f"warning: {text}")
     reporter.end(outcome.files + outcome.resumed_files, outcome.bytes + outcome.resumed_bytes)
+    reporter.settle()
     if outcome.failures:
         _outcome(folder, step, index, attempt, outcome)
         for failure in outcome.failures[:NAMED]:
             _say(f"{failure.path}: {failure.why}")
         return outcome.exit_code
-    receipts.write_element(folder, _whole(receipt, run, shard, step, attempt, outcome, reporter))
+    whole = _whole(receipt, run, shard, step, attempt, outcome, reporter)
+    receipts.write_element(folder, replace(whole, usage=account.so_far()))
     return 0
 
 

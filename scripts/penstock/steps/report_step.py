@@ -1,16 +1,20 @@
-"""report: gathers a run's receipts into one result (`views.keys.Result`) and writes the page.
+"""report: gathers a run's receipts into one result (`views.keys.Result`) and writes the page, and beside it
+`elements.parquet`.
 
-Takes no lock and changes nothing but the page that it was asked for: for a run that failed the page shows how
-far it came, and what failed.
+Takes no lock and changes nothing but these files: for a run that failed the page shows how far it came, and
+what failed.
 """
 
 from __future__ import annotations
 
 import time
+from collections import Counter
 from typing import TYPE_CHECKING, cast
 
 import penstock
-from penstock.core import events
+from penstock.arrays import element_accounts
+from penstock.arrays.element_accounts import ElementAccounts
+from penstock.core import element_use, events
 from penstock.core.layout import DATA
 from penstock.core.step_table import RUN_IN_ELEMENTS, WITH_RECEIPT
 from penstock.filesystem.capabilities import facts
@@ -22,6 +26,8 @@ if TYPE_CHECKING:
 
     from penstock.core.documents.element_receipt import ElementReceipt
     from penstock.core.documents.step_results import StepReceipt
+    from penstock.core.element_columns import ElementRow
+    from penstock.core.element_use import StepUse
     from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.core.run_documents import PlanInfo
     from penstock.state.context import Context
@@ -34,6 +40,9 @@ if TYPE_CHECKING:
         Result,
         StepResult,
         TimedAmount,
+        Usage,
+        UsageLine,
+        WorstElement,
     )
 
 SHOWN = 100
@@ -41,23 +50,46 @@ POINTS = 400
 
 
 def run(context: Context, dataset: str, *, html: Path | None = None) -> Result:
-    """The result of the dataset's last run; `html` is where the page goes, if anywhere."""
-    result = gather(context, run_store.open_run(context.layout(dataset), context.run))
+    """The result of the dataset's last run; `html` is where the page goes, if anywhere. Raises OSError,
+    NoSpaceError and FailedError where page or table cannot be written."""
+    result, accounts = _gathered(context, run_store.open_run(context.layout(dataset), context.run))
     if html is not None:
         from penstock.views import html_report
 
+        if accounts.rows:
+            from penstock.formats import elements_file
+
+            table = elements_path(html)
+            elements_file.write(table, accounts.rows)
+            result["usage"]["file"] = str(table.absolute())
         result["report"] = str(html.absolute())
         html_report.write(html, result)
     context.emit(events.Ended(dataset, "report", {"status": result["status"]}))
     return result
 
 
+def elements_path(html: Path) -> Path:
+    """The table of elements beside a page. Pages of other names have tables of other names: several may
+    stand in one folder.
+
+    >>> from pathlib import Path
+    >>> elements_path(Path("a/report.html")), elements_path(Path("a/mine.html"))
+    (PosixPath('a/elements.parquet'), PosixPath('a/mine.elements.parquet'))
+    """
+    return html.with_name("elements.parquet" if html.stem == "report" else f"{html.stem}.elements.parquet")
+
+
 def gather(context: Context, run: Run) -> Result:
     """Everything that is known of a run. Figures that are not known are left out."""
+    return _gathered(context, run)[0]
+
+
+def _gathered(context: Context, run: Run) -> tuple[Result, ElementAccounts]:
     layout, info, folder = run.layout, run.info, run.folder
     plan = run.plan if folder.plan.exists() else None
     done = {step: receipts.step(folder, step) for step in WITH_RECEIPT}
     elements = list(_elements(folder, plan)) if plan else []
+    accounts = element_accounts.gather(context, run, elements) if plan else ElementAccounts((), ())
     stored = seals.of_run(run)
     published = stored is not None and run_store.published(run)
     failures, failed = _failures(folder, plan)
@@ -86,10 +118,13 @@ def gather(context: Context, run: Run) -> Result:
         result["file_system"] = facts(layout.folder).kind
     if plan is not None:
         result |= _amounts(plan, elements, done)
-        result["elements"] = [_shown(e) for e in elements]
+        rows = {(row.step, row.element): row for row in accounts.rows}
+        result["elements"] = [_shown(e, rows.get((e.step, e.index))) for e in elements]
         result["throughput"] = throughput([e for e in elements if e.step == "copy"])
         result["steps"] = [_step(name, receipt) for name, receipt in done.items() if receipt]
         result["node_hours"] = round(sum(max(0.0, e.ended - e.started) for e in elements) / 3600, 4)
+    if accounts.rows:
+        result["usage"] = _usage(accounts)
     if published and stored is not None:
         seal = stored.seal
         result |= {
@@ -112,7 +147,7 @@ def gather(context: Context, run: Run) -> Result:
         result["ended"] = _iso(ended)
         # Of the steps, not of the days between a failure and the command that went on.
         result["seconds"] = round(sum(step["seconds"] for step in result.get("steps", ())), 3)
-    return result
+    return result, accounts
 
 
 def verdict_of(layout: DatasetLayout, release: str) -> Result:
@@ -199,8 +234,33 @@ def _elements(folder: RunLayout, plan: PlanInfo) -> Iterable[ElementReceipt]:
                 yield receipt
 
 
-def _shown(receipt: ElementReceipt) -> ElementResult:
+def _usage(accounts: ElementAccounts) -> Usage:
+    rows = accounts.rows
+    sources = {
+        "queue_wait": Counter(row.queue_wait_by for row in rows if row.queue_wait_by),
+        "hours": Counter(row.hours_by for row in rows if row.hours_by),
+    }
     return {
+        "steps": [cast("UsageLine", _known(line)) for line in element_use.by_step(rows)],
+        "worst": [cast("WorstElement", one._asdict()) for one in element_use.worst(rows)],
+        "sources": {name: dict(counts) for name, counts in sources.items() if counts},
+        "notes": list(accounts.notes),
+    }
+
+
+def _known(values: StepUse) -> dict[str, object]:
+    """The fields that have a value; what was divided is rounded."""
+    named = values._asdict().items()
+    return {k: round(v, 6) if isinstance(v, float) else v for k, v in named if v is not None}
+
+
+def _shown(receipt: ElementReceipt, row: ElementRow | None) -> ElementResult:
+    more: ElementResult = {}
+    if row is not None:
+        known = ("queue_wait", "cpu_efficiency", "memory_peak", "attempts")
+        found = {"begun": row.started, **{name: getattr(row, name) for name in known}}
+        more = cast("ElementResult", {k: v for k, v in found.items() if v is not None})
+    return more | {
         "step": receipt.step,
         "index": receipt.index,
         "attempt": receipt.attempt,

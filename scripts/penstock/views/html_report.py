@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import step_table
 from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
 from penstock.storage import durable
-from penstock.views import human, plots, summary
+from penstock.views import human, plots, summary, usage_text
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -67,6 +67,8 @@ def render(data: Result) -> str:
     """The page. The same `data` gives the same page."""
     elements = data.get("elements") or ()
     lanes = plots.lanes(elements)
+    usage = data.get("usage") or {}
+    table = usage_text.rows(usage)
     failures, more = _failures(data)
     return _template().render(
         result=data,
@@ -80,6 +82,11 @@ def render(data: Result) -> str:
         histogram=plots.histogram(data.get("histogram") or ()),
         evidence=_evidence(data.get("evidence")),
         steps=[_step(step) for step in data.get("steps") or ()],
+        usage=table,
+        usage_nodes=any(line.node_hours for line in table),
+        usage_worst=usage_text.worst(usage),
+        usage_sources=usage_text.sources(usage),
+        queue=plots.queue(elements),
         lanes=lanes,
         lanes_legend=_legend(lanes, elements) if lanes else [],
         failures=failures,
@@ -232,8 +239,8 @@ def _details(data: Result) -> list[tuple[str, str]]:
             rows.append((label, human.size(moved)))
     if data.get("retries"):
         rows.append(("Retries", human.count(data["retries"])))
-    if data.get("node_hours"):
-        rows.append(("Node hours", f"{data['node_hours']:.2f}"))
+    if table := (data.get("usage") or {}).get("file"):
+        rows.append(("Elements", table))
     reasons = dict.fromkeys(element.get("why") for element in data.get("elements") or ())
     rows += [("Engine", str(why)) for why in list(reasons)[:SHOWN_REASONS] if why]
     return rows

@@ -57,11 +57,61 @@ class ElementResult(TypedDict, total=False):
     job: str
     seconds: float
     cpu_seconds: float
+    """Of the engine alone; `cpu_efficiency` is of all processes."""
     cpus: int
     workers: int
     streams: int
+    begun: float
+    """`started` of `elements.parquet`: before `started` here by the time that the process takes to begin."""
+    queue_wait: float
+    cpu_efficiency: float
+    memory_peak: int
+    attempts: int
+    """As in `elements.parquet`."""
     why: str
     """Why this many workers and streams, in the engine's words."""
+
+
+class UsageLine(TypedDict, total=False):
+    """The elements of a step together: `core.element_use.StepUse`. Keys without a value are left out."""
+
+    step: str
+    """"" of all steps."""
+    elements: int
+    node_hours: float
+    core_hours: float
+    cpu_seconds: float
+    cpu_efficiency: float
+    memory_peak: int
+    wait_median: float
+    wait_longest: float
+    run_median: float
+    run_longest: float
+
+
+class WorstElement(TypedDict):
+    """`core.element_use.Worst`."""
+
+    column: str
+    """Of `elements.parquet`."""
+    step: str
+    element: int
+    node: str
+    value: float
+
+
+class Usage(TypedDict, total=False):
+    """What the elements waited for and used; `elements.parquet` has it for each."""
+
+    steps: list[UsageLine]
+    """And one of all, where there are several."""
+    worst: list[WorstElement]
+    sources: dict[str, dict[str, int]]
+    """How many elements' `queue_wait` and `hours` are known by whom."""
+    notes: list[str]
+    """What is missing, for people."""
+    file: str
+    """The path of `elements.parquet`."""
 
 
 class Failed(TypedDict, total=False):
@@ -142,6 +192,8 @@ class Result(TypedDict, total=False):
     """Written to the target."""
     retries: int
     node_hours: float
+    """Hours of the last attempts of all elements, as if each had a node for itself; see `usage`."""
+    usage: Usage
     evidence: EvidenceAmounts
     seal: str
     """The root of the seal's tree over the records, `sha256:<hex>`."""

@@ -1,4 +1,4 @@
-"""The report's plots as shapes: throughput over time, sizes, elements by node.
+"""The report's plots as shapes: throughput over time, sizes, elements by node, elements in the queue.
 
 Each plot is None when there is nothing to plot. `templates/plots.svg.j2` draws them as inline SVG; texts
 are as they came, the template escapes them.
@@ -179,6 +179,49 @@ def histogram(rows: Sequence[Sequence[int]]) -> Plot | None:
             marks.append(Bar(style, x, base - height, bar, height, 2, title))
         marks.append(Label(middle, HEIGHT - 10, bound.replace(" ", "").replace("iB", ""), "middle"))
     return Plot("Sizes of the files", WIDTH, HEIGHT, marks)
+
+
+def queue(elements: Sequence[ElementResult]) -> Plot | None:
+    """How many elements were at work, and on top of them how many were in the queue, over time: the mean
+    number in each of BUCKETS spans. Of an element that was started several times, all of its wait lies right
+    before its last start. None where no element waited for a second."""
+    timed = [
+        (float(element["begun"]) - wait, float(element["begun"]), float(element["ended"]))
+        for element in elements
+        if (wait := element.get("queue_wait")) is not None
+        and element.get("begun")
+        and float(element.get("ended") or 0) >= float(element["begun"])
+    ]
+    if len(timed) < 2 or max(start - submitted for submitted, start, _ in timed) < 1:
+        return None
+    begin, end = min(one[0] for one in timed), max(one[2] for one in timed)
+    width = (end - begin) / BUCKETS
+    running, waiting = [0.0] * BUCKETS, [0.0] * BUCKETS
+    for submitted, start, stop in timed:
+        _spread(waiting, (submitted - begin) / width, (start - begin) / width)
+        _spread(running, (start - begin) / width, (stop - begin) / width)
+    top = math.ceil(max(map(sum, zip(running, waiting, strict=True))) - 1e-6)
+    full, left, height = 1000, 40, 170
+    base, scale_y, slot = height - BOTTOM, (height - TOP - BOTTOM) / top, (full - left - RIGHT) / BUCKETS
+    marks: list[Mark] = [Line(left, full - RIGHT, TOP), Line(left, full - RIGHT, base)]
+    marks += [Label(left - 8, TOP + 4, human.count(top), "end"), Label(left - 8, base + 4, "0", "end")]
+    for index, (work, wait) in enumerate(zip(running, waiting, strict=True)):
+        title = f"{work:.1f} at work, {wait:.1f} in the queue"
+        y = float(base)
+        for style, number in (("a", work), ("d", wait)):
+            if number >= 0.005:
+                y -= number * scale_y
+                x = left + index * slot
+                marks.append(Bar(style, x, y, slot, number * scale_y, 0, title))
+    marks.append(Label(left, height - 8, "0"))
+    marks.append(Label(full - RIGHT, height - 8, human.duration(end - begin), "end"))
+    return Plot("Elements in the queue and at work", full, height, marks)
+
+
+def _spread(buckets: list[float], first: float, last: float) -> None:
+    """Add to each bucket the share of it that lies between these two places."""
+    for index in range(max(0, int(first)), min(len(buckets), math.ceil(last))):
+        buckets[index] += max(0.0, min(last, index + 1) - max(first, index))
 
 
 def lanes(elements: Sequence[ElementResult]) -> Plot | None:

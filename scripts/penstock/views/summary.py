@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
-from penstock.views import findings_text, human
+from penstock.views import findings_text, human, usage_text
 
 if TYPE_CHECKING:
     from penstock.views.keys import AmendedFiles, Result
@@ -83,6 +83,7 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Speed in", _speed(result.get("bytes_in"), result.get("copied"))),
         ("Speed out", _speed(result.get("bytes_out"), result.get("copied"))),
         ("Total time", _total(result)),
+        *usage_text.summary_lines(result.get("usage")),
     ]
     return [(title, value) for title, value in rows if value]
 

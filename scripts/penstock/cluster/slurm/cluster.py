@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
     from pathlib import Path
 
-    from penstock.cluster.port import ArraySpec, Visit
+    from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.port import Facts, Slurm
     from penstock.config.settings import ClusterConfig
@@ -154,6 +154,9 @@ class SlurmCluster:
             started=seen.status.started,
             restarts=seen.status.restarts,
         )
+
+    def accounting(self, array: str) -> Sequence[Accounted]:
+        return self._slurm.accounting(array) if self._known().accounting else ()
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         self._slurm.cancel(array, indices)

@@ -6,6 +6,7 @@ import os
 import re
 from typing import TYPE_CHECKING
 
+from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
 from penstock.cluster.slurm.client import CommandOutput, ask, call, problem, require
 from penstock.cluster.slurm.job_states import (
     SACCT_FIELDS,
@@ -36,7 +37,7 @@ from penstock.errors import FailedError, TransientError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import Accounted, ArraySpec
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
     from penstock.cluster.slurm.port import Association, Partition, Qos, Reservation
@@ -159,6 +160,11 @@ class SlurmCommands:
     def ended_elements(self, array: str) -> list[SlurmElement]:
         text = ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH)
         return list(read_sacct(text, array))
+
+    def accounting(self, array: str) -> Sequence[Accounted]:
+        # Each start has a row of its own (--duplicates), and each step of it another one.
+        text = ask("sacct", "--duplicates", "-P", "-n", "-j", array, "-o", USAGE_FIELDS, extra=EPOCH)
+        return read_usage(text, array)
 
     def job(self, job: str) -> JobSeen:
         line = ask("squeue", "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS).strip()

@@ -39,9 +39,10 @@ def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) ->
     job = _decimal(environment.get("SLURM_JOB_ID", ""))
     array = _decimal(environment.get("SLURM_ARRAY_JOB_ID", ""))
     cpus = _number(environment.get(CPUS, ""))
+    confined = bool(job) and _confined(job, proc)
     return JobEnvironment(
         job=job,
-        proven=bool(job) and (_confined(job, proc) or _below(job, proc)),
+        proven=confined or (bool(job) and _below(job, proc)),
         cluster=environment.get("SLURM_CLUSTER_NAME", ""),
         array=array,
         array_name=environment.get("SLURM_JOB_NAME", ""),
@@ -52,6 +53,7 @@ def read(environment: Mapping[str, str], proc: str | os.PathLike[str] = PROC) ->
         cpus_from=CPUS if cpus else "",
         # In MiB; 0 of a job that asked for all of a node's memory.
         memory=(_number(environment.get("SLURM_MEM_PER_NODE", "")) or 0) << 20 or None,
+        cgroup=f"job_{job}" if confined else "",
         stop_at=float(_number(environment.get(STOP_AT, "")) or 0),
     )
 

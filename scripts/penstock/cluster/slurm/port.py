@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple, Protocol
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import Accounted, ArraySpec
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.nodes import Node
     from penstock.config.settings import JobOptions
@@ -196,6 +196,10 @@ class Slurm(Protocol):
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         """All elements that accounting knows. To be asked only where `Facts.accounting`."""
+
+    def accounting(self, array: str) -> Sequence[Accounted]:
+        """What accounting keeps of the array's elements that have started. To be asked only where
+        `Facts.accounting`."""
 
     def job(self, job: str) -> JobSeen:
         """One job, or element, that the controller knows."""

@@ -15,13 +15,13 @@ class ArrayLine(NamedTuple):
     """Exactly one of the first four is set: the array's name."""
 
     intent: str = ""
-    """The array is about to be submitted: with `step`, `kind`, `indices`, `cluster` and `by`."""
+    """The array is about to be submitted: with `step`, `kind`, `indices`, `cluster`, `by`, `whole_nodes`."""
     submitted: str = ""
     """It was, as `array`."""
     throttled: str = ""
     """No more than `at_once` of its elements are to run at once."""
     ended: str = ""
-    """None of its elements lives any more, or it was never submitted."""
+    """None of its elements lives any more, or it was never submitted; with `starts`."""
     step: str = ""
     kind: str = ""
     """The cluster's: `slurm` or `local`."""
@@ -33,6 +33,10 @@ class ArrayLine(NamedTuple):
     at_once: int = 0
     at: float = 0.0
     """Seconds since the epoch."""
+    whole_nodes: bool | None = None
+    """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
+    starts: Sequence[tuple[int, float]] = ()
+    """When the cluster last started the elements of these shards, by its own clock, as far as it was seen."""
 
 
 def to_json(line: ArrayLine) -> dict[str, object]:

@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from penstock.core.documents import typed_json
+from penstock.core.documents.element_usage import ElementUsage
 
 FORMAT = 1
 """Receipts without a number are of format 1, too."""
@@ -68,6 +69,9 @@ class ElementReceipt:
     """Rows that are damaged, of audit; files that could not be fetched, of repair."""
     seen: str = ""
     """`sha256:<hex>` of what an audit's element saw, or what a repair's fetched."""
+    usage: ElementUsage | None = None
+    """Of all attempts; None in receipts of versions that did not measure it. `seconds` and `cpu_seconds`
+    above are the engine's alone."""
 
 
 def to_json(receipt: ElementReceipt) -> dict[str, object]:

@@ -99,18 +99,19 @@ def read(kind: type[T], raw: object) -> T:
 
 def to_json(document: DataclassInstance | tuple[Any, ...], newest: int) -> dict[str, object]:
     """What `parse` reads, with the number of its format."""
-    return {**_plain_json(document), "format": newest}
+    return {**plain(document), "format": newest}
 
 
-def _plain_json(value: Any) -> Any:
-    """Documents and all mappings as dictionaries, sequences as lists."""
+def plain(value: Any) -> Any:
+    """A document, or a part of one, as JSON has it: documents and all mappings as dictionaries, sequences as
+    lists."""
     if is_dataclass(value):
-        return {f.name: _plain_json(getattr(value, f.name)) for f in fields(value)}
+        return {f.name: plain(getattr(value, f.name)) for f in fields(value)}
     if hasattr(value, "_asdict"):
         value = value._asdict()
     if isinstance(value, Mapping):
-        return {name: _plain_json(one) for name, one in value.items()}
-    return [_plain_json(one) for one in value] if isinstance(value, (list, tuple)) else value
+        return {name: plain(one) for name, one in value.items()}
+    return [plain(one) for one in value] if isinstance(value, (list, tuple)) else value
 
 
 class _Field(NamedTuple):

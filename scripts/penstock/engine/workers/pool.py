@@ -21,7 +21,7 @@ from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.messages import CopyWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
-from penstock.runtime import wire
+from penstock.runtime import resource_usage, wire
 from penstock.runtime.helper_process import start
 
 if TYPE_CHECKING:
@@ -288,6 +288,7 @@ class Pool:
     def drain(self, done: Callable[[Batch, BatchAnswer], None], *, stop: bool) -> None:
         """Let the workers end: what is in flight is finished or left (`stop`), what is done is
         still reported; whoever takes longer than GRACE is killed."""
+        resource_usage.look()
         for member in self.alive:
             if stop:
                 self._send(member, wire.encode(wire.STOP, None))

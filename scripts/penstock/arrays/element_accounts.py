@@ -1,0 +1,214 @@
+"""Gathers what is known of the elements of a run: their receipts and progress files, the controller's book,
+and what SLURM's accounting keeps of their arrays."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.arrays import shard_assignment
+from penstock.cluster.abilities import abilities_of
+from penstock.core import element_use
+from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
+from penstock.core.element_columns import ElementRow
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.errors import PenstockError
+from penstock.state.element_progress import usage_of
+from penstock.state.submission_log import ArrayBook
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+    from penstock.cluster.port import Accounted
+    from penstock.core.documents.element_receipt import ElementReceipt
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+    from penstock.state.submission_log import Submission
+
+CLOCKS = 300.0
+"""Seconds by which the clocks of node and controller may differ (munge refuses more)."""
+Place = tuple[str, int]
+"""Step and shard."""
+
+
+class ElementAccounts(NamedTuple):
+    """A row for each element that left figures, by step and shard, and what people should know of them."""
+
+    rows: Sequence[ElementRow]
+    notes: Sequence[str]
+
+
+class _Seen(NamedTuple):
+    """What one element itself left."""
+
+    usage: ElementUsage
+    receipt: ElementReceipt | None
+    whole: bool
+    """False of a receipt that an older version wrote, which measured the engine alone."""
+
+
+def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> ElementAccounts:
+    """Of a run that was planned; `elements` are the receipts that hold. What cannot be asked or read is left
+    out and named in the notes: SLURM's accounting only adds to what the elements measured."""
+    notes: list[str] = []
+    book: Sequence[Submission] = ()
+    try:
+        book = ArrayBook(run.folder.arrays).all()
+    except PenstockError as error:
+        notes.append(f"the submissions are not known: {error}")
+    accounted: Mapping[Place, Mapping[str, Accounted]] = {}
+    try:
+        accounted = _accounted(context, run, book)
+    except PenstockError as error:
+        notes.append(f"SLURM's accounting was not asked: {error}")
+    arrays: dict[Place, list[Submission]] = defaultdict(list)
+    for submission in book:
+        for index in submission.indices:
+            arrays[submission.step, index].append(submission)
+    seen = list(_seen(run, elements))
+    rows = [
+        _row(step, index, one, arrays[step, index], accounted.get((step, index), {}))
+        for step, index, one in seen
+    ]
+    return ElementAccounts(rows, [*notes, *_notes(rows, [one for _, _, one in seen])])
+
+
+def _seen(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, int, _Seen]]:
+    done = {(receipt.step, receipt.index): receipt for receipt in elements}
+    for step in RUN_IN_ELEMENTS:
+        for shard in run.plan.shards:
+            if receipt := done.get((step, shard.index)):
+                usage = receipt.usage or _of_older(receipt)
+                yield step, shard.index, _Seen(usage, receipt, receipt.usage is not None)
+            elif usage_left := usage_of(run.folder.progress(step, shard.index)):
+                yield step, shard.index, _Seen(usage_left, None, True)
+
+
+def _of_older(receipt: ElementReceipt) -> ElementUsage:
+    """What a receipt of an older version says: the engine's figures of the last attempt."""
+    array = receipt.attempt.partition("_")[0] if receipt.job else ""
+    return ElementUsage(
+        attempt=receipt.attempt,
+        array=array if array.isdecimal() else "",
+        restarts=receipt.restarts,
+        host=receipt.host,
+        began=receipt.started,
+        seconds=max(0.0, receipt.ended - receipt.started),
+        cpu_seconds=receipt.cpu_seconds,
+        cpus=receipt.cpus,
+        earlier=EarlierUsage(),
+    )
+
+
+def _accounted(
+    context: Context, run: Run, book: Sequence[Submission]
+) -> Mapping[Place, Mapping[str, Accounted]]:
+    """By step and shard, and then by array, of the arrays of this cluster. Raises PenstockError."""
+    cluster = context.cluster
+    found: dict[Place, dict[str, Accounted]] = defaultdict(dict)
+    for one in book:
+        if one.kind != cluster.kind or not one.array or not cluster.abilities.has_nodes:
+            continue
+        if one.cluster and one.cluster != cluster.name():
+            continue
+        shards: Mapping[int, int] = {}
+        if shard_assignment.shared_out(one.step, one.indices):
+            taken = shard_assignment.taken(run.folder, one.array)
+            shards = {element: shard for shard, element in taken.items()}
+        for account in cluster.accounting(one.array):
+            found[one.step, shards.get(account.element, account.element)][one.array] = account
+    return found
+
+
+def _row(
+    step: str, index: int, seen: _Seen, arrays: Sequence[Submission], by_array: Mapping[str, Accounted]
+) -> ElementRow:
+    usage, receipt, earlier = seen.usage, seen.receipt, seen.usage.earlier
+    array, accounted = _array(usage, arrays), list(by_array.values())
+    last = by_array.get(usage.array)
+    start = array.starts.get(index, 0.0) if array else 0.0
+    wait = element_use.queue_wait(
+        booked=last.waited if last else None,
+        submitted=array.at if array else 0.0,
+        seen=start,
+        began=usage.began,
+        ran_before=earlier.array_seconds,
+    )
+    own = earlier.seconds + usage.seconds
+    granted = earlier.granted_seconds + usage.cpus * usage.seconds
+    cpu_seconds = earlier.cpu_seconds + usage.cpu_seconds
+    booked = sum(one.seconds for one in accounted)
+    seconds = max(own, booked)
+    nodes = array is not None and abilities_of(array.kind).has_nodes
+    asked = array.whole_nodes if array else None
+    whole = element_use.whole_node(asked, usage.cpus, usage.node_cpus, nodes=nodes)
+    started = (last.started if last else 0.0) or start or usage.began
+    return ElementRow(
+        step=step,
+        element=index,
+        done=receipt is not None,
+        node=usage.host or None,
+        attempt=usage.attempt or None,
+        array=usage.array or None,
+        submitted=(last.submitted if last else 0.0) or (array.at if array else 0.0) or None,
+        started=started or None,
+        ended=usage.began + usage.seconds,
+        queue_wait=_rounded(wait.seconds),
+        queue_wait_by=wait.by or None,
+        attempts=earlier.attempts + 1,
+        starts_missing=max(0, usage.restarts - earlier.array_attempts) if usage.array else None,
+        seconds=_rounded(seconds),
+        hours_by=element_use.SLURMDBD if booked > own else element_use.ELEMENT,
+        whole_node=whole,
+        node_hours=_rounded(seconds / 3600, 6) if whole else None,
+        core_hours=_rounded((granted + (seconds - own) * usage.cpus) / 3600, 6) if usage.cpus else None,
+        cpus=usage.cpus or None,
+        node_cpus=usage.node_cpus or None,
+        cpu_seconds=_rounded(cpu_seconds),
+        cpu_efficiency=_rounded(cpu_seconds / granted, 4) if granted else None,
+        memory_peak=max(usage.memory_peak, earlier.memory_peak) or None,
+        processes=usage.processes or None,
+        job_memory_peak=max(usage.job_memory_peak, earlier.job_memory_peak) or None,
+        job_memory_file=usage.job_memory_file or None,
+        files=receipt.files if receipt else None,
+        bytes=receipt.bytes if receipt else None,
+        retries=receipt.retries if receipt else None,
+        workers=receipt.workers if receipt else None,
+        streams=receipt.streams if receipt else None,
+        slurm_starts=sum(one.starts for one in accounted) or None,
+        slurm_seconds=booked if accounted else None,
+        slurm_cpu_seconds=_sum([one.cpu_seconds for one in accounted]),
+        slurm_granted_seconds=sum(one.granted_seconds for one in accounted) if accounted else None,
+        slurm_memory_peak=max((one.memory_peak or 0 for one in accounted), default=0) or None,
+    )
+
+
+def _array(usage: ElementUsage, arrays: Sequence[Submission]) -> Submission | None:
+    """The array in which an element last ran: by its number, or of local elements the last one that was
+    submitted before."""
+    if usage.array:
+        return next((one for one in reversed(arrays) if one.array == usage.array), None)
+    return next((one for one in reversed(arrays) if one.at <= usage.began + CLOCKS), None)
+
+
+def _notes(rows: Sequence[ElementRow], seen: Sequence[_Seen]) -> Iterator[str]:
+    missing = sum(row.starts_missing or 0 for row in rows)
+    if missing:
+        yield (
+            f"{human.counted(missing, 'start')} left no figures (killed before the first ones): "
+            "hours and CPU time are without them, unless SLURM's accounting has them"
+        )
+    if left := sum(not row.done for row in rows):
+        yield f"{human.counted(left, 'element')} without a receipt: figures up to the last sign of life"
+    if old := sum(not one.whole for one in seen):
+        yield f"{human.counted(old, 'receipt')} of an older version: CPU time of the engine alone, no memory"
+
+
+def _sum(values: Sequence[float | None]) -> float | None:
+    known = [value for value in values if value is not None]
+    return sum(known) if known else None
+
+
+def _rounded(value: float | None, digits: int = 3) -> float | None:
+    return None if value is None else round(value, digits)

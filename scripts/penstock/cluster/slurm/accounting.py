@@ -1,0 +1,95 @@
+"""Reads what slurmdbd keeps of an array, as sacct prints it, into an `Accounted` for each element."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING
+
+from penstock.cluster.port import Accounted
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+USAGE_FIELDS = "JobID,Submit,Start,End,ElapsedRaw,CPUTimeRAW,TotalCPU,MaxRSS"
+"""Fields that sacct of 22.05 has. Later ones (Restarts) are left out: starts are counted by their rows."""
+_UNITS = {"": 1, "K": 1 << 10, "M": 1 << 20, "G": 1 << 30, "T": 1 << 40, "P": 1 << 50}
+
+
+def read_usage(text: str, array: str) -> Sequence[Accounted]:
+    """Every element of this array that has started, in `sacct --duplicates -P -n -j ARRAY -o USAGE_FIELDS`
+    (times as seconds since the epoch). sacct may show elements of other arrays, too.
+
+    | row                                    | counts as                                                 |
+    |----------------------------------------|-----------------------------------------------------------|
+    | `77_3`, with a time in Start           | a start of element 3: its times, and its CPU time         |
+    | `77_3.batch`, `77_3.extern`, `77_3.0`  | a step of it: its peak of memory                          |
+    | `77_[4-9]`, or without a time in Start | an element that waits, or was cancelled before: nothing   |
+    | `78_3`                                 | nothing: another array                                    |
+    | another number of fields               | nothing                                                   |
+    """
+    found: dict[int, Accounted] = {}
+    for line in text.splitlines():
+        fields = line.split("|")
+        if len(fields) != 1 + USAGE_FIELDS.count(","):
+            continue
+        job, submitted, started, ended, elapsed, granted, used, memory = fields
+        owner, _, task = job.partition("_")
+        task, step, _ = task.partition(".")
+        if owner != array or not task.isdecimal():
+            continue
+        index = int(task)
+        one = found.get(index, Accounted(index, starts=0))
+        if step:
+            peak = _bytes(memory)
+            if peak is not None:
+                one = one._replace(memory_peak=max(peak, one.memory_peak or 0))
+        elif began := _number(started):
+            queued = _number(submitted)
+            one = one._replace(
+                starts=one.starts + 1,
+                submitted=min(one.submitted, queued) if one.submitted else queued,
+                started=max(one.started, began),
+                ended=_number(ended) if began >= one.started else one.ended,
+                waited=one.waited + max(0.0, began - queued),
+                seconds=one.seconds + _number(elapsed),
+                granted_seconds=one.granted_seconds + _number(granted),
+                cpu_seconds=_added(one.cpu_seconds, _seconds(used)),
+            )
+        found[index] = one
+    return [one for _, one in sorted(found.items()) if one.starts]
+
+
+def _added(sum_so_far: float | None, more: float) -> float | None:
+    """SLURM writes 0 where it gathers no CPU time (JobAcctGatherType=jobacct_gather/none)."""
+    return sum_so_far if not more else (sum_so_far or 0.0) + more
+
+
+def _number(text: str) -> float:
+    """0 of `Unknown`, `None` and an empty field."""
+    with contextlib.suppress(ValueError):
+        return max(0.0, float(text))
+    return 0.0
+
+
+def _seconds(text: str) -> float:
+    """Of SLURM's form of CPU times.
+
+    >>> _seconds("1-02:03:04"), _seconds("02:03.500"), _seconds("00:00:00"), _seconds("")
+    (93784.0, 123.5, 0.0, 0.0)
+    """
+    days, dash, clock = text.rpartition("-")
+    seconds = 0.0
+    for part in clock.split(":"):
+        seconds = seconds * 60 + _number(part)
+    return seconds + (_number(days) * 86400 if dash else 0.0)
+
+
+def _bytes(text: str) -> int | None:
+    """Of a number with SLURM's unit; None of an empty field, or 0: nothing was sampled.
+
+    >>> _bytes("1536K"), _bytes("1.5M"), _bytes("100"), _bytes(""), _bytes("0")
+    (1572864, 1572864, 100, None, None)
+    """
+    unit = text[-1:].upper() if text[-1:].isalpha() else ""
+    value = _number(text[: len(text) - len(unit)])
+    return round(value * _UNITS[unit]) if value and unit in _UNITS else None
