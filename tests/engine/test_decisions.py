@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 import pytest
@@ -96,8 +97,27 @@ def test_cpus_come_from_the_cluster_then_the_kernel() -> None:
     assert name == "CPU affinity"
 
 
+@pytest.mark.parametrize(
+    ("given", "allowed", "machine", "counted"),
+    [
+        (None, 3, 8, (3, "CPU affinity")),
+        (3, 3, 8, (3, "SLURM_CPUS_ON_NODE")),
+        (3, 8, 8, (3, "SLURM_CPUS_ON_NODE")),
+        (6, 3, 8, (3, "CPU affinity")),
+        (6, 2, 2, (6, "SLURM_CPUS_ON_NODE")),
+    ],
+)
+def test_an_element_sizes_itself_by_what_its_node_lets_it_use(
+    given: int | None, allowed: int, machine: int, counted: tuple[int, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(allowed)))
+    assert cpus(JobEnvironment(cpus=given, cpus_from="SLURM_CPUS_ON_NODE"), machine) == counted
+
+
 def test_memory_is_what_the_cluster_granted_at_most() -> None:
     assert free_memory(JobEnvironment(memory=100 << 20)) == 50 << 20
+    assert free_memory(JobEnvironment(memory=100 << 20), 60 << 20) == 30 << 20
+    assert free_memory(JobEnvironment(), 60 << 20) == 30 << 20
     assert free_memory(JobEnvironment()) > 0
 
 

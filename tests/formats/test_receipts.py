@@ -17,6 +17,7 @@ from penstock.core.documents import (
     taken_mark,
 )
 from penstock.core.documents.element_receipt import ElementReceipt
+from penstock.core.documents.granted import Granted
 from penstock.core.run_documents import plan_info, run_info
 from penstock.errors import NewerFormatError
 
@@ -24,7 +25,14 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
 WHOLE = ElementReceipt(
-    "copy", 3, "run", "sha256:0", files=2, grades={"cold": 2}, samples=((0.0, 0, 0), (1.5, 2, 9))
+    "copy",
+    3,
+    "run",
+    "sha256:0",
+    files=2,
+    grades={"cold": 2},
+    samples=((0.0, 0, 0), (1.5, 2, 9)),
+    granted=Granted("0-3,8", 100 << 20, "0"),
 )
 
 
@@ -41,7 +49,14 @@ def test_a_receipt_without_later_fields_or_a_number_has_their_defaults() -> None
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("files", "2"), ("samples", [[0, 0]]), ("grades", {"cold": "2"}), ("warnings", [1]), ("host", 5)],
+    [
+        ("files", "2"),
+        ("samples", [[0, 0]]),
+        ("grades", {"cold": "2"}),
+        ("warnings", [1]),
+        ("host", 5),
+        ("granted", {"cores": 4}),
+    ],
 )
 def test_a_field_of_another_type_is_damage(field: str, value: object) -> None:
     content = json.dumps({**element_receipt.to_json(WHOLE), field: value}).encode()

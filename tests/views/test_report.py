@@ -270,3 +270,25 @@ def test_hours_are_short() -> None:
     assert shown == [
         "", "0.004", "0.52", "99.90", "1,234",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("granted", "job", "text"),
+    [
+        ({"cores": "0-3,8", "memory": 100 << 20, "numa_nodes": "0"}, "7_1",
+         "n1: cores 0-3,8 of NUMA node 0, 100 MiB of memory"),
+        ({"cores": "0", "memory": None, "numa_nodes": ""}, "7_1", "n1: core 0, no limit of memory"),
+        ({"cores": "0-71", "memory": 512 << 20, "numa_nodes": "0-1"}, "7_1",
+         "n1: cores 0-71 of NUMA nodes 0-1, 512 MiB of memory"),
+        ({"cores": "0-3", "memory": None, "numa_nodes": "0"}, "", None),
+        ({"cores": "", "memory": None, "numa_nodes": ""}, "7_1", None),
+    ],
+)  # fmt: skip
+def test_what_a_node_granted_stands_in_the_details_once(
+    granted: dict[str, Any], job: str, text: str | None
+) -> None:
+    """Of elements of jobs: what this machine's own processes may use is no news."""
+    elements = [{"step": "copy", "node": "n1", "started": 1.0, "ended": 2.0, "job": job, "granted": granted}]
+    page = html_report.render({**result(), "elements": elements * 2})
+    assert page.count(">Granted<") == (text is not None)
+    assert text is None or text in page

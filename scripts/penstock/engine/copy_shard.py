@@ -7,9 +7,11 @@ power cut) costs at most the rows of the last seconds, and the next attempt goes
 from __future__ import annotations
 
 from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.model import Pin
+from penstock.engine import source_route
 from penstock.engine.credential_renewal import Credentials
 from penstock.engine.records import journal
 from penstock.engine.records.amendments import Amendments
@@ -108,7 +110,8 @@ def _copy(
         large = units > rows
         each = sizing.EACH_LARGE if large else sizing.EACH
         ahead = _ahead(task, rows, total)
-        run.start(work, rows=units, total=total, local=local, each=each, ahead=ahead, ops=ops)
+        near = partial(source_route.numa_node_of_sources, task.dataset, credentials.current)
+        run.start(work, rows=units, total=total, local=local, each=each, ahead=ahead, ops=ops, near=near)
         run.tuner.probing = large
         book = journal.Journal(
             task.journals,

@@ -6,12 +6,13 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.engine.batches import Ahead
-from penstock.engine.workers import sizing
+from penstock.engine.workers import pinning, sizing
 from penstock.engine.workers.messages import Setup
 from penstock.engine.workers.pool import Pool
 from penstock.engine.workers.stream_tuning import Tuner
 from penstock.errors import PenstockError
-from penstock.runtime import job_environment
+from penstock.runtime import cgroups, job_environment
+from penstock.runtime.numa_nodes import numa_nodes
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
@@ -36,7 +37,7 @@ class PoolRun:
         self.cpu = time.process_time()
         given = job_environment.current()
         self.cpus, self.cpus_from = sizing.cpus(given)
-        self.memory = sizing.free_memory(given)
+        self.memory = sizing.free_memory(given, cgroups.memory_limit())
         self.total = 0
         self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
@@ -67,10 +68,12 @@ class PoolRun:
         each: int = 4,
         ahead: bool = False,
         ops: Callable[[], float] | None = None,
+        near: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
         `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
-        second that they may make on the target, called now and then; None: there is no budget."""
+        second that they may make on the target, called now and then; None: there is no budget. `near`: see
+        `pinning.places`."""
         self._ops = ops
         self._share_ops()
         chosen = self._size(rows, total, local=local, each=1 if ahead else each)
@@ -92,6 +95,10 @@ class PoolRun:
             self.outcome.why += (
                 f"; each asks for up to {sizing.asked_ahead(self.tuner.streams)} objects ahead at first"
             )
+        given = job_environment.current()
+        self.pool.places = pinning.places(given, self.cpus, cgroups.allowed_cpus(), numa_nodes(), near)
+        if text := pinning.told(self.pool.places, workers):
+            self.outcome.why += f"; {text}"
         setup = Setup(work, self.engine.limit, self.engine.attempts, ops=ops is not None)
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
 

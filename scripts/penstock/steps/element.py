@@ -28,7 +28,7 @@ from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
-from penstock.runtime import job_environment
+from penstock.runtime import cgroups, job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.resource_usage import Meter
 from penstock.state import outcomes, receipts, run_claims
@@ -323,6 +323,7 @@ def _whole(
         attempt=attempt,
         host=host_name(),
         cpus=cpus(here)[0],
+        granted=cgroups.granted(),
         job=attempt if here.job else "",
         restarts=here.restarts,
         started=reporter.started,

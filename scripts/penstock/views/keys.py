@@ -38,6 +38,16 @@ class StepResult(TypedDict, total=False):
     """One line: what decided (workers, streams, what limited it), or what failed."""
 
 
+class GrantedAmounts(TypedDict, total=False):
+    """What a node let an element use; "" and null: not known."""
+
+    cores: str
+    """The CPUs, as the kernel lists them: `0-3,8`."""
+    memory: int | None
+    """Bytes; null also where nothing limits it."""
+    numa_nodes: str
+
+
 class ElementResult(TypedDict, total=False):
     """One attempt of one element: a bar of the report's timeline. The report shows these keys in this
     order."""
@@ -59,6 +69,7 @@ class ElementResult(TypedDict, total=False):
     cpu_seconds: float
     """Of the engine alone; `cpu_efficiency` is of all processes."""
     cpus: int
+    granted: GrantedAmounts
     workers: int
     streams: int
     begun: float

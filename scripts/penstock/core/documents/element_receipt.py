@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 
 from penstock.core.documents import typed_json
 from penstock.core.documents.element_usage import ElementUsage
+from penstock.core.documents.granted import NOT_KNOWN, Granted
 
 FORMAT = 1
 """Receipts without a number are of format 1, too."""
@@ -49,6 +50,9 @@ class ElementReceipt:
     attempt: str = ""
     host: str = ""
     cpus: int = 0
+    """For which the engine sized itself."""
+    granted: Granted = NOT_KNOWN
+    """What the node let the element use."""
     job: str = ""
     restarts: int = 0
     started: float = 0.0

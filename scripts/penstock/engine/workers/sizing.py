@@ -106,20 +106,28 @@ def _least(value: int, why: str, bounds: list[tuple[int, str]]) -> tuple[int, st
     return max(1, value), why
 
 
-def cpus(environment: JobEnvironment) -> tuple[int, str]:
-    """The CPUs that this element may use, and who says so: the cluster or the site, else the kernel."""
-    if environment.cpus is not None:
+def cpus(environment: JobEnvironment, machine: int | None = None) -> tuple[int, str]:
+    """The CPUs that this element may use, and who says so. `machine`: how many CPUs this machine has.
+
+    | the cluster or the site says | the kernel lets it run on       | counts                                |
+    |------------------------------|---------------------------------|---------------------------------------|
+    | nothing                      | any number                      | the kernel's                          |
+    | a number                     | as many, or more                | the cluster's                         |
+    | a number                     | fewer, not all of the machine's | the kernel's: the element is confined |
+    | a number                     | fewer, all of the machine's     | the cluster's: nothing confines it    |
+    """
+    allowed = len(os.sched_getaffinity(0))
+    confined = allowed < (machine or os.cpu_count() or 1)
+    if environment.cpus is not None and not (confined and allowed < environment.cpus):
         return environment.cpus, environment.cpus_from
-    return len(os.sched_getaffinity(0)), "CPU affinity"
+    return allowed, "CPU affinity"
 
 
-def free_memory(environment: JobEnvironment) -> int:
+def free_memory(environment: JobEnvironment, limit: int | None = None) -> int:
     """Bytes that the engine of this element may use: half of the memory that is free, or of what the cluster
-    granted where that is less."""
+    granted, or of the limit of its cgroups, where that is less."""
     free = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
     for line in Path("/proc/meminfo").read_text().splitlines():
         if line.startswith("MemAvailable:"):
             free = int(line.split()[1]) << 10
-    if environment.memory is not None:
-        free = min(free, environment.memory)
-    return free // 2
+    return min(one for one in (free, environment.memory, limit) if one is not None) // 2

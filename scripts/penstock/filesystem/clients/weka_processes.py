@@ -10,12 +10,9 @@ cgroup, v1 or v2, is part of what the kernel lets a thread use. Not run on WEKA.
 from __future__ import annotations
 
 import os
-from typing import TYPE_CHECKING
 
+from penstock.core import cpu_lists
 from penstock.runtime.proc import PROC
-
-if TYPE_CHECKING:
-    from collections.abc import Iterator
 
 PROGRAM = "wekanode"
 
@@ -34,7 +31,7 @@ def cores_of_containers(proc: str | os.PathLike[str] = PROC) -> dict[str, str]:
             allowed = _allowed(f"{proc}/{process}/task/{thread}/status")
             if allowed and allowed != anywhere:
                 found.setdefault(_given(words, "--container-name"), set()).update(allowed)
-    return {name: _listed(cores) for name, cores in found.items()}
+    return {name: cpu_lists.listed(cores) for name, cores in found.items()}
 
 
 def _numbers(folder: str) -> list[str]:
@@ -67,22 +64,6 @@ def _allowed(path: str) -> set[int]:
     try:
         with open(path, encoding="ascii", errors="replace") as stream:
             line = next((one for one in stream if one.startswith("Cpus_allowed_list:")), "")
-        return set(_cpus(line.partition(":")[2].strip()))
+        return set(cpu_lists.cpus(line.partition(":")[2]))
     except (OSError, ValueError):
         return set()
-
-
-def _cpus(text: str) -> Iterator[int]:
-    for part in filter(None, text.split(",")):
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
-
-
-def _listed(cores: set[int]) -> str:
-    runs: list[list[int]] = []
-    for core in sorted(cores):
-        if runs and core == runs[-1][1] + 1:
-            runs[-1][1] = core
-        else:
-            runs.append([core, core])
-    return ",".join(str(first) if first == last else f"{first}-{last}" for first, last in runs)

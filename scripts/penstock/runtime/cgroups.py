@@ -1,0 +1,129 @@
+"""What the kernel lets this process use: CPUs, NUMA nodes, and memory by the limits of its cgroups.
+
+A limit of a cgroup holds for everything below it, so a process has the least of the limits on the whole path
+from its own cgroup to the root. SLURM sets the memory limit of the job's cgroup; those of the step and the
+task below it say "no limit".
+
+| version of cgroups | memory limit of one cgroup, bytes                                |
+|--------------------|------------------------------------------------------------------|
+| 1                  | memory.limit_in_bytes; without a limit a number near 2^63        |
+| 2                  | the lesser of memory.max and memory.high; `max` where there is none |
+
+Above memory.high the kernel slows processes down until they fit. Both versions can be mounted side by side;
+each controller is in one of them. A limit of at least the machine's memory is none.
+
+The CPUs are those of Cpus_allowed_list in /proc/self/status: the kernel keeps them within the cpuset of the
+process's cgroup, of either version, and `sched_setaffinity` (SLURM's task/affinity) takes further ones away.
+
+`proc` and `sys` are the folders to read: tests give some of their own.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import cpu_lists
+from penstock.core.documents.granted import Granted
+from penstock.runtime.numa_nodes import SYS, numa_nodes
+from penstock.runtime.proc import PROC
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+Root = str | os.PathLike[str]
+_FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
+_ENDLESS = 1 << 62
+"""A limit from here on is none, where the machine's memory is not known."""
+
+
+def granted(proc: Root = PROC, sys: Root = SYS) -> Granted:
+    """What this process got. What cannot be read counts as not known."""
+    cores = allowed_cpus(proc)
+    numbers = [number for number, cpus in numa_nodes(sys).items() if cpus & cores]
+    return Granted(cpu_lists.listed(cores), memory_limit(proc), cpu_lists.listed(numbers))
+
+
+def allowed_cpus(proc: Root = PROC) -> frozenset[int]:
+    """The CPUs on which this process may run; empty where they cannot be read."""
+    found = re.search(r"^Cpus_allowed_list:\s*(\S+)$", _text(f"{proc}/self/status"), re.MULTILINE)
+    try:
+        return frozenset(cpu_lists.cpus(found[1])) if found else frozenset()
+    except ValueError:
+        return frozenset()
+
+
+def memory_limit(proc: Root = PROC) -> int | None:
+    """The least memory limit on the path of this process's cgroups, in bytes; None where there is none below
+    the machine's memory, or none can be read."""
+    total = re.search(r"^MemTotal:\s*(\d+) kB", _text(f"{proc}/meminfo"), re.MULTILINE)
+    least = min(_limits(proc), default=_ENDLESS)
+    return least if least < (int(total[1]) << 10 if total else _ENDLESS) else None
+
+
+class _Mount(NamedTuple):
+    """A mount of cgroups, as one line of /proc/self/mountinfo has it."""
+
+    kind: str
+    point: str
+    root: str
+    """The cgroup that `point` shows: `/`, and in some containers the container's own."""
+    of_memory: bool
+    """Of version 1: whether it is the hierarchy of the memory controller."""
+
+
+def _limits(proc: Root) -> Iterator[int]:
+    # A later mount hides an earlier one.
+    mounts = list(_mounts(proc))[::-1]
+    for line in _text(f"{proc}/self/cgroup").splitlines():
+        _, _, named = line.partition(":")
+        controllers, found, path = named.partition(":")
+        kind = "cgroup" if controllers else "cgroup2"
+        if not found or (controllers and "memory" not in controllers.split(",")):
+            continue
+        fitting = [one for one in mounts if one.kind == kind and (not controllers or one.of_memory)]
+        ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
+        # Where no mount shows the process's own cgroup, its top is nearest to it that can be seen.
+        for mount, names in [*ways, *((mount, []) for mount in fitting)][:1]:
+            yield from _limits_up(mount, names)
+
+
+def _limits_up(mount: _Mount, names: Sequence[str]) -> Iterator[int]:
+    """The limits of a cgroup, by its names below the mount's top, and of all above it up to that top."""
+    for depth in range(len(names), -1, -1):
+        folder = "/".join([mount.point.rstrip("/"), *names[:depth]])
+        for name in _FILES[mount.kind]:
+            limit = _text(f"{folder}/{name}").strip()
+            if limit.isdecimal():
+                yield int(limit)
+
+
+def _below(root: str, path: str) -> list[str] | None:
+    """The names between the cgroup that a mount shows and that of a process; None where the process's does
+    not lie below it, as the kernel writes by `/..` of what is outside a cgroup namespace."""
+    if path != root and not path.startswith(root.rstrip("/") + "/"):
+        return None
+    names = [name for name in path.removeprefix(root.rstrip("/")).split("/") if name]
+    return None if ".." in names else names
+
+
+def _mounts(proc: Root) -> Iterator[_Mount]:
+    for line in _text(f"{proc}/self/mountinfo").splitlines():
+        left, _, right = line.partition(" - ")
+        fields, tail = left.split(" "), right.split(" ")
+        if len(fields) >= 6 and len(tail) >= 3 and tail[0] in _FILES:
+            yield _Mount(tail[0], _plain(fields[4]), _plain(fields[3]), "memory" in tail[2].split(","))
+
+
+def _plain(text: str) -> str:
+    """A path without the escapes that the kernel writes for blanks and backslashes."""
+    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
+
+
+def _text(path: str) -> str:
+    try:
+        with open(path, encoding="utf-8", errors="surrogateescape") as stream:
+            return stream.read()
+    except OSError:
+        return ""
