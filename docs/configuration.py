@@ -160,8 +160,9 @@ def values(part: Part, *, null: bool = True) -> str:
     if "enum" in part:
         text = _either([f"`{one}`" for one in part["enum"] if one is not None])
     elif "oneOf" in part:
-        word, number = part["oneOf"]
-        text = f"`{word['const']}`, or a number from {number['minimum']} to {number['maximum']}"
+        *words, number = part["oneOf"]
+        named = ", ".join(f"`{word['const']}`" for word in words)
+        text = f"{named}, or a number from {number['minimum']} to {number['maximum']}"
     elif "unit" in part:
         text = UNITS[part["unit"]]
     elif "mode" in part:

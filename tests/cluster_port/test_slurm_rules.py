@@ -14,7 +14,7 @@ from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
-from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Reservation
+from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Reservation, Settings
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
@@ -45,13 +45,22 @@ class Scripted:
     cancelled: list[tuple[str, tuple[int, ...] | None]] = field(default_factory=list)
     scripts: list[str] = field(default_factory=list)
     parts: list[Partition] = field(default_factory=list)
+    asked: list[int | None] = field(default_factory=list)
+    """The core-spec of each array."""
     way: str = "scripted"
+    obeys: bool = True
+    """AllowSpecResourcesUsage."""
+    configured: dict[str, str] = field(default_factory=dict)
+    """Further settings."""
 
     def require(self) -> None:
         return
 
     def facts(self) -> Facts:
-        return Facts("24.11", 1001, True, True, self.books, "lab", 30.0)
+        return Facts("24.11", 1001, self.obeys, True, self.books, "lab", 30.0)
+
+    def settings(self) -> Settings:
+        return Settings({"AllowSpecResourcesUsage": "Yes" if self.obeys else "No", **self.configured})
 
     def nodes(self) -> list[Node]:
         return []
@@ -87,6 +96,7 @@ class Scripted:
         if self.refused:
             raise FailedError("SLURM refused", why=self.refused)
         self.scripts.append(script)
+        self.asked.append(options.spec_cores)
         return "77"
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
@@ -386,3 +396,102 @@ def test_a_command_on_two_nodes_has_a_task_on_each() -> None:
     assert single_arguments("a", options, "n07")[-1] == "--nodelist=n07"
     with pytest.raises(ConfigError, match="cannot be a SLURM node"):
         single_arguments("a", options, "n07,n08 --wrap=x")
+
+
+@dataclass
+class Shaped(Scripted):
+    """With nodes."""
+
+    there: list[Node] = field(default_factory=list)
+
+    def nodes(self) -> list[Node]:
+        return list(self.there)
+
+
+@pytest.mark.parametrize(
+    ("obeys", "reserved", "asked"), [(True, 0, 2), (True, 1, None), (False, 0, None), (False, 1, None)]
+)
+def test_s22_auto_is_settled_before_an_array_is_submitted(
+    obeys: bool, reserved: int, asked: int | None, tmp_path: Path
+) -> None:
+    """S22: and preflight refuses nothing of it."""
+    slurm = Shaped(obeys=obeys, there=[one._replace(reserved=reserved) for one in named("a", "b")])
+    slurm.known = [seen(0, "PENDING", State.PENDING, core_spec=str(asked))]
+    options = JobOptions()
+    assert options.core_spec == "auto"
+    cluster = SlurmCluster(ClusterConfig(backend="slurm", options=options, probe=False), slurm=slurm)
+    assert cluster.check(["copy"]) == []
+    (said, *_) = cluster.core_results(["copy"], {})[""]
+    assert said.verdict == "ok"
+    assert said.found.startswith(f"auto: --core-spec={asked}" if asked else "auto: nothing is asked for")
+    assert cluster.submit(spec(tmp_path)) == "77"
+    assert slurm.asked == [asked]
+
+
+def test_s22_two_that_were_asked_for_by_number_are_refused_where_they_cannot_be() -> None:
+    """S22, L2: only `auto` is a wish."""
+    cluster = SlurmCluster(
+        ClusterConfig(backend="slurm", options=JobOptions(core_spec=2), probe=False),
+        slurm=Shaped(obeys=False, there=named("a")),
+    )
+    with pytest.raises(PreflightError, match="ignores --core-spec=2"):
+        cluster.check(["copy"])
+    slurm = Shaped(there=[one._replace(reserved=4) for one in named("a", "b")])
+    with pytest.raises(PreflightError, match=r"would get 2 of them: CoreSpecCount=4 on a, b"):
+        cluster_of(slurm).check(["copy"])
+
+
+GPUS = [one._replace(gpus="gpu:a100:8") for one in named("g1", "g2")]
+
+
+@pytest.mark.parametrize(
+    ("options", "gpu_nodes", "refused"),
+    [
+        ({"core_spec": 2}, "refuse", True),
+        ({"core_spec": None}, "refuse", True),
+        ({}, "refuse", True),
+        ({"core_spec": None, "cpus": 8}, "refuse", False),
+        ({"core_spec": None, "exclusive": False}, "refuse", False),
+        ({"core_spec": 2}, "allow", False),
+        ({"core_spec": 2, "partition": "data"}, "refuse", False),
+        ({"core_spec": 2, "constraint": "fast"}, "refuse", True),
+    ],
+)
+def test_s24_whole_nodes_with_gpus_stop_preflight(
+    options: dict[str, object], gpu_nodes: str, refused: bool
+) -> None:
+    """S24: unless `cluster.gpu_nodes: allow`, or elements leave the GPUs to others."""
+    there = [*named("c1"), *(one._replace(partitions=frozenset({"gpu"})) for one in GPUS)]
+    config = ClusterConfig(
+        backend="slurm",
+        options=JobOptions(**options),
+        probe=False,
+        gpu_nodes=gpu_nodes,  # type: ignore[arg-type]
+    )
+    cluster = SlurmCluster(config, slurm=Shaped(there=there))
+    if refused:
+        with pytest.raises(PreflightError, match=r"g1 and 1 more have GPUs \(gpu:a100:8\)") as told:
+            cluster.check(["copy"])
+        assert "cluster.gpu_nodes: allow" in str(told.value)
+        # Elements that live already are not stopped by it.
+        assert any("GPUs" in text for text in cluster.check(["copy"], met=True))
+    else:
+        assert cluster.check(["copy"]) == []
+
+
+@pytest.mark.parametrize("options", [{"constraint": "fast&nogpu"}, {"reservation": "staging"}])
+def test_s24_where_slurm_alone_knows_which_nodes_it_is_a_warning(options: dict[str, str]) -> None:
+    """S24: a constraint of several features, or a reservation, may leave the nodes with GPUs out."""
+    asked = JobOptions(core_spec=2, **options)  # type: ignore[arg-type]
+    config = ClusterConfig(backend="slurm", options=asked, probe=False)
+    (warning,) = SlurmCluster(config, slurm=Shaped(there=GPUS)).check(["copy"])
+    assert warning.startswith("elements may take whole nodes with all their GPUs: g1 and 1 more have GPUs")
+
+
+def test_cores_are_judged_only_of_a_cluster_that_was_reached() -> None:
+    slurm = Shaped(there=named("a"), configured={"TaskPluginParam": "SlrumdOffSpec"})
+    cluster = cluster_of(slurm)
+    assert cluster.core_results(["copy"], {}) == {}
+    cluster.check(["copy"])
+    (results,) = cluster.core_results(["copy", "verify"], {"a": None}).values()
+    assert [one.verdict for one in results if one.about == "TaskPluginParam"] == ["warning", "note"]

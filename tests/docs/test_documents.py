@@ -122,9 +122,13 @@ TO_BE_SHOWN = [
 ]
 
 
-def test_the_page_of_file_systems_names_a_test_that_carries_the_id_of_each_requirement() -> None:
-    page = (CHECKOUT / "docs/filesystems.md").read_text()
-    rows = re.findall(r"^\| ([A-Z]\d+) \| .* \| `(tests/[^`]+)` \|$", page, re.MULTILINE)
-    assert set(TO_BE_SHOWN) <= {name for name, _ in rows}
+SHOWN_OF_SLURM = ["L1", "L2", "L3", "L4", "L5", "S22", "S23", "S24", "S28"]
+
+
+@pytest.mark.parametrize(("page", "ids"), [("filesystems", TO_BE_SHOWN), ("slurm", SHOWN_OF_SLURM)])
+def test_the_page_names_a_test_that_carries_the_id_of_each_requirement(page: str, ids: list[str]) -> None:
+    text = (CHECKOUT / f"docs/{page}.md").read_text()
+    rows = re.findall(r"^\| ([A-Z]\d+) \| .* \| `(tests/[^`]+)` \|$", text, re.MULTILINE)
+    assert set(ids) <= {name for name, _ in rows}
     for name, module in rows:
         assert re.search(rf"\b{name}\b|test_{name.lower()}_", (CHECKOUT / module).read_text()), (name, module)

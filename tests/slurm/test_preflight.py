@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import sys
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from penstock.cluster.port import ArraySpec, State
 from penstock.cluster.registry import open_cluster
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.steps.preflight import node_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -133,12 +135,43 @@ def test_the_limits_of_account_and_qos(slurm_accounting: Machine) -> None:
         sacctmgr("modify", "qos", "bulk", "set", "MaxWall=-1", "MaxSubmitJobsPerUser=-1")
 
 
-def test_what_is_good_passes_with_a_word_on_confinement(slurm: Machine, tmp_path: Path) -> None:
-    (warning,) = check(tmp_path, probe=True)
-    assert "task/cgroup" in warning
+def test_what_is_good_passes(slurm: Machine, tmp_path: Path) -> None:
+    assert check(tmp_path, probe=True) == []
     assert check(tmp_path, core_spec=None, probe=True) == []
     # Nodes without reserved cores of their own take less.
-    assert len(check(partition="cpu", core_spec=1)) == 1
+    assert check(partition="cpu", core_spec=1) == []
+
+
+def test_l1_what_this_cluster_makes_of_reserved_cores(slurm: Machine) -> None:
+    """L1, S22: n1 and n2 keep a core each, nothing confines jobs, and the nodes have 8 pretended CPUs."""
+    cluster = open_cluster(ClusterConfig(backend="slurm", options=GOOD, probe=False))
+    assert cluster.check(["copy"]) == []
+    results = cluster.core_results(["copy"], {"n1": node_cores.seen(), "n3": None})
+    found = {one.about: one for one in results[""]}
+    assert {about: one.verdict for about, one in found.items()} == {
+        "AllowSpecResourcesUsage": "warning",
+        "TaskPluginParam": "warning",
+        "SelectType": "ok",
+        "TaskPlugin": "warning",
+        "MemSpecLimit": "note",
+    }
+    assert "n1, n2 keep cores for themselves" in found["AllowSpecResourcesUsage"].found
+    assert "slurmd runs ON the cores that n1, n2 keep" in found["TaskPluginParam"].found
+    (one,) = results["n1"]
+    assert (one.about, one.verdict) == ("cores on n1", "note")
+    assert "SLURM has 1 x 8 cores of 1 threads in its books, the machine " in one.found
+
+
+def test_s22_auto_asks_for_two_cores_where_the_nodes_keep_none(slurm: Machine, tmp_path: Path) -> None:
+    """S22: of the partition `cpu` no node keeps cores; of `data` two do."""
+    found = {}
+    for partition in ("cpu", "data"):
+        options = replace(GOOD, partition=partition, core_spec="auto")
+        cluster = open_cluster(ClusterConfig(backend="slurm", options=options))
+        array = cluster.submit(ArraySpec(f"penstock-{partition}", "copy", (0,), ("/bin/true",), tmp_path))
+        told = slurm.run("scontrol", "show", "job", array).stdout
+        found[partition] = (re.search(r"CoreSpec=(\S+)", told)[1], re.search(r"OverSubscribe=(\S+)", told)[1])  # type: ignore[index]
+    assert found == {"cpu": ("2", "NO"), "data": ("*", "NO")}
 
 
 def test_the_probe_names_the_node_and_what_it_lacks(slurm: Machine, tmp_path: Path) -> None:
@@ -171,6 +204,22 @@ def test_the_controller_away(slurm: Machine, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setenv("SLURM_CONF", "/no/such/slurm.conf")
     with pytest.raises(PreflightError, match=r"SLURM_CONF=/no/such/slurm\.conf"):
         check()
+
+
+def test_l1_a_slurm_conf_with_a_misspelt_word(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """L1: SLURM's own commands do not read it; no cluster is needed."""
+    conf = tmp_path / "slurm.conf"
+    conf.write_text(
+        "ClusterName=x\nSlurmctldHost=localhost(127.0.0.1)\nTaskPlugin=task/affinity\n"
+        "TaskPluginParam=SlrumdOffSpec\nNodeName=n1 CPUs=2\nPartitionName=a Nodes=n1\n"
+    )
+    monkeypatch.setenv("SLURM_CONF", str(conf))
+    with pytest.raises(
+        PreflightError, match=r"(?s)cannot read its configuration.*Bad TaskPluginParam"
+    ) as told:
+        check()
+    assert "write TaskPluginParam=SlurmdOffSpec in slurm.conf" in str(told.value)
+    assert "SlurmdOffSpec is misspelt" in str(told.value)
 
 
 def test_sbatch_is_not_here(slurm: Machine, monkeypatch: pytest.MonkeyPatch) -> None:

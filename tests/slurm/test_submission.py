@@ -44,6 +44,8 @@ def given_as(key: str, value: str) -> dict[str, Any]:
 
 
 ACCOUNT = Account("alice", "/home/alice")
+SETTLED = JobOptions(core_spec=2)
+"""Options in which nothing is `auto`."""
 
 
 def an_array(logs: Path) -> ArraySpec:
@@ -86,30 +88,30 @@ class TestArguments:
     @pytest.mark.parametrize("key", ["partition", "account", "qos", "reservation", "constraint"])
     def test_free_text_is_refused(self, key: str, bad: str) -> None:
         with pytest.raises(ConfigError, match=key):
-            job_arguments(replace(JobOptions(), **given_as(key, bad)))
+            job_arguments(replace(SETTLED, **given_as(key, bad)))
 
     @pytest.mark.parametrize("bad", ["x; touch PWNED", "wan:one", "wan:1,other:2", "", ":1"])
     def test_so_are_odd_licences(self, bad: str) -> None:
         with pytest.raises(ConfigError):
-            job_arguments(JobOptions(licenses=(bad,)))
+            job_arguments(replace(SETTLED, licenses=(bad,)))
 
     def test_an_array_bears_its_cap_and_its_logs(self) -> None:
         labels = {"dataset": "a", "release": "20261122-ab", "step": "copy"}
         spec = ArraySpec("n", "copy", [0, 1, 2, 9], ["/x"], Path("/t/100%/logs"), labels)
-        words = array_arguments(spec, 3, JobOptions())
+        words = array_arguments(spec, 3, SETTLED)
         assert "--comment=penstock dataset=a release=20261122-ab step=copy" in words
         assert "--array=0-2,9%3" in words
         assert "--output=/t/100%%/logs/copy-%A_%a.log" in words
         assert {"--requeue", "--signal=B:USR1@120", "--export=ALL", "--open-mode=append"} <= set(words)
 
     def test_a_short_time_leaves_a_shorter_lead(self) -> None:
-        words = array_arguments(an_array(Path("/t")), 1, JobOptions(time=120))
+        words = array_arguments(an_array(Path("/t")), 1, replace(SETTLED, time=120))
         assert "--signal=B:USR1@30" in words
 
     @pytest.mark.parametrize("folder", ["/a\\b", "/a\nb", "relative"])
     def test_folders_that_slurm_would_misread_are_refused(self, folder: str) -> None:
         with pytest.raises(ConfigError):
-            array_arguments(an_array(Path(folder)), 1, JobOptions())
+            array_arguments(an_array(Path(folder)), 1, SETTLED)
 
     def test_a_name_is_no_free_text_either(self) -> None:
         with pytest.raises(ConfigError):

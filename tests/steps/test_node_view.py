@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster_port.test_slurm_rules import Scripted
+from tests.support import machines
 from tests.support.staging_runs import context_for, tree
 
 import penstock
@@ -33,8 +34,10 @@ from penstock.core.documents.node_answer import (
     OwnerSeen,
     SourceSeen,
 )
+from penstock.core.documents.node_cores import FileValue, HeldCores, NodeCores
 from penstock.errors import NewerFormatError, PreflightError
 from penstock.filesystem.owners import owner
+from penstock.runtime import topology
 from penstock.steps import preflight_step
 from penstock.steps.preflight import acl, node_view
 from penstock.steps.preflight.looks import Looks
@@ -44,6 +47,7 @@ if TYPE_CHECKING:
 
 OPTIONS = "rw,vers=4.2,addr=10.0.0.1"
 HERE = MountSeen("/t", "nfs", OPTIONS, "filer:/t", 1 << 40, durability="fsync", passable=True)
+N1 = Node("n1", 8, 8, 0, 1 << 34, frozenset({"data"}), frozenset())
 HOST = HostSeen("n1", "6.1.0", "x86_64", 8, 1 << 34, 1000, 1000, (1000,))
 
 
@@ -139,10 +143,11 @@ class Carried(Scripted):
     """The number by which this machine sees the owner of what the node wrote."""
     says: dict[str, object] = field(default_factory=dict)
     """Fields of its answer that are others than those of this machine."""
+    there: Node = N1
     runs: list[int] = field(default_factory=list)
 
     def nodes(self) -> list[Node]:
-        return [Node("n1", 8, 8, 0, 1 << 34, frozenset({"data"}), frozenset())]
+        return [self.there]
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
         env = {"PATH": os.environ["PATH"], "SLURM_JOB_ID": "78"}
@@ -388,3 +393,28 @@ def test_nodes_that_are_stopped_by_the_same_are_named_together(tmp_path: Path) -
         "ACL on n1",
         "ACL on n2",
     ]
+
+
+def test_l4_the_cores_of_a_node_are_judged_by_what_it_answers(tmp_path: Path) -> None:
+    """L4: WEKA's cores on the node, beside those that SLURM keeps its jobs off; nothing of a node whose
+    penstock says nothing of cores."""
+    machine = topology.read(machines.sys_tree(tmp_path / "sys", machines.TWO_18))
+    held = [HeldCores("client", (34, 35), "mount options")]
+    cores = NodeCores(machine, weka=True, held=held, isolate_cpusets=[FileValue("/x", "true")])
+    slurm = Carried(root=tmp_path / "target", there=machines.TWO_18.node(reserved=2, cpu_spec="17,35"))
+    slurm.says = {"cores": node_answer.to_json(NodeAnswer(HOST, HERE, (), cores=cores))["cores"]}
+    context = context_on(tmp_path, slurm)
+    result, error = preflight_step.look(context, "data")
+    rows = {row["about"]: row for row in result["results"]}
+    assert rows["cores on n1"]["verdict"] == "stop"
+    assert "jobs are given CPU 34 of these cores" in rows["cores on n1"]["found"]
+    assert rows["isolate_cpusets on n1"]["verdict"] == "warning"
+    assert rows["AllowSpecResourcesUsage"]["verdict"] == "warning"
+    assert error is not None
+    assert error.exit_code == 3
+    assert str(error).startswith("on the node n1, jobs would run on cores that others need")
+    assert "write CpuSpecList=34-35 in the line of slurm.conf that has NodeName=n1" in str(error)
+    slurm.says = {"cores": None}
+    result, error = preflight_step.look(context, "data")
+    assert error is None
+    assert not any(row["about"].endswith("cores on n1") for row in result["results"])

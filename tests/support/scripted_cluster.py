@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from penstock.cluster.abilities import Abilities
     from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.core.checks import CheckResult
+    from penstock.core.documents.node_cores import NodeCores
     from penstock.state.context import Context
 
 DONE, RUNNING, FAILED, LOST = State.DONE, State.RUNNING, State.FAILED, State.LOST
@@ -74,6 +75,11 @@ class ScriptedCluster:
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
         return ()
+
+    def core_results(
+        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+    ) -> Mapping[str, Sequence[CheckResult]]:
+        return {}
 
     def slots(self, step: str) -> int:
         return self.slot_count

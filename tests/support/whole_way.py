@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from penstock.cluster.abilities import Abilities
     from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.core.checks import CheckResult
+    from penstock.core.documents.node_cores import NodeCores
     from penstock.core.model import Record
     from penstock.state.context import Context
 
@@ -74,6 +75,10 @@ class InProcess:
 
     def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
+    def core_results(
+        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+    ) -> Mapping[str, Sequence[CheckResult]]:
+        return {}
 
     def slots(self, step: str) -> int:
         return 1

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.config.settings import ClusterConfig
     from penstock.core.checks import CheckResult
+    from penstock.core.documents.node_cores import NodeCores
 
 GRACE = 20.0
 """Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""
@@ -87,6 +88,12 @@ class LocalCluster:
         """Nothing can be missing here: the interpreter that runs now runs the elements."""
         del steps, visit, met
         return ()
+
+    def core_results(
+        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+    ) -> Mapping[str, Sequence[CheckResult]]:
+        del steps, seen
+        return {}
 
     def slots(self, step: str) -> int:
         return min(self._config.of(step).max_elements, max(1, self._cpus // 2))

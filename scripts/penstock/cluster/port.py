@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.abilities import Abilities
     from penstock.core.checks import CheckResult
+    from penstock.core.documents.node_cores import NodeCores
 
 
 class State(enum.Enum):
@@ -169,6 +170,14 @@ class Cluster(Protocol):
         """Preflight for these steps. Raises PreflightError or ConfigError for what cannot work, quoting the
         cluster's own words; returns warnings. `met`: elements of an earlier submission still live, so nothing
         is tried on a node, and refusals become warnings."""
+
+    def core_results(
+        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+    ) -> Mapping[str, Sequence[CheckResult]]:
+        """After `check`: how the cluster keeps the jobs of these steps off cores that its nodes need for
+        themselves, by the names of nodes, "" for the cluster as a whole; what is said of a node ends with
+        ` on <name>`. `seen` is what nodes said of their cores; None: nothing. Empty where the cluster
+        reserves no cores, or was not reached. Raises TransientError and FailedError."""
 
     def slots(self, step: str) -> int:
         """How many elements of this step may run at once (a node each on SLURM)."""

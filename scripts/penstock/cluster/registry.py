@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Cluster
     from penstock.config.settings import ClusterConfig
+    from penstock.core.documents.node_cores import FileValue
     from penstock.runtime.job_environment import JobEnvironment
 
 
@@ -27,6 +28,14 @@ def read_job_environment(environment: Mapping[str, str] = os.environ) -> JobEnvi
     if found.cpus is None and given.isdecimal() and int(given) > 0:
         found = found._replace(cpus=int(given), cpus_from=GIVEN_CPUS)
     return found
+
+
+def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[str] = "/") -> FileValue | None:
+    """What the scheduler's own file on this machine says of whether jobs are confined to their cores; None
+    where there is no such file."""
+    from penstock.cluster.slurm.node_files import constrained_cores as constrained
+
+    return constrained(environment, root)
 
 
 def open_cluster(

@@ -10,9 +10,9 @@ beside that is what is allowed and what it means. A test fails where the schema,
 # Annotations are read at run time: no `from __future__ import annotations`. Each dataclass has a docstring:
 # dataclasses would write one from its annotations, which costs every process some milliseconds.
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Annotated, TypeVar
+from typing import Annotated, Final, Literal, TypeVar
 
 from penstock.config.backends import BACKENDS
 
@@ -174,6 +174,9 @@ class DatasetConfig:
     permissions: Decides[PermissionsConfig] = PermissionsConfig()
 
 
+AUTO_CORES: Final = "auto"
+
+
 @dataclass(frozen=True)
 class JobOptions:
     """What one step asks of SLURM. None: not asked for."""
@@ -187,9 +190,10 @@ class JobOptions:
     time: Annotated[int, "whole_seconds"] | None = None
     """Seconds."""
     memory: Size | None = None
-    core_spec: Annotated[int | None, "none"] = 2
+    core_spec: Annotated[int | Literal["auto"] | None, "none"] = AUTO_CORES
     """Cores of a node that SLURM keeps free of the job (--core-spec). None: `none` was configured, and the
-    option is not given."""
+    option is not given. `auto`: by what the cluster and its nodes are; `spec_cores` has it once that is
+    known."""
     cpus: int | None = None
     exclusive: bool | None = None
     """Whole nodes also without core-spec. None: where `cpus` says nothing else."""
@@ -197,8 +201,15 @@ class JobOptions:
     """Elements (nodes) at once."""
 
     @property
+    def spec_cores(self) -> int | None:
+        """`core_spec` of options that the cluster has settled. Raises ValueError of `auto`."""
+        if isinstance(self.core_spec, str):
+            raise ValueError("the cluster has not settled what core_spec: auto comes to")
+        return self.core_spec
+
+    @property
     def whole_nodes(self) -> bool:
-        """Whether the job asks for --exclusive.
+        """Whether the job asks for --exclusive, of options that the cluster has settled.
 
         core_spec | exclusive | cpus  | --exclusive
         a number  | any       | any   | left out: core-spec takes whole nodes itself
@@ -207,13 +218,16 @@ class JobOptions:
         none      | null      | given | no
         none      | null      | null  | yes: an element gets what the node has
         """
-        if self.core_spec is not None:
+        if self.spec_cores is not None:
             return False
         return self.cpus is None if self.exclusive is None else self.exclusive
 
     @property
-    def node_alone(self) -> bool:
-        """Whether the job gets whole nodes, by core-spec or by --exclusive."""
+    def node_alone(self) -> bool | None:
+        """Whether the job gets whole nodes, by core-spec or by --exclusive. None: it is for the cluster to
+        settle, as `core_spec: auto` beside `cpus`."""
+        if isinstance(self.core_spec, str):
+            return replace(self, core_spec=None).whole_nodes or None
         return self.core_spec is not None or self.whole_nodes
 
 
@@ -235,6 +249,8 @@ class ClusterConfig:
     """How often elements that failed are submitted again within one run."""
     probe: bool = True
     """Preflight runs a one-second job to see the environment on a node."""
+    gpu_nodes: str = "refuse"
+    """`allow` or `refuse`: whether elements that take whole nodes may take nodes with GPUs."""
 
     def of(self, step: str) -> JobOptions:
         return self.steps.get(step, self.options)

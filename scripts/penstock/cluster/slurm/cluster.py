@@ -14,13 +14,14 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
-from penstock.cluster.slurm import queue_fit, site
+from penstock.cluster.slurm import core_choice, core_doctor, queue_fit, site
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
 from penstock.cluster.slurm.probe_job import Probe
 from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.submission import Account, script
+from penstock.config.settings import AUTO_CORES
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
@@ -30,8 +31,9 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.cluster.slurm.job_states import SlurmElement
     from penstock.cluster.slurm.port import Facts, Slurm
-    from penstock.config.settings import ClusterConfig
+    from penstock.config.settings import ClusterConfig, JobOptions
     from penstock.core.checks import CheckResult
+    from penstock.core.documents.node_cores import NodeCores
 
 SETTLE = 20.0
 """Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue
@@ -49,6 +51,7 @@ class SlurmCluster:
         self._slurm: Slurm = slurm or SlurmCommands()
         self._target = target
         self._facts: Facts | None = None
+        self._settled_options: dict[JobOptions, JobOptions] = {}
         self._unread: dict[str, int] = {}
         """Arrays whose core-spec has not been read back yet, and what was asked for."""
         self._passing: dict[tuple[str, int], float] = {}
@@ -67,6 +70,25 @@ class SlurmCluster:
         probe = Probe(self._config, self._target, visit)
         return site.check(self._slurm, self._config, steps, self._facts, probe, met=met)
 
+    def core_results(
+        self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
+    ) -> Mapping[str, Sequence[CheckResult]]:
+        if self._facts is None:
+            return {}  # SLURM could not be reached: `check` has said so
+        nodes = self._slurm.nodes()
+        jobs: dict[JobOptions, list[str]] = {}
+        autos: list[CheckResult] = []
+        for given in dict.fromkeys(map(self._config.of, steps)):
+            there = site.able(self._slurm, given, nodes)
+            allowed = self._facts.allows_core_spec
+            options = core_choice.settled(given, there, allowed=allowed)
+            jobs.setdefault(options, [node.name for node in there])
+            if given.core_spec == AUTO_CORES:
+                autos.append(core_doctor.auto_result(options, core_choice.against(there, allowed=allowed)))
+        found = core_doctor.judge(self._slurm.settings(), nodes, list(jobs.items()), seen)
+        found[""] = [*dict.fromkeys(autos), *found.get("", [])]
+        return found
+
     def slots(self, step: str) -> int:
         return self._config.of(step).max_elements
 
@@ -77,7 +99,7 @@ class SlurmCluster:
         """Raises TransientError when nothing is known of the outcome: `find` it first, then
         submit again. Raises FailedError with SLURM's own words when it was refused, and when the
         cluster dropped the core-spec (the array is then cancelled)."""
-        options = self._config.of(spec.step)
+        options = self._options(spec.step)
         if max(spec.indices) >= self.max_array():
             raise FailedError(
                 f"an element's index {max(spec.indices)} is too large for this cluster",
@@ -89,11 +111,21 @@ class SlurmCluster:
             array = self._slurm.submit_array(
                 spec, at_once, options, script(spec.command, options, Account.own())
             )
-        if options.core_spec is not None:
-            self._unread[array] = options.core_spec
+        if options.spec_cores is not None:
+            self._unread[array] = options.spec_cores
             with contextlib.suppress(TransientError):
                 self._query(array)
         return array
+
+    def _options(self, step: str) -> JobOptions:
+        """Of the step, with what `core_spec: auto` comes to. Raises as the port to SLURM."""
+        given = self._config.of(step)
+        if given.core_spec != AUTO_CORES:
+            return given
+        if given not in self._settled_options:
+            nodes = self._slurm.nodes()
+            self._settled_options[given] = site.settled(self._slurm, given, self._known(), nodes)
+        return self._settled_options[given]
 
     def find(self, name: str) -> str | None:
         found = self._slurm.find(name)
@@ -183,7 +215,7 @@ class SlurmCluster:
     def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         if self._facts is None:
             return ()  # SLURM could not be reached: `check` has said so
-        asked = dict.fromkeys(map(self._config.of, steps))
+        asked = dict.fromkeys(map(self._options, steps))
         return queue_fit.results(self._slurm, list(asked), self._facts)
 
     def _known(self) -> Facts:

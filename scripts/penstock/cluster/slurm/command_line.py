@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.accounting import USAGE_FIELDS, read_usage
@@ -16,7 +17,7 @@ from penstock.cluster.slurm.job_states import (
     wait_status,
 )
 from penstock.cluster.slurm.nodes import read_nodes
-from penstock.cluster.slurm.port import Facts, JobSeen
+from penstock.cluster.slurm.port import Facts, JobSeen, Settings
 from penstock.cluster.slurm.site_answers import (
     ASSOCIATION_FIELDS,
     QOS_FIELDS,
@@ -57,8 +58,7 @@ class SlurmCommands:
         require("sbatch", "squeue", "scontrol", "scancel", "sinfo")
 
     def facts(self) -> Facts:
-        text = ask("scontrol", "show", "config")
-        found = dict(re.findall(r"^(\w+)\s*=\s*(.*?)\s*$", text, re.MULTILINE))
+        found = _configuration()
         return Facts(
             version=found.get("SLURM_VERSION", ""),
             max_array=int(found.get("MaxArraySize", "1001")),
@@ -70,6 +70,14 @@ class SlurmCommands:
             max_jobs=int(found["MaxJobCount"]) if found.get("MaxJobCount", "").isdecimal() else None,
             enforced=frozenset(found.get("AccountingStorageEnforce", "").lower().split(",")),
         )
+
+    def settings(self) -> Settings:
+        found = _configuration()
+        try:
+            written = Path(found.get("SLURM_CONF", "")).read_text(encoding="utf-8", errors="replace")
+        except OSError:
+            written = ""
+        return Settings(found, written)
 
     def nodes(self) -> list[Node]:
         return read_nodes(ask("scontrol", "show", "node", "--oneliner"))
@@ -190,6 +198,11 @@ class SlurmCommands:
         # No error where all elements of the array have started or ended: nothing is left to hold back.
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)
+
+
+def _configuration() -> dict[str, str]:
+    text = ask("scontrol", "show", "config")
+    return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
 
 
 def _gone(answer: CommandOutput) -> bool:

@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.core import cpu_lists
+
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
@@ -31,7 +33,7 @@ class Node(NamedTuple):
     cpus: int
     cores: int
     reserved: int
-    """CoreSpecCount: cores that the site itself keeps (WEKA's client, say)."""
+    """Cores that the site itself keeps (WEKA's client, say): CoreSpecCount, or those of CpuSpecList."""
     memory: int
     """Bytes."""
     partitions: frozenset[str]
@@ -42,6 +44,13 @@ class Node(NamedTuple):
     """Why it is drained or down: the text of the person or program that did so."""
     gpus: str = ""
     """Its GPUs, as Gres has them."""
+    sockets: int = 0
+    """As SLURM counts them, and `threads` of each core; 0: not known."""
+    threads: int = 0
+    cpu_spec: str = ""
+    """CpuSpecList: the CPUs that it keeps, in SLURM's own numbers. Slurm shows it for CoreSpecCount, too."""
+    memory_spec: int = 0
+    """MemSpecLimit, in bytes: memory that the node keeps for the system; 0: none."""
 
     @property
     def away(self) -> bool:
@@ -77,11 +86,12 @@ class Node(NamedTuple):
 
 def fits(options: JobOptions, node: Node) -> bool:
     """Whether the node is as large as such a job wants it, whatever state it is in."""
-    cpus = node.cpus - (options.core_spec or 0) * (node.cpus // max(1, node.cores))
+    cores = options.spec_cores
+    cpus = node.cpus - (cores or 0) * (node.cpus // max(1, node.cores))
     return (
         (options.cpus or 1) <= cpus
         and (options.memory or 0) <= node.memory
-        and (options.core_spec is None or node.cores > options.core_spec)
+        and (cores is None or node.cores > cores)
     )
 
 
@@ -107,19 +117,32 @@ def read_nodes(text: str) -> list[Node]:
         words: Mapping[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
         if "NodeName" not in words:
             continue
-        cores = int(words.get("CoresPerSocket", "1")) * int(words.get("Sockets", "1"))
+        sockets, threads = int(words.get("Sockets", "1")), int(words.get("ThreadsPerCore", "1"))
+        cores = int(words.get("CoresPerSocket", "1")) * sockets
+        # `scontrol` of some releases writes CPUSpecList.
+        listed = words.get("CPUSpecList", words.get("CpuSpecList", ""))
+        listed = listed if re.fullmatch(r"[\d,-]*\d", listed) else ""
         nodes.append(
             Node(
                 name=words["NodeName"],
                 cpus=int(words.get("CPUTot", "0")),
                 cores=cores,
-                reserved=int(words.get("CoreSpecCount", "0")),
+                reserved=_reserved(words.get("CoreSpecCount", "0"), listed, threads),
                 memory=int(words.get("RealMemory", "0")) * MIB,
                 partitions=frozenset(words.get("Partitions", "").split(",")),
                 features=frozenset(words.get("AvailableFeatures", "").split(",")),
                 state=words.get("State", ""),
                 reason=reason[1] if (reason := re.search(r" Reason=(.*?)(?: \[[^\]]*\])?\s*$", line)) else "",
                 gpus=words.get("Gres", "") if "gpu" in words.get("Gres", "") else "",
+                sockets=sockets,
+                threads=threads,
+                cpu_spec=listed,
+                memory_spec=int(words.get("MemSpecLimit", "0")) * MIB,
             )
         )
     return nodes
+
+
+def _reserved(count: str, listed: str, threads: int) -> int:
+    """Cores: by CoreSpecCount, else by the CPUs of CpuSpecList."""
+    return int(count) or len({cpu // max(1, threads) for cpu in cpu_lists.cpus(listed)})

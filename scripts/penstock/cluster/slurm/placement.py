@@ -38,7 +38,7 @@ def differences(options: JobOptions, candidates: Sequence[Node]) -> list[CheckRe
     | differ                     | what the node has       | note, with what the smallest gives  |
     | differ                     | `cpus` and `memory`     | none: all elements get the same     |
     """
-    whole = options.core_spec is not None or options.whole_nodes
+    whole = options.spec_cores is not None or options.whole_nodes
     shapes = Counter(
         (node.cpus if whole else 0, node.memory if options.memory is None else 0) for node in candidates
     )
@@ -52,7 +52,7 @@ def differences(options: JobOptions, candidates: Sequence[Node]) -> list[CheckRe
     shown = [f"{shapes[shape]} of {told(shape)}" for shape in sorted(shapes, reverse=True)]
     more = f" and {len(shown) - 8} more kinds" if len(shown) > 8 else ""
     smallest = min(candidates, key=lambda node: (node.cpus, node.memory))
-    taken = (options.core_spec or 0) * (smallest.cpus // max(1, smallest.cores))
+    taken = (options.spec_cores or 0) * (smallest.cpus // max(1, smallest.cores))
     gives = []
     if whole:
         gives.append(f"{smallest.cpus - taken} CPUs")

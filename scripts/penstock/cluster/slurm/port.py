@@ -127,6 +127,21 @@ class Limits(NamedTuple):
     """Seconds that an element may ask for by `--time`; a job that asks for more waits for ever."""
 
 
+class Settings(NamedTuple):
+    """The cluster's configuration, word by word: what is judged and shown to people."""
+
+    values: Mapping[str, str]
+    """As the controller runs with it, of slurm.conf and cgroup.conf, by the names that these files have."""
+    written: str = ""
+    """slurm.conf as it lies on this machine, without the files that it includes; "" where it cannot be read.
+    It may be newer than what the controller runs with."""
+
+    def words(self, name: str) -> list[str]:
+        """The parts of a value with commas; [] of one that is not set."""
+        found = self.values.get(name, "")
+        return [] if found.startswith("(null") else [one.strip() for one in found.split(",") if one.strip()]
+
+
 class JobSeen(NamedTuple):
     """A single job as the controller shows it."""
 
@@ -149,6 +164,9 @@ class Slurm(Protocol):
 
     def facts(self) -> Facts:
         """What the cluster is."""
+
+    def settings(self) -> Settings:
+        """How the cluster is configured."""
 
     def nodes(self) -> list[Node]:
         """All nodes of the cluster."""

@@ -10,13 +10,14 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.slurm import placement, probe_job
+from penstock.cluster.slurm import core_choice, core_settings, placement, probe_job
 from penstock.cluster.slurm.advice import advice
 from penstock.cluster.slurm.nodes import MIB, Node, fits, spread
+from penstock.config.settings import AUTO_CORES
 from penstock.errors import FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from penstock.cluster.slurm.port import Facts, Slurm
     from penstock.cluster.slurm.probe_job import Probe
@@ -39,6 +40,13 @@ def reachable(slurm: Slurm) -> Facts:
     try:
         return slurm.facts()
     except (TransientError, FailedError) as error:
+        if "Unable to process configuration file" in error.why:
+            raise PreflightError(
+                "SLURM cannot read its configuration here",
+                where=f"SLURM_CONF={conf}" if conf else "slurm.conf of this machine",
+                why=error.why,
+                hint=core_settings.misspelling(error.why) or "ask the site to correct the file",
+            ) from error
         raise PreflightError(
             "SLURM's controller does not answer",
             where="cluster.backend",
@@ -62,22 +70,30 @@ def check(
     nodes = slurm.nodes()
     asked: dict[JobOptions, str] = {}
     for step in steps:
-        asked.setdefault(config.of(step), step)
+        asked.setdefault(settled(slurm, config.of(step), known, nodes), step)
     tried: dict[tuple[object, ...], tuple[JobOptions, list[str]]] = {}
     for options, step in asked.items():
         try:
             warnings += _check_options(slurm, options, step, known, nodes)
+            warnings += _gpus(config, options, step, able(slurm, options, nodes))
         except PreflightError as error:
             if not met:
                 raise
             warnings.append(f"for elements that are still to be submitted: {error}")
-        able = _able(slurm, options, nodes)
-        if not all(node.away for node in able):
+        there = able(slurm, options, nodes)
+        if not all(node.away for node in there):
             place = (options.partition, options.constraint, options.reservation)
-            tried.setdefault(place, (options, _probed(options, able)))
+            tried.setdefault(place, (options, _probed(options, there)))
     if config.probe and tried and not met:
         warnings += probe_job.run(slurm, probe, list(tried.values()))
     return list(dict.fromkeys(warnings))
+
+
+def settled(slurm: Slurm, options: JobOptions, known: Facts, nodes: Sequence[Node]) -> JobOptions:
+    """The same options, with what `core_spec: auto` comes to on the nodes that such a job may run on."""
+    if options.core_spec != AUTO_CORES:
+        return options
+    return core_choice.settled(options, able(slurm, options, nodes), allowed=known.allows_core_spec)
 
 
 def _check_options(
@@ -85,21 +101,18 @@ def _check_options(
 ) -> list[str]:
     where = f"cluster, for the step {step}"
     warnings = []
-    candidates = _able(slurm, options, nodes)
-    if options.core_spec is not None:
+    candidates = able(slurm, options, nodes)
+    wanted = options.spec_cores
+    if wanted is not None:
         if not known.allows_core_spec:
             raise PreflightError(
-                f"this cluster ignores --core-spec={options.core_spec}",
+                f"this cluster ignores --core-spec={wanted}",
                 where=where,
                 why="AllowSpecResourcesUsage=No in its slurm.conf",
-                hint="set cluster.core_spec: none (elements then share nodes), or ask the site to allow it",
+                hint="set cluster.core_spec: auto or none (elements then take whole nodes by --exclusive), "
+                "or ask the site to allow it",
             )
-        _check_core_spec(options.core_spec, where, candidates)
-        if not known.confines:
-            warnings.append(
-                "core specialization is not enforced on this cluster (no task/cgroup in TaskPlugin): "
-                f"--core-spec={options.core_spec} reserves the cores, but nothing keeps processes off them"
-            )
+        _check_core_spec(wanted, where, candidates)
     if options.memory is not None and candidates:
         largest = max(candidates, key=lambda node: node.memory)
         if largest.memory < options.memory:
@@ -110,7 +123,6 @@ def _check_options(
                 hint="set cluster.memory lower, or another cluster.partition",
             )
     warnings += _judged(slurm, options, where, candidates)
-    warnings += _gpus(options, candidates)
     return warnings
 
 
@@ -125,28 +137,28 @@ def _check_core_spec(wanted: int, where: str, candidates: Sequence[Node]) -> Non
         )
     below = [node for node in candidates if wanted < node.reserved]
     if below:
+        most = max(node.reserved for node in below)
         names = ", ".join(node.name for node in below[:8]) + (", ..." if len(below) > 8 else "")
         raise PreflightError(
             f"--core-spec={wanted} would hand the job cores that the site keeps for itself",
             where=f"{where}: core_spec",
-            why=f"CoreSpecCount={max(node.reserved for node in below)} on {names}",
-            hint="set cluster.core_spec to at least that number, or none",
+            why=f"it would get {most - wanted} of them: CoreSpecCount={most} on {names}",
+            hint="set cluster.core_spec: auto or none (the nodes then keep what they keep), or at least "
+            "that number",
         )
 
 
-def _able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
+def able(slurm: Slurm, options: JobOptions, nodes: Sequence[Node]) -> list[Node]:
     """The nodes that such a job may run on."""
     return placement.able(options, nodes, options.partition or slurm.default_partition())
 
 
-def _probed(options: JobOptions, able: Sequence[Node]) -> list[str]:
+def _probed(options: JobOptions, there: Sequence[Node]) -> list[str]:
     """The nodes that the probe is sent to by name: as many as elements run at once, at most PROBED. None
     where it is not known which nodes the job may run on, or where no such node is idle: SLURM chooses one."""
-    if options.reservation is not None or not (
-        options.constraint is None or placement.PLAIN.fullmatch(options.constraint)
-    ):
+    if not _known(options):
         return []
-    return spread(able, min(PROBED, options.max_elements))
+    return spread(there, min(PROBED, options.max_elements))
 
 
 def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[Node]) -> list[str]:
@@ -171,18 +183,37 @@ def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[
 AWAY_WORDS = re.compile(r"node configuration|nodes? .*(unavail|not avail|down|drain)", re.IGNORECASE)
 
 
-def _gpus(options: JobOptions, candidates: Sequence[Node]) -> list[str]:
-    """A warning where elements take whole nodes that have GPUs: training jobs then wait for these GPUs."""
+def _gpus(config: ClusterConfig, options: JobOptions, step: str, candidates: Sequence[Node]) -> Iterable[str]:
+    """Whether elements take whole nodes that have GPUs: training jobs then wait for GPUs that nobody uses.
+
+    | whole nodes | a candidate has GPUs | all candidates are known | gpu_nodes | then           |
+    |-------------|----------------------|--------------------------|-----------|----------------|
+    | no          | any                  | any                      | any       | nothing        |
+    | yes         | no                   | any                      | any       | nothing        |
+    | yes         | yes                  | any                      | allow     | nothing        |
+    | yes         | yes                  | yes                      | refuse    | PreflightError |
+    | yes         | yes                  | no                       | refuse    | a warning      |
+    """
     found = [node for node in candidates if node.gpus]
-    if not found or not (options.whole_nodes or options.core_spec is not None):
+    whole = options.whole_nodes or options.spec_cores is not None
+    if not found or not whole or config.gpu_nodes == "allow":
         return []
-    return [
-        f"elements take whole nodes, and {found[0].name} and {len(found) - 1} more have GPUs "
-        f"({found[0].gpus}): choose others by cluster.partition or cluster.constraint"
-        if len(found) > 1
-        else f"elements take whole nodes, and {found[0].name} has GPUs ({found[0].gpus}): "
-        "choose others by cluster.partition or cluster.constraint"
-    ]
+    others = f" and {len(found) - 1} more have" if len(found) > 1 else " has"
+    why = f"{found[0].name}{others} GPUs ({found[0].gpus}), and core-spec or --exclusive takes whole nodes"
+    if not _known(options):
+        return [f"elements may take whole nodes with all their GPUs: {why}, where the job may run there"]
+    raise PreflightError(
+        "elements would take whole nodes with all their GPUs",
+        where=f"cluster, for the step {step}",
+        why=why,
+        hint="choose other nodes by cluster.partition or cluster.constraint, or set cluster.gpu_nodes: allow",
+    )
+
+
+def _known(options: JobOptions) -> bool:
+    """Whether `able` is exact: a reservation, and a constraint of several features, leave fewer nodes."""
+    plain = options.constraint is None or placement.PLAIN.fullmatch(options.constraint) is not None
+    return options.reservation is None and plain
 
 
 def _first_reason(words: str) -> str:

@@ -65,8 +65,8 @@ def job_arguments(options: JobOptions, nodes: int = 1) -> list[str]:
         arguments.append(f"--time={_minutes(options.time)}")
     if options.memory is not None:
         arguments.append(f"--mem={-(-options.memory // (1 << 20))}M")
-    if options.core_spec is not None:
-        arguments.append(f"--core-spec={options.core_spec}")
+    if options.spec_cores is not None:
+        arguments.append(f"--core-spec={options.spec_cores}")
     if options.whole_nodes:
         arguments.append("--exclusive")
     if options.cpus is not None:

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from penstock.core.documents import typed_json
+from penstock.core.documents.node_cores import NodeCores
 
 FORMAT = 1
 
@@ -119,6 +120,8 @@ class NodeAnswer(NamedTuple):
     """None where no mount wants one."""
     acls: AclsSeen | None = None
     """None where the dataset is to have none, and of older versions."""
+    cores: NodeCores | None = None
+    """None of older versions."""
 
     @property
     def errors(self) -> list[str]:

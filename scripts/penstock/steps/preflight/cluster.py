@@ -18,7 +18,7 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import FailedError, TransientError
 from penstock.filesystem import owners
-from penstock.steps.preflight import acl, evidence, mounts, node_view, ticket
+from penstock.steps.preflight import acl, evidence, mounts, node_cores, node_view, ticket
 from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
@@ -79,6 +79,8 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
     finally:
         for one in heard:
             _node(context, config, one, answers, looks)
+        with contextlib.suppress(TransientError, FailedError):
+            node_cores.check(context, steps, {one.node: one.answer.cores for one in heard}, looks)
         _fit(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))

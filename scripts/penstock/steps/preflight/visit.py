@@ -10,7 +10,7 @@ import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
 from penstock.listing.collection import folder_of, open_sources
-from penstock.steps.preflight import acl, mounts, ticket
+from penstock.steps.preflight import acl, mounts, node_cores, ticket
 from penstock.steps.preflight.answers import Answers, folders, roots
 
 if TYPE_CHECKING:
@@ -42,6 +42,7 @@ def answer(
         checks=[one._asdict() for one in mounts.found(target, dataset, answers)],
         penstock=penstock.__version__,
         acls=acl.seen(dataset, target, answers, numbers),
+        cores=node_cores.seen(),
     )
 
 

@@ -1,0 +1,251 @@
+"""What the cluster's configuration says of reserved cores: slurm.conf and cgroup.conf, judged. Pure.
+
+Nothing is said where neither a node reserves cores nor a job asks for some, but for words that SLURM does not
+know.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.core.text import printable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Sequence
+
+    from penstock.cluster.slurm.nodes import Node
+    from penstock.cluster.slurm.port import Settings
+    from penstock.core.documents.node_cores import FileValue
+
+OFF_SPEC = "SlurmdOffSpec"
+PARAMETERS = (
+    "None", "Sockets", "Cores", "Threads", "Boards", "LDoms", "Cpusets", "Sched", "Verbose", "Autobind",
+    "OOMKillStep", OFF_SPEC,
+)  # fmt: skip
+"""What TaskPluginParam may have had in releases from 14.11 to 26.05 (slurm.conf(5))."""
+_PRINTED = re.compile(r"\(.*|autobind=.*|(mask|rank|map)\w*|quiet", re.IGNORECASE)
+"""What `scontrol show config` prints of it beside these."""
+MOST = 8
+"""Nodes that a message names."""
+
+
+def allows(settings: Settings) -> bool:
+    """AllowSpecResourcesUsage: whether --core-spec means anything, and may be less than what a node keeps."""
+    return settings.values.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1")
+
+
+def cores_first(settings: Settings) -> bool:
+    """Whether SLURM reserves first cores first."""
+    return "spec_cores_first" in settings.words("SchedulerParameters")
+
+
+def results(
+    settings: Settings, nodes: Sequence[Node], asked: Iterable[int | None], conf: FileValue | None = None
+) -> list[CheckResult]:
+    """`nodes` are those that the run's jobs may run on, `asked` their core-specs (None: without), `conf` what
+    a node's own cgroup.conf has of ConstrainCores."""
+    keeping = [node for node in nodes if node.reserved]
+    wishes = [one for one in asked if one is not None]
+    found = _misspelt(settings)
+    if not keeping and not wishes:
+        return found
+    found += _written_twice(settings)
+    found += _usage(settings, keeping, wishes)
+    found += _off_spec(settings, keeping)
+    found.append(_select(settings))
+    found += _confined(settings, conf)
+    found += _memory(keeping)
+    return found
+
+
+def meant(word: str) -> str:
+    """The word of TaskPluginParam that was probably meant; "" where none is like it."""
+    known = {one.lower(): one for one in PARAMETERS}
+    near = difflib.get_close_matches(word.lower(), known, 1, 0.7)
+    return known[near[0]] if near else ""
+
+
+def misspelling(words: str) -> str:
+    """What to do about a word of TaskPluginParam that SLURM itself calls wrong (`Bad TaskPluginParam: x`); ""
+    where it does not."""
+    wrong = re.search(r"Bad TaskPluginParam: (\S+)", words)
+    if wrong is None:
+        return ""
+    right = meant(wrong[1])
+    told = f" ({right} is misspelt)" if right else ""
+    return f"write TaskPluginParam={right or OFF_SPEC} in slurm.conf on all nodes{told}"
+
+
+def _misspelt(settings: Settings) -> list[CheckResult]:
+    """A warning for each word of TaskPluginParam that SLURM does not know: of the controller's, and of
+    slurm.conf as it lies here. No daemon or command of SLURM that reads such a file starts (22.05: `fatal:
+    Unable to process configuration file`)."""
+    places = {"the controller's": settings.words("TaskPluginParam")}
+    for match in re.finditer(
+        r"^[ \t]*TaskPluginParam[ \t]*=([^#\n]*)", settings.written, re.IGNORECASE | re.MULTILINE
+    ):
+        places[settings.values.get("SLURM_CONF", "slurm.conf")] = [
+            word.strip() for word in match[1].split(",") if word.strip()
+        ]
+    known = {word.lower() for word in PARAMETERS}
+    found = {}
+    for place, words in places.items():
+        for word in words:
+            if word.lower() in known or _PRINTED.fullmatch(word):
+                continue
+            right = meant(word)
+            told = f"{printable(word)} ({printable(place)}) is no word that SLURM knows"
+            mend = f"write TaskPluginParam={right or OFF_SPEC} in slurm.conf on all nodes"
+            if right:
+                told += f": {right} is misspelt"
+            found[word] = CheckResult(
+                "TaskPluginParam",
+                f"{told}; none of its daemons starts with it",
+                "warning",
+                right,
+                mend,
+            )
+    return list(found.values())
+
+
+def _written_twice(settings: Settings) -> list[CheckResult]:
+    """A warning where slurm.conf, as it lies here, gives a node both CoreSpecCount and CpuSpecList: SLURM
+    reports an error (22.05: `CoreSpecCount=1 is invalid with CPUSpecList, reset to 0`)."""
+    lines = [
+        line
+        for line in re.sub(r"\\\n", " ", settings.written).splitlines()
+        if re.match(r"\s*NodeName\s*=", line, re.IGNORECASE)
+    ]
+    both = [
+        line.split()[0]
+        for line in lines
+        if re.search(r"\bCoreSpecCount=", line, re.IGNORECASE)
+        and re.search(r"\bCpuSpecList=", line, re.IGNORECASE)
+    ]
+    if not both:
+        return []
+    found = f"both CoreSpecCount and CpuSpecList: {printable(', '.join(both[:MOST]))}; SLURM drops the former"
+    mend = "keep CpuSpecList, which says which cores, in slurm.conf"
+    return [CheckResult("NodeName lines", found, "warning", "one of the two", mend)]
+
+
+def _usage(settings: Settings, keeping: Sequence[Node], wishes: Sequence[int]) -> list[CheckResult]:
+    """
+    | AllowSpecResourcesUsage | nodes keep cores | a job asks | result                                   |
+    |-------------------------|------------------|------------|------------------------------------------|
+    | yes                     | some             | any        | a warning: every user may take the cores |
+    | yes                     | none             | any        | ok                                       |
+    | no                      | any              | no         | ok                                       |
+    | no                      | any              | yes        | nothing: `site` stops, it is ignored     |
+    """
+    about = "AllowSpecResourcesUsage"
+    if allows(settings) and keeping:
+        found = (
+            f"yes, and {_names(keeping)} keep cores for themselves: every user may take these by asking for "
+            "less (`sbatch --core-spec=0`)"
+        )
+        mend = (
+            "write AllowSpecResourcesUsage=no in slurm.conf: the nodes then keep their cores whatever a job "
+            "asks for (and set cluster.core_spec: auto or none)"
+        )
+        return [CheckResult(about, found, "warning", "no, where nodes keep cores", mend)]
+    if allows(settings):
+        return [CheckResult(about, "yes: --core-spec is obeyed, and no node keeps cores for itself")]
+    if wishes:
+        return []
+    return [CheckResult(about, f"no: no job gets the cores that {_names(keeping)} keep")]
+
+
+def _off_spec(settings: Settings, keeping: Sequence[Node]) -> list[CheckResult]:
+    """
+    | TaskPluginParam has SlurmdOffSpec | nodes keep cores | result                                       |
+    |-----------------------------------|------------------|----------------------------------------------|
+    | yes                               | any              | ok; on cgroup v2 a note on slurmstepd        |
+    | no                                | some             | a warning: slurmd is confined to these cores |
+    | no                                | none             | a note                                       |
+    """
+    about, wanted = "TaskPluginParam", OFF_SPEC
+    mend = f"write TaskPluginParam={OFF_SPEC} in slurm.conf on all nodes, and restart slurmctld and slurmd"
+    if OFF_SPEC.lower() in (word.lower() for word in settings.words("TaskPluginParam")):
+        if settings.values.get("CgroupPlugin", "").endswith("v2"):
+            found = f"{OFF_SPEC}: slurmd stays off the kept cores; under cgroup v2 slurmstepd is not covered"
+            return [CheckResult(about, found, "note", wanted)]
+        return [CheckResult(about, f"{OFF_SPEC}: slurmd stays off the cores that nodes keep", wanted=wanted)]
+    if keeping:
+        found = (
+            f"no {OFF_SPEC}: slurmd runs ON the cores that {_names(keeping)} keep (under cgroup v1 "
+            "slurmstepd, too), beside WEKA's client where these are its cores"
+        )
+        return [CheckResult(about, found, "warning", wanted, mend)]
+    found = f"no {OFF_SPEC}: it has no effect until a node keeps cores by CoreSpecCount or CpuSpecList"
+    return [CheckResult(about, found, "note", wanted, mend)]
+
+
+def _select(settings: Settings) -> CheckResult:
+    """
+    | SelectType           | result    |
+    |----------------------|-----------|
+    | cons_tres, cons_res  | ok        |
+    | not shown            | a note    |
+    | another              | a warning |
+    """
+    about, wanted = "SelectType", "select/cons_tres"
+    value = settings.values.get("SelectType", "")
+    if "cons_" in value:
+        return CheckResult(about, printable(value), wanted=wanted)
+    mend = f"write SelectType={wanted} in slurm.conf, and restart slurmctld"
+    if not value:
+        return CheckResult(about, "not known", "note", wanted, mend)
+    found = f"{printable(value)}: it does not keep jobs off single cores"
+    return CheckResult(about, found, "warning", wanted, mend)
+
+
+def _confined(settings: Settings, conf: FileValue | None) -> list[CheckResult]:
+    """TaskPlugin and ConstrainCores: without both, cores are kept in the books alone.
+
+    | TaskPlugin      | ConstrainCores, by the controller, else by a node's cgroup.conf | result     |
+    |-----------------|-----------------------------------------------------------------|------------|
+    | no task/cgroup  | any                                                             | a warning  |
+    | task/cgroup     | yes                                                             | ok         |
+    | task/cgroup     | no, or not set in a file that was read                          | a warning  |
+    | task/cgroup     | not known                                                       | a note     |
+    """
+    if "task/cgroup" not in settings.words("TaskPlugin"):
+        found = "no task/cgroup: cores are reserved in the books only, and nothing keeps processes off them"
+        mend = (
+            "write TaskPlugin=task/affinity,task/cgroup and ProctrackType=proctrack/cgroup in slurm.conf, "
+            "and ConstrainCores=yes in cgroup.conf"
+        )
+        return [CheckResult("TaskPlugin", found, "warning", "task/affinity,task/cgroup", mend)]
+    about, wanted = "ConstrainCores", "yes"
+    mend = "write ConstrainCores=yes in cgroup.conf on all nodes, and restart slurmd"
+    value, place = settings.values.get("ConstrainCores"), "the controller's cgroup.conf"
+    if value is None and conf is not None and not conf.error:
+        value, place = conf.value or "not set, so no", conf.path
+    if value is None:
+        return [CheckResult(about, "not known", "note", wanted, "look at cgroup.conf on a node")]
+    found = f"{printable(value)} ({printable(place)})"
+    if value.lower() == "yes":
+        return [CheckResult(about, found, wanted=wanted)]
+    return [CheckResult(about, f"{found}: nothing keeps processes off kept cores", "warning", wanted, mend)]
+
+
+def _memory(keeping: Sequence[Node]) -> list[CheckResult]:
+    """A note where nodes keep cores and no memory (MemSpecLimit); ok where all keep both; else nothing."""
+    without = [node for node in keeping if not node.memory_spec]
+    if without:
+        found = f"{_names(without)} keep cores and no memory for the same services"
+        mend = "write MemSpecLimit=<MiB> beside CpuSpecList or CoreSpecCount in slurm.conf"
+        return [CheckResult("MemSpecLimit", found, "note", "what WEKA's client and the system need", mend)]
+    if keeping:
+        least = min(node.memory_spec for node in keeping) >> 20
+        return [CheckResult("MemSpecLimit", f"{least} MiB and more on nodes that keep cores")]
+    return []
+
+
+def _names(nodes: Sequence[Node]) -> str:
+    names = [printable(node.name) for node in nodes[:MOST]]
+    return ", ".join(names) + (f" and {len(nodes) - MOST} more" if len(nodes) > MOST else "")
