@@ -75,6 +75,7 @@ class InProcess:
 
     def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
+
     def core_results(
         self, steps: Sequence[str], seen: Mapping[str, NodeCores | None]
     ) -> Mapping[str, Sequence[CheckResult]]:
