@@ -39,6 +39,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "engine": (settings.EngineConfig,),
     "verify": (settings.VerifyConfig,),
     "audit": (settings.AuditConfig,),
+    "bandwidth": (settings.BandwidthConfig,),
 }
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}

@@ -86,6 +86,7 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
         ("target", settings.TargetConfig), ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
         ("verify", settings.VerifyConfig),
         ("audit", settings.AuditConfig),
+        ("bandwidth", settings.BandwidthConfig),
     ]:  # fmt: skip
         assert set(top[section]["properties"]) == names(kind) == set(example[section]), section
     assert set(job) == names(settings.JobOptions)
@@ -106,6 +107,7 @@ def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
         (settings.TargetConfig, top["target"]), (settings.PlanConfig, top["plan"]),
         (settings.EngineConfig, top["engine"]), (settings.VerifyConfig, top["verify"]),
         (settings.AuditConfig, top["audit"]),
+        (settings.BandwidthConfig, top["bandwidth"]),
         (settings.ClusterConfig, top["cluster"]), (settings.JobOptions, defs["job"]),
         (settings.FollowLimit, dataset["follow_limit"]), (settings.PermissionsConfig, dataset["permissions"]),
     ]:  # fmt: skip

@@ -209,6 +209,15 @@ def waits_for_a_mark_and_gives_up_at_once(bed: Bed, tempered: bool) -> bool:
     return (there / "done").exists()
 
 
+@caught_by(nodes=2, list_seconds=1.0)
+def counts_the_files_of_a_folder_that_it_has_just_listed(bed: Bed, tempered: bool) -> bool:
+    here, there = bed.nodes
+    (here / "one").touch()
+    assert os.listdir(there) == ["one"]
+    (here / "two").touch()
+    return len(os.listdir(there)) == 2
+
+
 @caught_by(nodes=2, stale_handles=True)
 def keeps_reading_what_another_node_removed(bed: Bed, tempered: bool) -> bool:
     (bed.nodes[0] / "file").write_text("bytes")

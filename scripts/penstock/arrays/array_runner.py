@@ -112,6 +112,11 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     words += ["--attempt", "auto"]
     if BY_NAME[step].spends_operations and context.ops:
         words += ["--ops", str(context.ops), "--at-once", str(context.cluster.slots(step))]
+    bandwidth = context.config.bandwidth
+    if BY_NAME[step].fetches and bandwidth.folder is not None:
+        words += ["--bandwidth-folder", str(bandwidth.folder.absolute())]
+        words += ["--bandwidth", str(bandwidth.rate)] if bandwidth.rate is not None else []
+        words += ["--requests", str(bandwidth.requests)] if bandwidth.requests is not None else []
     return [python, "-m", "penstock", *words]
 
 

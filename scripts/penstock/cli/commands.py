@@ -44,6 +44,7 @@ COMMANDS = (
     Command("path", "print the folder that a training job reads", "state_commands:path", "one"),
     Command("gate", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"),
     Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
+    Command("limit", "show or set the cap of the link that all runs share", "limit_command:run", "none"),
     Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
     *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),

@@ -124,6 +124,14 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--audited-within", type=_duration, metavar="TIME",
             help="and only when all of it was read back within this time, such as 30d",
         )  # fmt: skip
+    elif command.name == "limit":
+        parser.add_argument(
+            "rate", type=_limit, nargs="?", metavar="RATE",
+            help="such as 40Gbit/s or 5GB/s; none: what the configurations say; default: print what is set",
+        )  # fmt: skip
+        parser.add_argument(
+            "--requests", type=_count, metavar="N", help="requests a second of all elements; 0: no cap"
+        )
     elif command.name in ("audit", "repair"):
         parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
         if command.name == "audit":
@@ -157,6 +165,11 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--at-once", type=int, default=1, metavar="N", help="elements that may run at once (default: 1)"
         )
+        parser.add_argument(
+            "--bandwidth-folder", type=Path, metavar="FOLDER", help="of the link's shares (default: no cap)"
+        )
+        parser.add_argument("--bandwidth", type=int, metavar="N", help="bytes a second of all elements")
+        parser.add_argument("--requests", type=int, metavar="N", help="requests a second of all elements")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")
 
 
@@ -223,6 +236,19 @@ def _duration(text: str) -> float:
         return duration(text)
     except ValueError as error:
         raise argparse.ArgumentTypeError(f"{text!r} {error}") from None
+
+
+def _limit(text: str) -> str:
+    """As it was written: people read the file that it goes into."""
+    if text != "none":
+        _rate(text)
+    return text
+
+
+def _count(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number a second")
+    return int(text)
 
 
 def _rate(text: str) -> int:

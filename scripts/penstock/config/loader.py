@@ -142,12 +142,28 @@ def _meaning(root: Section) -> Iterator[Problem]:
         yield from _changed_problems(dataset)
         yield from _permissions_problems(dataset.at("permissions"))
     yield from _sizes(root.at("plan"))
+    yield from _bandwidth(root.at("bandwidth"))
     chunk = root.at("target").at("striping").values.get("chunk")
     if chunk is not None and not _is_chunk(quantities.size(chunk)):
         yield Problem(("target", "striping", "chunk"), "must be a power of two, at least 64KiB")
     for _, step in root.at("cluster").at("steps").each():
         if step.values.get("memory") == 0:
             yield Problem((*step.path, "memory"), "must be more than nothing")
+
+
+def _bandwidth(given: Section) -> Iterator[Problem]:
+    link, reserve = (given.text(key) for key in ("link", "reserve"))
+    if reserve and not link:
+        yield Problem((*given.path, "reserve"), "is a part of `bandwidth.link`, which is not given")
+    elif reserve and quantities.rate(reserve) >= quantities.rate(link):
+        yield Problem((*given.path, "reserve"), f"{shown(reserve)} leaves nothing of the link's {link}")
+    if not given.text("folder"):
+        for key in ("link", "requests"):
+            if given.values.get(key) is not None:
+                hint = (
+                    "needs `bandwidth.folder`, in which elements share it; `engine.limit` is for each alone"
+                )
+                yield Problem((*given.path, key), hint)
 
 
 def _is_chunk(size: int) -> bool:

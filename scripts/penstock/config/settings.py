@@ -312,6 +312,25 @@ class AuditConfig:
 
 
 @dataclass(frozen=True)
+class BandwidthConfig:
+    """The cap that all elements of all runs keep together, as long as they name the same folder."""
+
+    folder: Folder | None = None
+    """Where elements share the cap; None: each element has `engine.limit` alone."""
+    link: Rate | None = None
+    """Bytes a second of the link."""
+    reserve: Rate | None = None
+    """Of these, what is left to others."""
+    requests: int | None = None
+    """Requests a second to the sources; None: no cap."""
+
+    @property
+    def rate(self) -> int | None:
+        """Bytes a second that all elements may read; None: what the folder's cap file says."""
+        return None if self.link is None else self.link - (self.reserve or 0)
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole file."""
 
@@ -322,3 +341,4 @@ class Config:
     engine: EngineConfig = EngineConfig()
     verify: VerifyConfig = VerifyConfig()
     audit: AuditConfig = AuditConfig()
+    bandwidth: BandwidthConfig = BandwidthConfig()

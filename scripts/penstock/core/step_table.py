@@ -27,6 +27,8 @@ class Step(NamedTuple):
     """Elements of a job array do its work, one a shard."""
     spends_operations: bool = False
     """Its elements change the target's metadata, within `target.ops`, and keep the promise of their run."""
+    fetches: bool = False
+    """Its elements read the source, within `bandwidth`."""
     moves_bytes: bool = False
     """Reads or writes the data itself, so that a rate in bytes means something."""
     may_go_to_node: bool = False
@@ -58,6 +60,7 @@ TABLE = (
         makes_change=True,
         in_elements=True,
         spends_operations=True,
+        fetches=True,
         moves_bytes=True,
         colour="a",
     ),
@@ -104,6 +107,7 @@ TABLE = (
         makes_change=True,
         in_elements=True,
         spends_operations=True,
+        fetches=True,
         moves_bytes=True,
     ),
 )

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
     from penstock.engine.batch import Batch
+    from penstock.engine.pacing import Allowance
     from penstock.engine.tasks import BatchAnswer, CopyTask, Report, StopCheck
 
 # Temporary credentials are made anew this many seconds before they end.
@@ -36,11 +37,16 @@ memory)."""
 
 
 def copy_shard(
-    task: CopyTask, report: Report, stop: StopCheck, ops: Callable[[], float] | None = None
+    task: CopyTask,
+    report: Report,
+    stop: StopCheck,
+    ops: Callable[[], float] | None = None,
+    share: Callable[[], Allowance] | None = None,
 ) -> Outcome:
     """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`;
     the others are done. `ops` is called several times a second for the metadata operations a second that
-    the workers may make on the target; None: there is no budget.
+    the workers may make on the target; None: there is no budget. `share` is called as often for what they may
+    read of the source; None: `engine.limit` alone holds.
 
     Raises NoSpaceError at once when the target is full, InterruptedRunError after a tidy stop,
     FailedError for what concerns more than a row (fenced, a failed barrier, dying workers); what
@@ -51,7 +57,7 @@ def copy_shard(
     units = multipart.units(task.shard.rows, task.shard.bytes)
     run = PoolRun(outcome, task.engine, task.shard, report, units)
     try:
-        _copy(task, run, multipart, stop, ops)
+        _copy(task, run, multipart, stop, ops, share)
     finally:
         run.close()
     return outcome
@@ -63,6 +69,7 @@ def _copy(
     multipart: Multipart,
     stop: StopCheck,
     ops: Callable[[], float] | None,
+    share: Callable[[], Allowance] | None,
 ) -> None:
     outcome = run.outcome
     with ExitStack() as stack:
@@ -109,9 +116,19 @@ def _copy(
         units = multipart.units(rows, total)
         large = units > rows
         each = sizing.EACH_LARGE if large else sizing.EACH
-        ahead = _ahead(task, rows, total)
+        ahead = share is None and _ahead(task, rows, total)
         near = partial(source_route.numa_node_of_sources, task.dataset, credentials.current)
-        run.start(work, rows=units, total=total, local=local, each=each, ahead=ahead, ops=ops, near=near)
+        run.start(
+            work,
+            rows=units,
+            total=total,
+            local=local,
+            each=each,
+            ahead=ahead,
+            ops=ops,
+            share=share,
+            near=near,
+        )
         run.tuner.probing = large
         book = journal.Journal(
             task.journals,

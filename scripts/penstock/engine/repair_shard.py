@@ -49,6 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
+    from penstock.engine.pacing import Allowance
     from penstock.engine.tasks import CopyTask, Report, StopCheck
     from penstock.filesystem.capabilities import StorageFacts
     from penstock.storage.port import Writer
@@ -68,17 +69,18 @@ def repair_shard(
     report: Report,
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
+    share: Callable[[], Allowance] | None = None,
     *,
     named: str = AUTO,
 ) -> tuple[Outcome, FetchedFiles]:
     """Have every file of the shard in staging, as it was published, that is not right in the release, whose
     `data` folder is `release` (`named`: the kind of file system whose rules hold, as in `target.filesystem`;
-    `ops`: as of `copy_shard`). What cannot be fetched is named in the result, and no failure.
+    `ops`, `share`: as of `copy_shard`). What cannot be fetched is named in the result, and no failure.
 
     Raises NoSpaceError when the target is full, InterruptedRunError after a tidy stop, FailedError for what
     concerns more than a file; what was done until then is kept.
     """
-    return _Repair(task, release, stop, ops, named).run(report)
+    return _Repair(task, release, stop, ops, share, named).run(report)
 
 
 class _Repair:
@@ -90,11 +92,13 @@ class _Repair:
         release: Path,
         stop: StopCheck,
         ops: Callable[[], float] | None,
+        share: Callable[[], Allowance] | None,
         named: str,
     ) -> None:
         from penstock.formats.shards import read_shard
 
-        self._task, self._release, self._stop, self._ops = task, release, stop, ops
+        self._task, self._release, self._stop = task, release, stop
+        self._ops, self._share = ops, share
         self._entries = [entry for batch in read_shard(task.rows) for entry in batch]
         self._files: dict[str, list[int]] = {}
         for row, entry in enumerate(self._entries):
@@ -108,7 +112,7 @@ class _Repair:
         self._keep(right)
         outcome, whole, good = Outcome(), set[str](), dict[int, str]()
         for _ in range(FETCHES):
-            outcome = copy_shard(task, report, self._stop, self._ops)
+            outcome = copy_shard(task, report, self._stop, self._ops, self._share)
             for failure in outcome.failures:
                 self._why[failure.path] = OTHERS if failure.contradicts else failure.why
             copied = self._copied()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from typing import TYPE_CHECKING
 
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
+    from penstock.engine.pacing import Allowance
     from penstock.engine.tasks import BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
     from penstock.engine.workers.messages import CopyWork, ReadWork
@@ -33,6 +35,8 @@ class PoolRun:
     ) -> None:
         """`units`: what can be done side by side, where that is more than rows."""
         self.outcome, self.engine, self.report = outcome, engine, report
+        self._ops: Callable[[], float] | None = None
+        self._share: Callable[[], Allowance] | None = None
         self.started = time.monotonic()
         self.cpu = time.process_time()
         given = job_environment.current()
@@ -41,7 +45,6 @@ class PoolRun:
         self.total = 0
         self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
-        self._ops: Callable[[], float] | None = None
 
     def _size(self, rows: int, total: int, *, local: bool, each: int = 4) -> sizing.Sizing:
         engine = self.engine
@@ -54,9 +57,16 @@ class PoolRun:
             total=total,
             workers=engine.workers,
             streams=engine.streams,
-            limit=engine.limit,
+            limit=self._most_bytes(),
             each=each,
         )
+
+    def _most_bytes(self) -> int | None:
+        """Bytes a second that the element may ever read; None: any."""
+        most = self._share().most if self._share else math.inf
+        if math.isinf(most):
+            return self.engine.limit
+        return max(1, int(min(most, self.engine.limit or most)))
 
     def start(
         self,
@@ -68,14 +78,16 @@ class PoolRun:
         each: int = 4,
         ahead: bool = False,
         ops: Callable[[], float] | None = None,
+        share: Callable[[], Allowance] | None = None,
         near: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
         `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
-        second that they may make on the target, called now and then; None: there is no budget. `near`: see
-        `pinning.places`."""
-        self._ops = ops
-        self._share_ops()
+        second that they may make on the target, called now and then; None: there is no budget. `share`: what
+        they may read of the source, called several times a second; None: `engine.limit` alone holds. `near`:
+        see `pinning.places`."""
+        self._ops, self._share = ops, share
+        self._hand_on()
         chosen = self._size(rows, total, local=local, each=1 if ahead else each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
@@ -99,7 +111,9 @@ class PoolRun:
         self.pool.places = pinning.places(given, self.cpus, cgroups.allowed_cpus(), numa_nodes(), near)
         if text := pinning.told(self.pool.places, workers):
             self.outcome.why += f"; {text}"
-        setup = Setup(work, self.engine.limit, self.engine.attempts, ops=ops is not None)
+        setup = Setup(
+            work, self.engine.limit, self.engine.attempts, share=share is not None, ops=ops is not None
+        )
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
 
     def go(
@@ -118,7 +132,7 @@ class PoolRun:
 
         def tick() -> None:
             idle()
-            self._share_ops()
+            self._hand_on()
             self.tell()
 
         try:
@@ -135,9 +149,12 @@ class PoolRun:
             self.settle_outcome()
         self.tell()
 
-    def _share_ops(self) -> None:
+    def _hand_on(self) -> None:
+        """What the workers may do now, into the memory that they share."""
         if self._ops is not None:
             self.pool.shared.ops = self._ops()
+        if self._share is not None:
+            self.pool.shared.allowance = self._share()[:3]
 
     def fail(self, failures: Iterable[FailedRow]) -> None:
         self.outcome.failures.extend(one.failure for one in failures)

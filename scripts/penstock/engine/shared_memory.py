@@ -2,7 +2,8 @@
 
 Every stream adds to its own slot, so the parent sees bytes move within a large object and
 nobody needs a lock. One limiter hands out the source's bytes at one rate to all of them, another the
-target's metadata operations, at a rate that the parent changes.
+target's metadata operations, at a rate that the parent changes. Where the element has a share of a link, the
+source's bytes and requests go by `pacing` instead.
 """
 
 from __future__ import annotations
@@ -25,6 +26,10 @@ _DUE = Struct("=d")
 _DUE_AT = SLOTS * _WORD
 _OPS_DUE_AT = _DUE_AT + _WORD
 _OPS_AT = _OPS_DUE_AT + _WORD
+_ALLOWANCE_AT = _OPS_AT + _WORD
+LINES_AT = _ALLOWANCE_AT + 3 * _WORD
+"""Where the two lines of `engine.pacing` begin."""
+LINE_BYTES = 4 * _WORD
 SIZE = _DUE_AT + mmap.PAGESIZE
 # What may be taken ahead of the rate, in seconds: smooths the clock's grain, below 5 % of 5 s.
 BURST = 0.05
@@ -44,6 +49,7 @@ class Shared:
         # Set and read by one store and one load of the CPU: `pack_into` writes zeros before the value, and a
         # worker that reads meanwhile would see them.
         self._ops = self._view[_OPS_AT : _OPS_AT + _WORD].cast("d")
+        self._allowance = self._view[_ALLOWANCE_AT:LINES_AT].cast("d")
         self._retired = 0
 
     def total(self) -> int:
@@ -65,9 +71,22 @@ class Shared:
     def ops(self, rate: float) -> None:
         self._ops[0] = rate
 
+    @property
+    def allowance(self) -> tuple[float, float, float]:
+        """Bytes and requests a second that all workers may read and make of the source together, and until
+        when (`pacing.clock`); of the parent's making."""
+        rate, requests, until = self._allowance
+        return rate, requests, until
+
+    @allowance.setter
+    def allowance(self, given: tuple[float, float, float]) -> None:
+        for at, value in enumerate(given):
+            self._allowance[at] = value
+
     def close(self) -> None:
         self.counters.release()
         self._ops.release()
+        self._allowance.release()
         self._view.release()
         self.memory.close()
         os.close(self.fd)

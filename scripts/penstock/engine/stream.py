@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from threading import Event
 
+    from penstock.engine.pacing import Pace
     from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
@@ -59,11 +60,14 @@ class Stream:
         counters: Any,
         stopping: Event,
         attempts: int,
-        limiter: Limiter | None,
+        limiter: Limiter | Pace | None,
         tell: Callable[[int], None],
+        requests: Pace | None = None,
     ) -> None:
+        """`requests`: has its `take` called for each request to the source; None: they have no pace."""
         self.slot, self.counters, self.stopping = slot, counters, stopping
         self.attempts, self.limiter, self.tell = attempts, limiter, tell
+        self.requests = requests
         self._refused_since = -1.0
         """When credentials were first refused after the last row that was read; -1: they were not."""
         self.retries = self.linked = self.taken = 0

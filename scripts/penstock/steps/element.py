@@ -13,7 +13,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.arrays.shard_assignment import shard_for
 from penstock.core.documents import element_usage
@@ -38,9 +38,28 @@ from penstock.steps.element_account import Account
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.bandwidth.cap_file import Cap
+    from penstock.bandwidth.share import Share
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.tasks import CopyTask, Outcome
     from penstock.state.context import Stop
+
+
+class Link(NamedTuple):
+    """A link that several runs share (`bandwidth` of the configuration)."""
+
+    folder: Path
+    cap: Cap
+
+
+class Paces(NamedTuple):
+    """What an element goes by; None: nothing."""
+
+    ops: OpsShare | None
+    link: Share | None
+
 
 NAMED = 1000
 """Failed files that an outcome names; the rest is counted."""
@@ -57,14 +76,15 @@ def run_element(
     ops: int = 0,
     at_once: int = 1,
     meter: Meter | None = None,
+    link: Link | None = None,
 ) -> int:
     """Do one shard (see `shard_assignment`: not always that of this number); returns the exit status.
     `attempt` "auto" makes one that is unique. `root` is the configured target; None, of controllers of older
     versions: the one that the run was listed for. `ops`: metadata operations a second of all runs below the
-    root, 0 without a budget; `at_once`: how many elements of this step share it. `meter`:
-    measures what the element uses; None: one that begins here. Raises PreflightError where
-    the dataset's folders are not this account's own, LockedError where another run claimed the dataset:
-    nothing is written then."""
+    root, 0 without a budget; `at_once`: how many elements of this step share it. `meter`: measures what the
+    element uses; None: one that begins here. `link`: what bounds the bytes that all elements read from their
+    sources; None: nothing but `engine.limit`. Raises PreflightError where the dataset's folders are not this
+    account's own, LockedError where another run claimed the dataset: nothing is written then."""
     folder, storage = RunLayout(run_folder), open_storage()
     attempt = attempt_name() if attempt == "auto" else attempt
     if step not in IN_ELEMENTS:
@@ -91,9 +111,10 @@ def run_element(
     before = journal.names(folder.journals(index))
     try:
         shard = _shard(run, index)
-        share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
-        with account.measuring():
-            outcome, receipt = _work(run, shard, step, attempt, reporter, stop, share)
+        ops_share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
+        with _link_share(run, shard, step, link, reporter, stop) as link_share, account.measuring():
+            paces = Paces(ops_share, link_share)
+            outcome, receipt = _work(run, shard, step, attempt, reporter, stop, paces)
     except PenstockError as error:
         reporter.settle()
         stopped, progress = "", False
@@ -116,6 +137,27 @@ def run_element(
     whole = _whole(receipt, run, shard, step, attempt, outcome, reporter)
     receipts.write_element(folder, replace(whole, usage=account.so_far()))
     return 0
+
+
+@contextlib.contextmanager
+def _link_share(
+    run: Run, shard: ShardInfo, step: str, link: Link | None, reporter: Reporter, stop: Stop
+) -> Iterator[Share | None]:
+    """The share of the link, held from before the first byte to the end of the work."""
+    if link is None or not BY_NAME[step].fetches:
+        yield None
+        return
+    from penstock.bandwidth.share import Share
+
+    what = f"{step} {run.dataset}, shard {shard.index}"
+    with Share(link.folder, link.cap, run.config.engine.limit, what, run.id, _say) as share:
+
+        def wait(seconds: float) -> None:
+            stop.wait(seconds)
+            reporter(0, 0, 0)
+
+        share.first(wait)
+        yield share
 
 
 def _say(text: str) -> None:
@@ -160,13 +202,13 @@ def _work(
     attempt: str,
     reporter: Reporter,
     stop: Stop,
-    share: OpsShare | None,
+    paces: Paces,
 ) -> tuple[Outcome, ElementReceipt]:
     """What became of the shard, and what the receipt says of this step alone."""
     if step == "audit":
         return _audit(run, shard, reporter, stop)
     if step == "repair":
-        return _repair(run, shard, attempt, reporter, stop, share)
+        return _repair(run, shard, attempt, reporter, stop, paces)
     folder, data, config = run.folder, run.data, run.config
     if not data.is_dir():
         raise FailedError("the staging folder is not here", where=str(data), hint="plan again")
@@ -182,7 +224,7 @@ def _work(
             stagings=abandoned_stagings.planned(run),
             may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
-        outcome = copy_shard(task, reporter, stop.check, share)
+        outcome = copy_shard(task, reporter, stop.check, *paces)
         return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask
@@ -240,7 +282,7 @@ def _copy_task(run: Run, shard: ShardInfo, attempt: str, data: Path) -> CopyTask
 
 
 def _repair(
-    run: Run, shard: ShardInfo, attempt: str, reporter: Reporter, stop: Stop, share: OpsShare | None
+    run: Run, shard: ShardInfo, attempt: str, reporter: Reporter, stop: Stop, paces: Paces
 ) -> tuple[Outcome, ElementReceipt]:
     """A shard of a published release's damaged files. What it cannot fetch is no failure of the element."""
     from penstock.core.documents import fetched_files
@@ -251,7 +293,7 @@ def _repair(
         raise FailedError("the repair's staging is not here", where=str(data), hint="run the repair again")
     release = run.layout.release(run.release) / DATA
     task, named = _copy_task(run, shard, attempt, data), run.config.filesystem
-    outcome, found = repair_shard(task, release, reporter, stop.check, share, named=named)
+    outcome, found = repair_shard(task, release, reporter, stop.check, *paces, named=named)
     fetched, storage = run.folder.fetched(shard.index), open_storage()
     storage.make_dirs(fetched.parent)
     storage.write_json(fetched, fetched_files.to_json(found))

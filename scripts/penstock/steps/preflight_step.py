@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.core import events
 from penstock.steps.preflight import (
     acl,
+    bandwidth,
     cluster,
     evidence,
     group,
@@ -23,7 +24,7 @@ from penstock.steps.preflight import (
     ticket,
     vendor_tools,
 )
-from penstock.steps.preflight.answers import Answers, folders, roots
+from penstock.steps.preflight.answers import Answers, folders, roots, shared
 from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:
@@ -58,7 +59,9 @@ def look(context: Context, dataset: str) -> Preflighted:
     context.emit(events.Started(dataset, STEP))
     config, layout = context.dataset(dataset), context.layout(dataset)
     looks = Looks(context)
-    answers = Answers([*roots(context.config.target), *folders(config.sources)])
+    answers = Answers(
+        [*roots(context.config.target), *folders(config.sources), *shared(context.config.bandwidth)]
+    )
     with looks.at("interpreter"):
         interpreter.check(looks)
     with looks.at("target"):
@@ -79,6 +82,8 @@ def look(context: Context, dataset: str) -> Preflighted:
         evidence.check(context, config, layout, answers, looks)
     with looks.at("sources"):
         sources.check(context, config, layout, answers, looks)
+    with looks.at("bandwidth"):
+        bandwidth.check(context, answers, looks)
     with looks.at("cluster"):
         cluster.check(context, config, answers, looks)
     found = Preflighted(looks.document(config.name), looks.error())

@@ -2,6 +2,7 @@ package main
 
 import (
 	"syscall"
+	"time"
 
 	"github.com/hanwen/go-fuse/v2/fuse"
 )
@@ -27,14 +28,14 @@ func (m *mount) OpenDir(cancel <-chan struct{}, in *fuse.OpenIn, out *fuse.OpenO
 }
 
 func (m *mount) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEntryList) (result fuse.Status) {
-	_, end, refused := m.begin(cancel, "readdir", in.NodeId, "")
+	n, end, refused := m.begin(cancel, "readdir", in.NodeId, "")
 	if refused != fuse.OK {
 		return refused
 	}
 	defer end(&result)
 	h := m.handle(in.Fh)
 	if in.Offset == 0 {
-		names, err := entries(h.fd)
+		names, err := m.names(n.key, h.fd)
 		if err != nil {
 			return status(err)
 		}
@@ -48,6 +49,37 @@ func (m *mount) ReadDir(cancel <-chan struct{}, in *fuse.ReadIn, out *fuse.DirEn
 		}
 	}
 	return fuse.OK
+}
+
+// listing is what a mount read of a folder, and when.
+type listing struct {
+	names []fuse.DirEntry
+	at    time.Time
+}
+
+// names lists a folder, or shows what this mount listed not long ago (Tempers.ListSeconds).
+func (m *mount) names(k key, fd int) ([]fuse.DirEntry, error) {
+	m.mu.Lock()
+	before := m.listed[k]
+	m.mu.Unlock()
+	if before != nil && time.Since(before.at) < seconds(m.store.ListSeconds) {
+		return before.names, nil
+	}
+	at := time.Now()
+	names, err := entries(fd)
+	if err != nil || m.store.ListSeconds == 0 {
+		return names, err
+	}
+	m.mu.Lock()
+	m.listed[k] = &listing{names, at}
+	m.mu.Unlock()
+	return names, nil
+}
+
+func (m *mount) forgetListing(k key) {
+	m.mu.Lock()
+	delete(m.listed, k)
+	m.mu.Unlock()
 }
 
 func (m *mount) ReleaseDir(in *fuse.ReleaseIn) {

@@ -24,6 +24,7 @@ type mount struct {
 	byKey   map[key]*node
 	handles map[uint64]*handle
 	dirty   map[key]*written
+	listed  map[key]*listing
 	last    uint64
 }
 
@@ -55,7 +56,7 @@ func newMount(s *store, number int) (*mount, error) {
 	m := &mount{
 		RawFileSystem: fuse.NewDefaultRawFileSystem(), store: s, number: number,
 		nodes: map[uint64]*node{}, byKey: map[key]*node{}, handles: map[uint64]*handle{},
-		dirty: map[key]*written{}, last: 1,
+		dirty: map[key]*written{}, listed: map[key]*listing{}, last: 1,
 	}
 	m.line.open()
 	var stat syscall.Stat_t
@@ -100,6 +101,9 @@ func (m *mount) begin(cancel <-chan struct{}, op string, id uint64, name string)
 	}
 	n := m.node(id)
 	return n, func(status *fuse.Status) {
+		if name != "" && op != "lookup" {
+			m.forgetListing(n.key)
+		}
 		if m.store.log != nil {
 			m.store.note(m.number, op, filepath.Join(m.store.pathOf(n.fd), name), "", *status)
 		}

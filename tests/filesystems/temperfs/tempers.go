@@ -68,6 +68,11 @@ type Tempers struct {
 	// Seconds for which a mount believes that a name is not there. NFS: nfs(5), lookupcache=all.
 	AbsentSeconds float64 `json:"absent_seconds"`
 
+	// Seconds for which a mount shows a folder's names as it listed them, unless it has changed the folder
+	// itself. NFS: fs/nfs/dir.c, nfs_readdir goes by the cached pages while the folder's attributes count as
+	// valid (acdirmin=30 to acdirmax=60).
+	ListSeconds float64 `json:"list_seconds"`
+
 	// Seconds for which a mount believes a file's size and times. NFS: acregmin=3.
 	AttrSeconds float64 `json:"attr_seconds"`
 

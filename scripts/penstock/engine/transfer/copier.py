@@ -16,6 +16,7 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, Part, Reuse
 from penstock.core.row_codec import copied_line, fresh_line, line_of
 from penstock.engine.checksums import Sums, judge_at_once
+from penstock.engine.pacing import Pace
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
 from penstock.engine.transfer.prefetch import Asking
@@ -82,6 +83,7 @@ class Copier(Stream):
             return copied_line(there)
         reader = self.reader(entry.source)
         length = entry.length if entry.part >= 0 else entry.size
+        self.asks()
         if self.limiter and length <= BLOCK:
             self.limiter.take(length)
         small = length <= BLOCK and entry.part < 0
@@ -121,6 +123,13 @@ class Copier(Stream):
         return Copied(
             row, there.digest, there.grade, claim, there.host, linked=True, staging=there.staging, owed=owed
         )
+
+    def asks(self) -> None:
+        """Before each request to a source: wait until the element's share allows it."""
+        if self.requests:
+            if isinstance(self.limiter, Pace):
+                self.limiter.ready()
+            self.requests.take(1)
 
     def reader(self, index: int) -> Reader:
         return self.readers.get(index) or self._reader(index)
@@ -183,6 +192,7 @@ class Copier(Stream):
         UnprovenError where the sizes are unknown and a proof is required."""
         if failed is None or failed.kind != "composite" or not failed.part_bytes:
             raise error
+        self.asks()
         sizes = part_sizes(self.sources.get(entry.source), entry, failed)
         if as_assumed(sizes, failed):
             raise error
@@ -194,13 +204,18 @@ class Copier(Stream):
             )
         return sizes
 
+    def claims(self, entry: Entry) -> Sequence[Claim]:
+        """The checksums that the entry's source states when it is asked for them alone."""
+        self.asks()
+        return self.sources.claims(entry)
+
     def _large(self, row: int, entry: Entry, body: Body, length: int) -> str:
         writer = self.writer
         place = (entry.source, entry.key, entry.token)
         sums = Sums(
             entry,
             body.claims,
-            lambda: self.sources.claims(entry),
+            lambda: self.claims(entry),
             policy=self.policy,
             sizes=self._sizes.get(place, ()),
         )

@@ -52,6 +52,12 @@ class Copying(Protocol):
     def reader(self, index: int) -> Reader:
         """Of the source with this index."""
 
+    def asks(self) -> None:
+        """Before each request to a source: wait until the element's share allows it."""
+
+    def claims(self, entry: Entry) -> Sequence[Claim]:
+        """The checksums that the entry's source states when it is asked for them alone."""
+
     def require_proof(self, entry: Entry, sums: Sums) -> None:
         """Raises UnprovenError where the source states nothing that could be checked."""
 
@@ -82,9 +88,11 @@ class PartCopier:
 
     def _fetch(self, row: int, part: Part) -> PartLine | None:
         copier, writer, entry = self._copier, self._copier.writer, part.range
-        body = copier.reader(entry.source).open(entry, entry.offset, entry.length)
+        reader = copier.reader(entry.source)
+        copier.asks()
+        body = reader.open(entry, entry.offset, entry.length)
         try:
-            sums = Sums(entry, body.claims, lambda: copier.sources.claims(entry), policy=copier.policy)
+            sums = Sums(entry, body.claims, lambda: copier.claims(entry), policy=copier.policy)
             stated = _checkable(sums.stated)
             if copier.require and not stated:
                 copier.require_proof(entry, sums)
@@ -126,6 +134,7 @@ class PartCopier:
                 if copier.require and grade == SIZE_ONLY and not claim and owed is None:
                     raise IntegrityError("the object's parts prove nothing together", where=entry.key)
                 return grade, claim, owed
+            copier.asks()
             sizes = part_sizes(copier.sources.get(entry.source), entry, composite)
             if as_assumed(sizes, composite):
                 return grade, claim, owed

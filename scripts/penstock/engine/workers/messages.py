@@ -55,6 +55,9 @@ class Setup(NamedTuple):
     """Bytes per second read from the source by all workers of the element."""
     attempts: int
     """Tries for each row."""
+    share: bool = False
+    """Whether bytes and requests go by a share of a link (`engine.pacing`), which is in the shared memory;
+    `limit` is then the most."""
     ops: bool = False
     """Whether metadata operations on the target have a budget; the rate is in the shared memory."""
     streams: int = 1

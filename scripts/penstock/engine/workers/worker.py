@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.row_codec import from_wire, to_wire
+from penstock.engine.pacing import BYTES, REQUESTS, Pace
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
 from penstock.errors import FailedError, PenstockError
@@ -72,13 +73,21 @@ class Worker:
         shared, spend = self.shared, None
         if given.ops:
             spend = Limiter.of_operations(shared, lambda: shared.ops, self.stopping.wait).take
+        limiter: Limiter | Pace | None = None
+        requests: Pace | None = None
+        if given.share:
+            limiter = Pace(shared, BYTES, self.stopping.wait, given.limit)
+            requests = Pace(shared, REQUESTS, self.stopping.wait)
+        elif given.limit:
+            limiter = Limiter(shared, given.limit, self.stopping.wait)
         make, self.renew = work_kinds.streams(given.work, spend)
         self.make = partial(
             make,
             counters=self.shared.counters,
             stopping=self.stopping,
             attempts=given.attempts,
-            limiter=Limiter(self.shared, given.limit, self.stopping.wait) if given.limit else None,
+            limiter=limiter,
+            requests=requests,
             tell=self.tell,
         )
         self.first_slot = given.first_slot

@@ -16,7 +16,7 @@ from penstock.sources.registry import folder, scheme
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
-    from penstock.config.settings import SourceConfig, TargetConfig
+    from penstock.config.settings import BandwidthConfig, SourceConfig, TargetConfig
     from penstock.filesystem.capabilities import StorageFacts
 
 
@@ -76,6 +76,11 @@ class Answers:
 def roots(target: TargetConfig) -> list[Path]:
     """The target's folders."""
     return [one for one in (target.root, target.state_root) if one is not None]
+
+
+def shared(bandwidth: BandwidthConfig) -> list[Path]:
+    """The folder of the link that all runs share, if there is one."""
+    return [] if bandwidth.folder is None else [bandwidth.folder]
 
 
 def folders(sources: Sequence[SourceConfig]) -> list[Path]:

@@ -1,0 +1,177 @@
+"""The folder of a shared link, and the operations of the protocol on it.
+
+| in `bandwidth.folder` | is                                    | is written by                         |
+|-----------------------|---------------------------------------|---------------------------------------|
+| `cap`                 | the cap that holds now (`cap_file`)   | the folder's owner, the administrator |
+| `slots/`              | who has which share (`bandwidth.slots`)| every account that stages; sticky     |
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.bandwidth.holder import (
+    ListFolder,
+    LookForCap,
+    Make,
+    Read,
+    Remove,
+    Rename,
+    Tidy,
+)
+from penstock.bandwidth.slots import parse_beat, parse_taken, taken_name
+from penstock.core.text import printable
+from penstock.errors import PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+    from penstock.bandwidth.holder import Operation
+
+SLOTS_FOLDER = "slots"
+KEPT = 3600.0
+"""Seconds for which older generations stay after a slot was taken anew, by the file system's own times: a
+listing that is that late, or an order that is held up for so long and then used, would give a slot to two."""
+_SHARED = 0o1777
+_OTHERS = stat.S_IWGRP | stat.S_IWOTH
+_MODE = 0o644
+
+
+def prepared(folder: Path) -> Path:
+    """The folder of the slots, made where it is missing and this account may make it. Raises PreflightError
+    for a folder that cannot be used, with what to do."""
+    try:
+        above = folder.stat()
+    except OSError as error:
+        raise _unusable(folder, error.strerror or str(error)) from None
+    if above.st_mode & _OTHERS and not above.st_mode & stat.S_ISVTX:
+        mode = stat.S_IMODE(above.st_mode)
+        raise PreflightError(
+            "the bandwidth folder is not safe",
+            where=printable(str(folder)),
+            why=f"mode {mode:04o}: others than its owner may replace the cap file in it",
+            hint=f"chmod 755 {printable(str(folder))}, as its owner",
+        )
+    slots = folder / SLOTS_FOLDER
+    try:
+        with contextlib.suppress(FileExistsError):
+            os.mkdir(slots, 0o700)
+            os.chmod(slots, _SHARED)
+        os.listdir(slots)
+        if not os.access(slots, os.R_OK | os.W_OK | os.X_OK):
+            raise PermissionError(0, "this account may not write there")
+    except OSError as error:
+        raise _unusable(slots, error.strerror or str(error)) from None
+    return slots
+
+
+def looked_at(folder: Path) -> None:
+    """Raises as `prepared`; changes nothing. A folder without `slots` is well where this account can make
+    it."""
+    slots = folder / SLOTS_FOLDER
+    if folder.is_dir() and not os.path.lexists(slots) and os.access(folder, os.W_OK | os.X_OK):
+        return
+    if not os.path.lexists(slots):
+        why = "it has no folder `slots` yet" if folder.is_dir() else "there is no such folder"
+        raise _unusable(folder, why)
+    prepared(folder)
+
+
+def _unusable(path: Path, why: str) -> PreflightError:
+    return PreflightError(
+        "the bandwidth folder cannot be used",
+        where=printable(str(path)),
+        why=why,
+        hint="the link's administrator makes it by `penstock limit RATE`; each account that stages must be "
+        "able to list and write its folder `slots`, on each node",
+    )
+
+
+class SlotFolder:
+    """Carries out the operations of `bandwidth.holder`."""
+
+    def __init__(self, slots: Path, look_for_cap: Callable[[], None]) -> None:
+        self._slots, self._look_for_cap = slots, look_for_cap
+
+    def carry_out(self, operation: Operation) -> object:
+        """Its answer. Raises OSError."""
+        match operation:
+            case ListFolder():
+                return os.listdir(self._slots)
+            case Make(name, content):
+                return self._make(name, content)
+            case Rename(old, new):
+                try:
+                    os.rename(self._slots / old, self._slots / new)
+                except FileNotFoundError:
+                    return False
+                return True
+            case Read(name):
+                try:
+                    return _content(self._slots / name)
+                except FileNotFoundError:
+                    return b""
+            case Remove(name):
+                with contextlib.suppress(FileNotFoundError):
+                    os.unlink(self._slots / name)
+            case LookForCap():
+                self._look_for_cap()
+            case Tidy(names, beat):
+                self.tidy(names, beat)
+        return None
+
+    def _make(self, name: str, content: bytes) -> bool:
+        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        try:
+            fd = os.open(self._slots / name, flags, _MODE)
+        except FileExistsError:
+            return False
+        try:
+            os.fchmod(fd, _MODE)
+            if content:
+                os.write(fd, content)
+        finally:
+            os.close(fd)
+        return True
+
+    def tidy(self, names: list[str], beat: str) -> None:
+        """Remove this account's files that mean nothing any more: generations below one that is older than
+        KEPT, and beats that stood still for as long. `beat` was just made: its time is now, by the file
+        system's clock."""
+        now = (self._slots / beat).stat().st_ctime
+        highest: dict[int, int] = {}
+        for name in names:
+            if (found := parse_taken(name)) and not name.endswith(".free"):
+                highest[found[0]] = max(highest.get(found[0], 0), found[1])
+        taken = [(name, found) for name in names if (found := parse_taken(name))]
+        lower = [(name, slot) for name, (slot, last) in taken if last < highest.get(slot, 0)]
+        slots = {slot for _, slot in lower}
+        old = {slot for slot in slots if self._is_old(taken_name(slot, highest[slot]), now)}
+        for name, slot in lower:
+            if slot in old:
+                self._forget(name)
+        for name in names:
+            if name != beat and parse_beat(name) and self._is_old(name, now):
+                self._forget(name)
+
+    def _is_old(self, name: str, now: float) -> bool:
+        with contextlib.suppress(OSError):
+            return now - (self._slots / name).stat().st_ctime > KEPT
+        return False
+
+    def _forget(self, name: str) -> None:
+        # In a sticky folder another account's files stay: its own holders remove them.
+        with contextlib.suppress(OSError):
+            os.unlink(self._slots / name)
+
+
+def _content(path: Path) -> bytes:
+    fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    try:
+        return os.read(fd, 1 << 16)
+    finally:
+        os.close(fd)

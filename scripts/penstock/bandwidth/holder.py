@@ -1,0 +1,281 @@
+"""What a holder of slots does, one operation at a time: the protocol without a disk, a thread or a clock.
+
+`Holder.steps` is a generator of operations; whoever drives it (`bandwidth.share`, or a test that lets many
+holders run against each other) carries each one out and sends its answer, or throws the OSError that it ended
+with. An operation may take any time. Between two of them `Holder.usable` says how many slots may be used, and
+until when.
+
+In rest a holder makes one operation in PAUSE seconds: two listings, a beat and a look for another cap file in
+turn. While it has less than its share it lists every QUICK seconds instead, for a lease at most.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.bandwidth.slots import (
+    LEASE,
+    SLOTS,
+    VALID,
+    Beat,
+    Memory,
+    free_name,
+    lacks,
+    move,
+    parse,
+    taken_name,
+)
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator, Iterable
+
+    from penstock.bandwidth.slots import Seen
+
+PAUSE = 5.0
+QUICK = 2.0
+BEAT = 20.0 - 0.1
+"""Seconds from the beginning of one beat to the next one; a beat that failed is tried again after PAUSE, so
+two can fail before VALID has passed."""
+SETTLE = 1.0
+"""Seconds between the order to use fewer slots and the moment at which they are given back: workers follow a
+lower rate within 0.4 s."""
+
+
+class ListFolder(NamedTuple):
+    """Answer: the names in the folder."""
+
+
+class Make(NamedTuple):
+    """Make a file by O_EXCL. Answer: whether this call made it."""
+
+    name: str
+    content: bytes = b""
+
+
+class Rename(NamedTuple):
+    """Answer: whether there was such a file."""
+
+    old: str
+    new: str
+
+
+class Read(NamedTuple):
+    """Answer: a file's content; b"" where there is none."""
+
+    name: str
+
+
+class Remove(NamedTuple):
+    """One that is not there is removed. Answer: None."""
+
+    name: str
+
+
+class LookForCap(NamedTuple):
+    """Open the cap's file by its name: it may have been replaced. Answer: None."""
+
+
+class Tidy(NamedTuple):
+    """Remove what this account's holders left long ago. Answer: None."""
+
+    names: list[str]
+    beat: str
+
+
+class Wait(NamedTuple):
+    """Answer: None, after so many seconds."""
+
+    seconds: float
+
+
+Operation = ListFolder | Make | Rename | Read | Remove | LookForCap | Tidy | Wait
+
+
+class _LapsedError(Exception):
+    """VALID seconds have passed since the last beat began."""
+
+
+class Holder:
+    """`clock`: seconds, of this machine alone, going on while it sleeps. `most`: called for how many slots
+    are of use. `dead`: whether the process that a beat's content names has certainly ended."""
+
+    def __init__(
+        self,
+        who: bytes,
+        clock: Callable[[], float],
+        *,
+        most: Callable[[], int] = lambda: SLOTS,
+        dead: Callable[[bytes], bool] = lambda _: False,
+        new_name: Callable[[], str] = lambda: secrets.token_hex(8),
+    ) -> None:
+        self._who, self._clock, self._most, self._dead = who, clock, most, dead
+        self._new_name = new_name
+        self.name = ""
+        self._beat: Beat | None = None
+        self._beaten = float("-inf")
+        self._owned: dict[int, int] = {}
+        """Slots that this holder has taken, with their generations, until it has given them back."""
+        self._used: frozenset[int] = frozenset()
+        """Those of them that its last beat names."""
+        self._memory = Memory()
+        self._others: dict[str, bytes] = {}
+        """What the beats of other holders hold."""
+        self.seen: Seen | None = None
+        """The last listing."""
+
+    def usable(self) -> tuple[frozenset[int], float]:
+        """The slots that may be used, and until when by `clock`."""
+        return self._used, self._beaten + VALID
+
+    def steps(self) -> Generator[Operation, object, None]:
+        """Hold a fair share for ever. Raises OSError where the folder cannot be used at the beginning; later
+        it goes on when the folder answers again."""
+        yield from self._begin()
+        yield from self._tidy()
+        while True:
+            try:
+                yield from self._hold()
+            except (_LapsedError, OSError):
+                self._used = frozenset()
+                yield Wait(PAUSE)
+                try:
+                    yield from self._end()
+                    yield from self._begin()
+                except OSError:
+                    continue
+
+    def end(self) -> Generator[Operation, object, None]:
+        """Give everything back. `steps` must have been closed. Raises OSError."""
+        self._used = frozenset()
+        yield from self._end()
+
+    def _begin(self) -> Generator[Operation, object, None]:
+        self.name, self._owned, self._memory = self._new_name(), {}, Memory()
+        beat, began = Beat(self.name, 0, frozenset(), self._most()), self._clock()
+        yield Make(beat.name, self._who)
+        self._beat, self._beaten = beat, began
+
+    def _tidy(self) -> Generator[Operation, object, None]:
+        if self._beat is not None:
+            names = yield ListFolder()
+            assert isinstance(names, list)
+            yield Tidy(names, self._beat.name)
+
+    def _end(self) -> Generator[Operation, object, None]:
+        """Nothing that is owned is used any more."""
+        for slot, generation in list(self._owned.items()):
+            yield Make(free_name(slot, generation))
+            del self._owned[slot]
+        if self._beat is not None:
+            yield Remove(self._beat.name)
+            self._beat = None
+
+    def _hold(self) -> Generator[Operation, object, None]:
+        if self._beat is None:
+            raise _LapsedError
+        looked_for_cap, lacking_since = self._clock(), self._clock()
+        while True:
+            now = self._clock()
+            self._check()
+            if now - self._beaten >= BEAT:
+                try:
+                    yield from self._beat_now(self._used)
+                except OSError:
+                    self._check()
+                quick = False
+            elif now - looked_for_cap >= BEAT:
+                looked_for_cap = now
+                with contextlib.suppress(OSError):
+                    yield LookForCap()
+                quick = False
+            else:
+                lacking = yield from self._look()
+                now = self._clock()
+                if not lacking:
+                    lacking_since = now
+                quick = lacking and now - lacking_since < LEASE
+            yield Wait(QUICK if quick else PAUSE)
+
+    def _check(self) -> None:
+        if self._clock() - self._beaten > VALID:
+            raise _LapsedError
+
+    def _beat_now(
+        self, slots: Iterable[int], listed: float | None = None
+    ) -> Generator[Operation, object, None]:
+        """Say which slots are used from now on. They are, on return; on an OSError the old ones still are.
+        `listed`: when the listing was begun by which some of them are new. More than VALID seconds later
+        another may have found those abandoned."""
+        assert self._beat is not None
+        beat = Beat(self.name, self._beat.number + 1, frozenset(slots), self._most())
+        began = self._clock()
+        there = yield Rename(self._beat.name, beat.name)
+        self._check()
+        if not there or (listed is not None and self._clock() - listed > VALID):
+            raise _LapsedError
+        self._beat, self._beaten, self._used = beat, began, beat.slots
+
+    def _look(self) -> Generator[Operation, object, bool]:
+        """List the folder, and give or take what is due; whether less than the share is held then."""
+        began = self._clock()
+        try:
+            names = yield ListFolder()
+        except OSError:
+            self._check()
+            return False
+        assert isinstance(names, list)
+        self.seen = seen = parse(names)
+        dead = yield from self._dead_holders(seen)
+        self._memory.look(seen, began)
+        living = self._memory.living(seen, began, dead)
+        open_slots = self._memory.open(seen, began)
+        for slot in sorted(self._memory.doubtful(seen, dead) - open_slots):
+            owner = yield Read(taken_name(slot, seen.generations[slot]))
+            if isinstance(owner, bytes) and owner.decode("ascii", "replace") in dead:
+                open_slots.add(slot)
+        open_slots -= self._owned.keys()
+        self._check()
+        due = move(self.name, len(self._used), living, self._most(), len(open_slots))
+        if due.give:
+            yield from self._give(due.give)
+        elif due.take:
+            yield from self._take(due.take, open_slots, seen, began)
+        return lacks(self.name, len(self._used), living, self._most())
+
+    def _dead_holders(self, seen: Seen) -> Generator[Operation, object, set[str]]:
+        for beat in self._memory.new(seen):
+            if beat.holder != self.name:
+                content = yield Read(beat.name)
+                if isinstance(content, bytes) and content:
+                    self._others[beat.holder] = content
+        return {one for one in seen.beats if one in self._others and self._dead(self._others[one])}
+
+    def _give(self, number: int) -> Generator[Operation, object, None]:
+        given = sorted(self._used)[-number:]
+        self._used -= frozenset(given)
+        yield Wait(SETTLE)
+        for slot in given:
+            yield Make(free_name(slot, self._owned[slot]))
+            del self._owned[slot]
+        yield from self._beat_now(self._used)
+
+    def _take(
+        self, number: int, open_slots: Iterable[int], seen: Seen, began: float
+    ) -> Generator[Operation, object, None]:
+        """`began`: when the listing was begun by which they are open."""
+        # Holders that take at once begin at different places.
+        ordered = sorted(open_slots)
+        first = int(self.name, 16) % len(ordered)
+        taken: list[int] = []
+        for slot in [*ordered[first:], *ordered[:first]]:
+            if len(taken) == number or self._clock() - began > VALID:
+                break
+            generation = seen.generations.get(slot, 0) + 1
+            made = yield Make(taken_name(slot, generation), self.name.encode())
+            if made:
+                self._owned[slot] = generation
+                taken.append(slot)
+        if taken:
+            yield from self._beat_now({*self._used, *taken}, began)

@@ -1,0 +1,100 @@
+"""Who holds what of a link, for people and programs; and setting its cap."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.bandwidth import cap_file
+from penstock.bandwidth.cap_file import Cap, CapFile
+from penstock.bandwidth.folder import SLOTS_FOLDER, SlotFolder, prepared
+from penstock.bandwidth.holder import Read
+from penstock.bandwidth.slots import parse
+from penstock.core.text import printable
+from penstock.errors import PreflightError
+from penstock.locks import holder as processes
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Held(NamedTuple):
+    """A holder's part."""
+
+    slots: int
+    who: str
+    """For people; safe on a terminal."""
+    ended: bool
+    """Its process, of this machine, has ended: its slots are about to be taken over."""
+
+
+class Overview(NamedTuple):
+    """One look at the folder: what it shows may be as old as the file system shows folders."""
+
+    said: Cap
+    """By the cap file."""
+    wrong: str
+    """Why the cap file is not believed: a phrase; "" where it is, or there is none."""
+    held: list[Held]
+
+
+def overview(folder: Path) -> Overview:
+    """Raises PreflightError where the folder cannot be read. Changes nothing."""
+    try:
+        file = CapFile(folder)
+        try:
+            file.look()
+            said, wrong = file.cap, file.wrong
+        finally:
+            file.close()
+        slots = folder / SLOTS_FOLDER
+        names = os.listdir(slots) if os.path.lexists(slots) else []
+        reader = SlotFolder(slots, lambda: None)
+        held = []
+        for beat in parse(names).beats.values():
+            content = reader.carry_out(Read(beat.name))
+            holder = processes.parse(content) if isinstance(content, bytes) else None
+            who = printable(holder.describe()) if holder else "not known: it has just begun, or ended"
+            ended = holder is not None and processes.lives(holder) is False
+            held.append(Held(len(beat.slots), who, ended))
+    except OSError as error:
+        raise _refused(folder, error) from None
+    return Overview(said, wrong, sorted(held, key=lambda one: (-one.slots, one.who)))
+
+
+def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
+    """Write the cap file; the folder, and in it `slots`, are made where they are missing. `limit`: a rate as
+    people write it, or `none`; None: as it is. `requests`: a number a second, 0 for no cap; None: as it is.
+    Raises PreflightError where this account is not the folder's owner."""
+    try:
+        if not folder.is_dir():
+            durable.make_dirs(folder, 0o755)
+        owner = folder.stat().st_uid
+        if os.geteuid() not in (0, owner):
+            raise PreflightError(
+                "this account may not set the bandwidth cap",
+                where=printable(str(folder)),
+                why=f"it is uid {os.geteuid()}, and the folder belongs to uid {owner}",
+                hint="ask the administrator of the link; `engine.limit` bounds each of your own elements",
+            )
+        prepared(folder)
+        file = CapFile(folder)
+        try:
+            file.look()
+            said = file.cap
+        finally:
+            file.close()
+        text = limit or ("none" if said.rate is None else f"{said.rate}B/s")
+        cap_file.write(folder, cap_file.render(text, said.requests if requests is None else requests or None))
+    except OSError as error:
+        raise _refused(folder, error) from None
+
+
+def _refused(folder: Path, error: OSError) -> PreflightError:
+    return PreflightError(
+        "the bandwidth folder cannot be used",
+        where=printable(error.filename if isinstance(error.filename, str) else str(folder)),
+        why=error.strerror or str(error),
+        hint="the link's administrator makes it by `penstock limit RATE`, in a folder that is there",
+    )

@@ -1,0 +1,164 @@
+"""An element's share of a link: a thread that holds slots, and what the engine asks it for.
+
+The thread alone touches the folder, so an engine never waits for it. When the folder does not answer, the
+thread hangs, the last beat grows old, and `Share` allows nothing from VALID seconds after its beginning; the
+workers know that moment beforehand.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import threading
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Self
+
+from penstock.bandwidth.cap_file import Cap, CapFile
+from penstock.bandwidth.folder import SlotFolder, prepared
+from penstock.bandwidth.holder import Holder, Wait
+from penstock.bandwidth.slots import SLOTS
+from penstock.core.text import printable
+from penstock.engine.pacing import Allowance, clock
+from penstock.errors import FailedError
+from penstock.locks import holder as processes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+    from pathlib import Path
+
+    from penstock.bandwidth.holder import Operation
+
+READ = 2.0
+"""Seconds between two readings of the open cap file: no metadata operation."""
+ENDING = 5.0
+"""Seconds that giving the slots back may take; then they are left to be taken over."""
+TOLD = 30.0
+"""Seconds without a share after which the element's log says so."""
+
+
+class Share:
+    """`with Share(...) as share:`; then `share.first(wait)` before the first byte, and `share()` several
+    times a second. `cap`: the configured one; `limit`: the element's own ceiling, in bytes a second. `say`
+    is called for a line of the element's log."""
+
+    def __init__(
+        self, folder: Path, cap: Cap, limit: int | None, what: str, run: str, say: Callable[[str], None]
+    ) -> None:
+        """`what` the element does, for people: `copy imagenet, shard 3`."""
+        self._folder, self._configured, self._limit, self._say = folder, cap, limit, say
+        who = json.dumps(asdict(processes.this_process(run, what)), sort_keys=True).encode()
+        self._holder = Holder(who, clock, most=self._most, dead=_dead)
+        self._stop = threading.Event()
+        self._failed = ""
+        self._told = ""
+        self._thread = threading.Thread(target=self._run, name="bandwidth", daemon=True)
+
+    def __enter__(self) -> Self:
+        """Raises PreflightError for a folder that cannot be used."""
+        slots = prepared(self._folder)
+        try:
+            self._file = CapFile(self._folder)
+            self._file.look()
+        except OSError as error:
+            raise self._error(error.strerror or str(error)) from None
+        self._slots = SlotFolder(slots, self._file.look)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._stop.set()
+        self._thread.join(ENDING)
+        if not self._thread.is_alive():
+            self._file.close()
+
+    def first(self, wait: Callable[[float], object]) -> None:
+        """Return when the element has a share. `wait` is called again and again, and may raise."""
+        waited = 0.0
+        while self().rate <= 0:
+            wait(0.2)
+            waited += 0.2
+            if TOLD <= waited < TOLD + 0.2:
+                self._say(f"waits for a share of the bandwidth below {printable(str(self._folder))}")
+
+    def __call__(self) -> Allowance:
+        """What the element may do now. Raises FailedError where the folder could not be used at all."""
+        if self._failed or not self._thread.is_alive():
+            raise self._error(self._failed or "the thread that holds the share has ended")
+        used, until = self._holder.usable()
+        wrong = self._file.wrong
+        if wrong != self._told:
+            self._told = wrong
+            self._say(
+                f"warning: the bandwidth cap is as it was: {wrong}" if wrong else "the cap is right again"
+            )
+        cap, part = self.cap, len(used) / SLOTS
+        rate = math.inf if cap.rate is None else cap.rate
+        requests = math.inf if cap.requests is None else cap.requests
+        return Allowance(_times(rate, part), _times(requests, part), until, rate)
+
+    @property
+    def cap(self) -> Cap:
+        """The lower one of what is configured and what the cap file says."""
+        return self._configured.lower(self._file.cap)
+
+    def _most(self) -> int:
+        rate = self.cap.rate
+        if self._limit is None or rate is None:
+            return SLOTS
+        return max(1, min(SLOTS, -(-self._limit * SLOTS // rate)))
+
+    def _error(self, why: str) -> FailedError:
+        return FailedError(
+            "the bandwidth folder cannot be used",
+            where=printable(str(self._folder)),
+            why=why,
+            hint="look at its file system and its modes; docs/bandwidth.md says what it needs",
+        )
+
+    # The thread ------------------------------------------------------------------------------
+
+    def _run(self) -> None:
+        steps = self._holder.steps()
+        try:
+            self._drive(steps)
+        except OSError as error:
+            self._failed = error.strerror or str(error)
+            return
+        steps.close()
+        with contextlib.suppress(OSError, StopIteration):
+            end, answer = self._holder.end(), None
+            while True:
+                answer = self._slots.carry_out(end.send(answer))
+
+    def _drive(self, steps: Generator[Operation, object, None]) -> None:
+        """Until the end is asked for. Raises OSError."""
+        operation = next(steps)
+        while not self._stop.is_set():
+            if isinstance(operation, Wait):
+                self._rest(operation.seconds)
+                operation = steps.send(None)
+                continue
+            try:
+                answer = self._slots.carry_out(operation)
+            except OSError as error:
+                operation = steps.throw(error)
+            else:
+                operation = steps.send(answer)
+
+    def _rest(self, seconds: float) -> None:
+        """Wait, and read the cap meanwhile."""
+        end = clock() + seconds
+        while (left := end - clock()) > 0 and not self._stop.wait(min(left, READ)):
+            with contextlib.suppress(OSError):
+                self._file.read()
+
+
+def _times(whole: float, part: float) -> float:
+    return whole * part if part else 0.0
+
+
+def _dead(content: bytes) -> bool:
+    """Whether the process that a beat's content names has certainly ended: one of this machine."""
+    seen = processes.parse(content)
+    return seen is not None and processes.lives(seen) is False

@@ -1,0 +1,71 @@
+"""`penstock limit`: the cap of the link that all runs share."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.cli import output
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from penstock.bandwidth.cap_file import Cap
+    from penstock.bandwidth.overview import Overview
+    from penstock.cli.session import Session
+
+
+def run(parsed: argparse.Namespace, session: Session) -> int:
+    """Set the cap, if one is given; print what holds now and who has which part of it."""
+    from penstock.bandwidth.cap_file import Cap
+    from penstock.bandwidth.overview import overview, set_cap
+
+    config = session.config().bandwidth
+    if config.folder is None:
+        raise ConfigError(
+            "no cap is shared",
+            where=f"{parsed.config}: bandwidth.folder",
+            hint="name a folder that all who use the link share; docs/bandwidth.md explains it",
+        )
+    if parsed.rate is not None or parsed.requests is not None:
+        set_cap(config.folder, parsed.rate, parsed.requests)
+    found, own = overview(config.folder), Cap(config.rate, config.requests)
+    holds = own.lower(found.said)
+    output.show(rendered(found, own, holds))
+    session.receipt(
+        {
+            "folder": str(config.folder),
+            "rate": holds.rate,
+            "requests": holds.requests,
+            "wrong": found.wrong,
+            "held": [one._asdict() for one in found.held],
+        }
+    )
+    return 0
+
+
+def rendered(found: Overview, own: Cap, holds: Cap) -> str:
+    """Plain text: the cap, where it comes from, and a line for each holder."""
+    from penstock.bandwidth.slots import SLOTS
+    from penstock.views import human
+
+    def rate(value: int | None) -> str:
+        return "no cap" if value is None else f"{human.rate(value)} ({value * 8 / 1e9:.6g} Gbit/s)"
+
+    def requests(value: int | None) -> str:
+        return "no cap" if value is None else f"{value:,} a second"
+
+    lines = [
+        f"bytes     {rate(holds.rate)}",
+        f"            by the cap file: {rate(found.said.rate)}; by the configuration: {rate(own.rate)}",
+        f"requests  {requests(holds.requests)}",
+    ]
+    if found.wrong:
+        lines.append(f"the cap file does not count: {found.wrong}")
+    for one in found.held:
+        part = "" if holds.rate is None else f", {human.rate(holds.rate * one.slots / SLOTS)}"
+        ended = "; it has ended, and others take its part over" if one.ended else ""
+        lines.append(f"{one.slots:>2} of {SLOTS}{part}: {one.who}{ended}")
+    if not found.held:
+        lines.append("no element has a part of it")
+    return "\n".join(lines)

@@ -1,0 +1,220 @@
+"""Holders against each other on a scripted folder: every order may take any time, listings may be late by any
+entry, processes stop, hang and die. Time is virtual, each holder's clock its own."""
+
+from __future__ import annotations
+
+import heapq
+import random
+from dataclasses import dataclass
+from itertools import count
+from typing import TYPE_CHECKING
+
+from penstock.bandwidth.holder import (
+    Holder,
+    ListFolder,
+    Make,
+    Read,
+    Remove,
+    Rename,
+    Tidy,
+    Wait,
+)
+from penstock.bandwidth.slots import parse_beat, parse_taken, taken_name
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Generator
+
+    from penstock.bandwidth.holder import Operation
+
+KEPT = 120.0
+"""Seconds for which the model keeps what is superseded; the real folder keeps it for an hour."""
+
+
+@dataclass
+class File:
+    content: bytes
+    made: float
+    gone: float = float("inf")
+
+
+class Folder:
+    """Every name that there ever was, with its times: what a late listing needs."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, list[File]] = {}
+
+    def there(self, name: str, at: float) -> File | None:
+        return next((one for one in self.files.get(name, ()) if one.made <= at < one.gone), None)
+
+    def make(self, name: str, content: bytes, now: float) -> bool:
+        if self.there(name, now):
+            return False
+        self.files.setdefault(name, []).append(File(content, now))
+        return True
+
+    def remove(self, name: str, now: float) -> File | None:
+        found = self.there(name, now)
+        if found:
+            found.gone = now
+        return found
+
+    def rename(self, old: str, new: str, now: float) -> bool:
+        found = self.remove(old, now)
+        if found:
+            self.files.setdefault(new, []).append(File(found.content, now))
+        return found is not None
+
+    def tidy(self, names: list[str], now: float) -> None:
+        """As `bandwidth.folder.tidy`: generations below one that is old."""
+        highest: dict[int, int] = {}
+        for name in names:
+            if (found := parse_taken(name)) and not name.endswith(".free"):
+                highest[found[0]] = max(highest.get(found[0], 0), found[1])
+        old = {slot for slot, last in highest.items() if self._is_old(taken_name(slot, last), now)}
+        for name in names:
+            found = parse_taken(name)
+            lower = found is not None and found[0] in old and found[1] < highest[found[0]]
+            if lower or (parse_beat(name) and self._is_old(name, now)):
+                self.remove(name, now)
+        for name in [name for name, files in self.files.items() if files[-1].gone < now - 100.0]:
+            del self.files[name]
+
+    def _is_old(self, name: str, now: float) -> bool:
+        found = self.there(name, now)
+        return found is not None and now - found.made > KEPT
+
+
+@dataclass
+class Process:
+    """One holder, as its process runs it."""
+
+    holder: Holder
+    steps: Generator[Operation, object, None]
+    clock: Callable[[], float]
+    ended: bool = False
+    closing: bool = False
+    operations: int = 0
+    born: float = 0.0
+
+    def used(self) -> frozenset[int]:
+        slots, until = self.holder.usable()
+        return slots if not self.ended and self.clock() <= until else frozenset()
+
+
+class World:
+    """`late`: seconds by which an entry of a listing may be old. `hangs`: how likely an order is to take up
+    to ten minutes, or to fail."""
+
+    def __init__(self, seed: int, *, late: float = 0.0, hangs: float = 0.0, local: bool = False) -> None:
+        self.chance, self.late, self.hangs, self.local = random.Random(seed), late, hangs, local
+        self.now, self.folder = 0.0, Folder()
+        self.processes: list[Process] = []
+        self._events: list[tuple[float, int, Callable[[], None]]] = []
+        self._numbers = count()
+        self.overlaps: list[float] = []
+        self.watch: Callable[[], None] = lambda: None
+
+    def at(self, when: float, do: Callable[[], None]) -> None:
+        heapq.heappush(self._events, (when, next(self._numbers), do))
+
+    def join(self, *, most: int = 60) -> Process:
+        rate, offset = self.chance.uniform(0.98, 1.02), self.chance.uniform(-1e4, 1e4)
+
+        def clock() -> float:
+            return self.now * rate + offset
+
+        name = str(len(self.processes)).encode()
+        holder = Holder(
+            name,
+            clock,
+            most=lambda: most,
+            dead=lambda who: self.local and self.processes[int(who)].ended,
+            new_name=lambda: f"{self.chance.getrandbits(64):016x}",
+        )
+        process = Process(holder, holder.steps(), clock, born=self.now)
+        self.processes.append(process)
+        self._go_on(process, None)
+        return process
+
+    def kill(self, process: Process) -> None:
+        process.ended = True
+
+    def leave(self, process: Process) -> None:
+        """Its next answer is the last one; then it gives everything back."""
+        process.closing = True
+
+    def _go_on(self, process: Process, answer: object, error: OSError | None = None) -> None:
+        if process.ended:
+            return
+        try:
+            if process.closing:
+                process.closing = False
+                process.steps.close()
+                process.steps = process.holder.end()
+                operation = next(process.steps)
+            elif error is not None:
+                operation = process.steps.throw(error)
+            else:
+                operation = process.steps.send(answer)
+        except (StopIteration, OSError):
+            process.ended = True
+            return
+        self._begin(process, operation)
+
+    def _begin(self, process: Process, operation: Operation) -> None:
+        if isinstance(operation, Wait):
+            self.at(self.now + operation.seconds, lambda: self._go_on(process, None))
+            return
+        process.operations += 1
+        chance = self.chance
+        takes, fails = chance.uniform(0.0005, 0.05), False
+        if chance.random() < self.hangs:
+            takes = chance.choice([2.0, 12.0, 40.0, 100.0, 600.0]) * chance.random()
+            fails = chance.random() < 0.5
+        done = self.now + takes
+        effect = self.now + takes * chance.random()
+        answers: list[object] = []
+        # An order that failed for its process may have been carried out all the same, even after it died.
+        if not fails or chance.random() < 0.5:
+            self.at(effect, lambda: answers.append(self._carried_out(operation)))
+        error = OSError("it does not answer") if fails else None
+        self.at(done, lambda: self._go_on(process, answers[-1] if answers else None, error))
+
+    def _carried_out(self, operation: Operation) -> object:
+        folder, now = self.folder, self.now
+        match operation:
+            case ListFolder():
+                return [name for name in list(folder.files) if folder.there(name, self._then())]
+            case Make(name, content):
+                return folder.make(name, content, now)
+            case Rename(old, new):
+                return folder.rename(old, new, now)
+            case Read(name):
+                found = folder.there(name, self._then())
+                return found.content if found else b""
+            case Remove(name):
+                folder.remove(name, now)
+            case Tidy(names, _):
+                folder.tidy(names, now)
+        return None
+
+    def _then(self) -> float:
+        return self.now - self.chance.random() * self.late
+
+    def run(self, until: float) -> None:
+        """Carry out everything up to this time; notes when two may use a slot at once."""
+        while self._events and self._events[0][0] <= until:
+            self.now, _, do = heapq.heappop(self._events)
+            do()
+            used = [process.used() for process in self.processes if not process.ended]
+            if sum(map(len, used)) > len(frozenset().union(*used)):
+                self.overlaps.append(self.now)
+            self.watch()
+        self.now = until
+
+    def total(self) -> int:
+        return sum(len(process.used()) for process in self.processes)
+
+    def beats(self) -> int:
+        names = [name for name in self.folder.files if self.folder.there(name, self.now)]
+        return sum(parse_beat(name) is not None for name in names)

@@ -1,0 +1,159 @@
+from __future__ import annotations
+
+import json
+import os
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import penstock
+from tests.support.staging_runs import context_for, tree
+
+from penstock.arrays.array_runner import element_command
+from penstock.bandwidth import cap_file
+from penstock.bandwidth.cap_file import Cap, render
+from penstock.bandwidth.overview import Held, Overview, overview, set_cap
+from penstock.bandwidth.share import Share
+from penstock.config.loader import load
+from penstock.config.settings import BandwidthConfig
+from penstock.core.layout import RunLayout
+from penstock.errors import ConfigError, PreflightError
+from penstock.steps import preflight_step
+from penstock.steps.preflight.bandwidth import judged
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GBIT = 125_000_000
+
+
+def configured(folder: Path, bandwidth: str) -> Path:
+    path = folder / "config.yaml"
+    path.write_text(
+        f"target: {{root: {folder}/target}}\ndatasets: {{data: {{source: {folder}/source}}}}\n"
+        f"bandwidth: {bandwidth}\n"
+    )
+    return path
+
+
+def test_z1_the_administrator_sets_the_cap_and_all_see_who_has_which_part(tmp_path: Path) -> None:
+    config = configured(tmp_path, f"{{folder: {tmp_path}/link, link: 100Gbit/s, reserve: 20Gbit/s}}")
+    said = penstock("--config", str(config), "limit", "40Gbit/s", "--requests", "2000")
+    assert said.returncode == 0, said.stderr
+    assert said.stdout == (
+        "bytes     4.66 GiB/s (40 Gbit/s)\n"
+        "            by the cap file: 4.66 GiB/s (40 Gbit/s); by the configuration: 9.31 GiB/s (80 Gbit/s)\n"
+        "requests  2,000 a second\n"
+        "no element has a part of it\n"
+    )
+    receipt = tmp_path / "receipt.json"
+    with Share(tmp_path / "link", Cap(80 * GBIT), None, "copy data, shard 3", "r1", print) as share:
+        share.first(time.sleep)
+        said = penstock("--config", str(config), "--receipt", str(receipt), "limit")
+    assert "60 of 60, 4.66 GiB/s: " in said.stdout
+    assert (
+        f"runs `penstock copy data, shard 3` on {os.uname().nodename}, process {os.getpid()}" in said.stdout
+    )
+    found = json.loads(receipt.read_text())
+    assert (found["rate"], found["requests"], len(found["held"])) == (40 * GBIT, 2000, 1)
+    for words, cap in ((("--requests", "0"), Cap(40 * GBIT)), (("none",), Cap()), (("1GB/s",), Cap(10**9))):
+        assert penstock("--config", str(config), "limit", *words).returncode == 0
+        assert overview(tmp_path / "link").said == cap
+
+
+def test_limit_says_what_is_wrong(tmp_path: Path) -> None:
+    config = configured(tmp_path, "{}")
+    said = penstock("--config", str(config), "limit")
+    assert said.returncode == 2
+    assert "bandwidth.folder" in said.stderr
+    config = configured(tmp_path, f"{{folder: {tmp_path}/link}}")
+    said = penstock("--config", str(config), "limit")
+    assert said.returncode == 3
+    assert "the link's administrator makes it by `penstock" in said.stderr
+    assert penstock("--config", str(config), "limit", "40").returncode == 2
+
+
+def test_s25_only_the_folders_owner_sets_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    set_cap(tmp_path / "link", "1GB/s", None)
+    own = os.geteuid()
+    monkeypatch.setattr(os, "geteuid", lambda: own + 4711)
+    with pytest.raises(PreflightError, match=f"it is uid {own + 4711}, and the folder belongs to uid {own}"):
+        set_cap(tmp_path / "link", "2GB/s", None)
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("{link: 1GB/s}", "bandwidth.link (line 3): needs `bandwidth.folder`"),
+        ("{requests: 5}", "bandwidth.requests (line 3): needs `bandwidth.folder`"),
+        ("{folder: x, reserve: 1GB/s}", "bandwidth.reserve (line 3): is a part of `bandwidth.link`"),
+        ("{folder: x, link: 1GB/s, reserve: 8Gbit/s}", "'8Gbit/s' leaves nothing of the link's 1GB/s"),
+        ("{folder: x, link: 100}", "must be a rate with its unit"),
+        ("{folder: x, requests: 0}", "give a number of requests a second"),
+    ],
+)
+def test_what_the_configuration_may_not_say(tmp_path: Path, text: str, problem: str) -> None:
+    with pytest.raises(ConfigError) as raised:
+        load(configured(tmp_path, text))
+    assert problem in str(raised.value)
+
+
+def test_the_configured_cap_is_the_link_less_the_reserve(tmp_path: Path) -> None:
+    found = load(configured(tmp_path, "{folder: x, link: 100Gbit/s, reserve: 20Gbit/s}")).bandwidth
+    assert found.rate == 80 * GBIT
+    assert found.folder is not None
+    assert found.folder.is_absolute()
+    assert load(configured(tmp_path, "{folder: x}")).bandwidth.rate is None
+
+
+def test_elements_that_fetch_are_given_the_link(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tmp_path / "source")
+    run = RunLayout(tmp_path / "run")
+    assert "--bandwidth-folder" not in element_command(context, run, "copy")
+    bandwidth = BandwidthConfig(tmp_path / "link", 100, 20, 7)
+    context.config = replace(context.config, bandwidth=bandwidth)
+    given = ["--bandwidth-folder", str(tmp_path / "link"), "--bandwidth", "80", "--requests", "7"]
+    for step in ("copy", "repair"):
+        assert element_command(context, run, step)[-6:] == given
+    for step in ("verify", "audit"):
+        assert "--bandwidth-folder" not in element_command(context, run, step)
+
+
+def test_s25_preflight_stops_where_the_folder_or_the_cap_is_not_in_order(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    link = tmp_path / "link"
+    context.config = replace(context.config, bandwidth=BandwidthConfig(link, 80 * GBIT))
+    with pytest.raises(PreflightError, match="the bandwidth folder"):
+        preflight_step.run(context, "data")
+    set_cap(link, "40Gbit/s", None)
+    (row,) = [
+        one for one in preflight_step.run(context, "data")["results"] if one["about"] == "bandwidth cap"
+    ]
+    assert row["found"] == "4.66 GiB/s, 0 elements with a part of it now"
+    (link / "cap").chmod(0o666)
+    with pytest.raises(PreflightError, match=f"{link}/cap has mode 0666: others than its owner may write it"):
+        preflight_step.run(context, "data")
+
+
+def test_the_table_of_preflights_verdicts() -> None:
+    wrong = judged(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", []))
+    assert [(one.verdict, one.found) for one in wrong] == [("stop", "/link/cap has mode 0666")]
+    held = [Held(30, "one", ended=False), Held(30, "other", ended=True)]
+    (both,) = judged(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", held))
+    assert (both.verdict, both.found) == (
+        "ok",
+        "477 MiB/s, 7 requests a second, 1 element with a part of it now",
+    )
+    (file,) = judged(BandwidthConfig(), Overview(Cap(10**9), "", []))
+    assert file.verdict == "ok"
+    (none,) = judged(BandwidthConfig(), Overview(Cap(), "", []))
+    assert (none.verdict, none.mend) == ("warning", "penstock limit RATE, or `bandwidth.link`")
+
+
+def test_a_longer_cap_file_of_an_administrator_is_replaced_in_place(tmp_path: Path) -> None:
+    (tmp_path / "cap").write_text("# " + "x" * 500 + "\nlimit: 1GB/s\n")
+    inode = (tmp_path / "cap").stat().st_ino
+    cap_file.write(tmp_path, render("2GB/s", None))
+    assert overview(tmp_path).said == Cap(2 * 10**9)
+    assert (tmp_path / "cap").stat().st_ino == inode

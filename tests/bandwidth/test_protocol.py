@@ -1,0 +1,164 @@
+from __future__ import annotations
+
+import random
+
+import pytest
+from tests.bandwidth.model import Process, World
+
+from penstock.bandwidth import holder, slots
+from penstock.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID
+
+
+@pytest.mark.parametrize("late", [0.0, 2.0, 60.0])
+@pytest.mark.parametrize("seed", range(4))
+def test_s25_no_slot_has_two_users_whatever_hangs_dies_or_is_seen_late(seed: int, late: float) -> None:
+    """Z1: holders come, go, hang for minutes and die, orders take effect after their process has ended, and
+    every entry of a listing may be as old as NFS shows one: the shares in use never sum up to more than the
+    cap."""
+    world, chance = World(seed, late=late, hangs=0.02), random.Random(seed)
+    _stir(world, chance, 1800.0)
+    world.run(1800.0)
+    assert world.overlaps == []
+    assert len(world.processes) >= 6
+
+
+def test_the_model_finds_two_users_where_a_lease_is_too_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The same with a take-over after half of VALID: what the test above would find."""
+    monkeypatch.setattr(slots, "ABANDONED", VALID / 2)
+    found = 0
+    for seed in range(6):
+        world = World(seed, late=60.0, hangs=0.02)
+        _stir(world, random.Random(seed), 3600.0)
+        world.run(3600.0)
+        found += bool(world.overlaps)
+    assert found
+
+
+def test_the_model_finds_two_users_where_generations_are_removed_too_early(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("tests.bandwidth.model.KEPT", 0.0)
+    found = 0
+    for seed in range(12):
+        world = World(seed, late=60.0, hangs=0.02)
+        _stir(world, random.Random(seed), 3600.0)
+        world.run(3600.0)
+        found += bool(world.overlaps)
+    assert found
+
+
+def _stir(world: World, chance: random.Random, until: float) -> None:
+    """Up to four at a time join, leave and die, at any moment."""
+
+    def once() -> None:
+        running = [one for one in world.processes if not one.ended and not one.closing]
+        if len(running) < 2 or (len(running) < 4 and chance.random() < 0.6):
+            world.join(most=chance.choice([SLOTS, SLOTS, 10]))
+        else:
+            (world.kill if chance.random() < 0.5 else world.leave)(chance.choice(running))
+        when = world.now + chance.expovariate(1 / 60)
+        if when < until:
+            world.at(when, once)
+
+    world.at(0.0, once)
+
+
+@pytest.mark.parametrize("late", [0.0, 2.0])
+@pytest.mark.parametrize("number", [1, 2, 4, 7])
+def test_z1_all_slots_are_used_soon_in_equal_shares(number: int, late: float) -> None:
+    world = World(number, late=late)
+    for place in range(number):
+        world.at(place * 0.3, lambda: world.join() and None)
+    world.run(60.0)
+    assert world.overlaps == []
+    assert world.total() == SLOTS
+    assert {len(one.used()) for one in world.processes} <= {SLOTS // number, -(-SLOTS // number)}
+
+
+def test_who_comes_gets_its_share_within_twenty_seconds() -> None:
+    world = World(1, late=2.0)
+    first = world.join()
+    world.run(30.0)
+    assert len(first.used()) == SLOTS
+    second = world.join()
+    world.run(50.0)
+    assert len(first.used()) == len(second.used()) == SLOTS // 2
+
+
+def test_what_one_cannot_use_the_others_get() -> None:
+    world = World(1)
+    small, one, other = world.join(most=6), world.join(), world.join()
+    world.run(60.0)
+    assert [len(each.used()) for each in (small, one, other)] == [6, 27, 27]
+
+
+def test_z1_a_holder_that_died_elsewhere_loses_its_share_after_two_leases() -> None:
+    world = World(1, late=2.0)
+    first, second = world.join(), world.join()
+    world.run(120.0)
+    world.kill(second)
+    world.run(120.0 + ABANDONED - LEASE / 2)
+    assert len(first.used()) == SLOTS // 2
+    world.run(120.0 + ABANDONED + LEASE / 2)
+    assert len(first.used()) == SLOTS
+    assert world.overlaps == []
+
+
+def test_z1_a_process_that_died_on_this_machine_loses_its_share_within_the_lease() -> None:
+    world = World(1, late=2.0, local=True)
+    first, second = world.join(), world.join()
+    world.run(120.0)
+    world.kill(second)
+    world.run(120.0 + LEASE / 2)
+    assert len(first.used()) == SLOTS
+    assert world.overlaps == []
+
+
+def test_s25_a_holder_whose_orders_hang_stops_within_half_a_lease() -> None:
+    world = World(1)
+    one = world.join()
+    world.run(100.0)
+    began = world.now
+    world.hangs = 1.0
+    world.chance.seed(2)
+    stopped: list[float] = []
+    world.watch = lambda: stopped.append(world.now) if not one.used() and not stopped else None
+    for second in range(100):
+        world.at(began + second, lambda: None)
+    world.run(began + 100.0)
+    assert stopped[0] - began <= VALID + holder.PAUSE
+
+
+def test_s25_a_holder_makes_an_operation_in_five_seconds_in_rest() -> None:
+    world = World(1, late=2.0)
+    processes: list[Process] = [world.join() for _ in range(4)]
+    world.run(300.0)
+    before = [one.operations for one in processes]
+    world.run(900.0)
+    # Clocks go wrong by up to 2 %.
+    assert all(one.operations - n <= 1.02 * 600 / 5 for one, n in zip(processes, before, strict=True))
+    assert world.overlaps == []
+
+
+def test_more_holders_than_slots_wait_for_one_that_ends() -> None:
+    world = World(3)
+    for _ in range(SLOTS + 2):
+        world.join()
+    world.run(200.0)
+    assert world.total() == SLOTS
+    waiting = [one for one in world.processes if not one.used()]
+    assert len(waiting) == 2
+    world.leave(next(one for one in world.processes if one.used()))
+    world.run(260.0)
+    assert world.total() == SLOTS
+
+
+def test_who_leaves_leaves_nothing_behind_but_names() -> None:
+    world = World(1)
+    one = world.join()
+    world.run(30.0)
+    world.leave(one)
+    world.run(60.0)
+    assert world.beats() == 0
+    seen = slots.parse([name for name in world.folder.files if world.folder.there(name, world.now)])
+    assert len(seen.free) == SLOTS

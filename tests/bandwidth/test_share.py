@@ -1,0 +1,131 @@
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import until
+
+from penstock.bandwidth import cap_file, holder, share
+from penstock.bandwidth.cap_file import Cap, render
+from penstock.bandwidth.share import Share
+from penstock.bandwidth.slots import SLOTS, parse
+from penstock.errors import FailedError, PreflightError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+
+CAP = Cap(6000)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("PAUSE", "QUICK", "SETTLE"):
+        monkeypatch.setattr(holder, name, 0.02)
+    monkeypatch.setattr(holder, "BEAT", 0.2)
+    monkeypatch.setattr(share, "READ", 0.02)
+
+
+@contextlib.contextmanager
+def held(folder: Path, cap: Cap = CAP, limit: int | None = None) -> Iterator[Share]:
+    with Share(folder, cap, limit, "copy data, shard 3", "r1", lambda _: None) as one:
+        one.first(time.sleep)
+        yield one
+
+
+def test_z1_elements_share_the_cap_and_give_it_back(tmp_path: Path) -> None:
+    with held(tmp_path) as one:
+        until(lambda: one().rate == 6000, "the whole cap")
+        with held(tmp_path) as other:
+            until(lambda: one().rate == other().rate == 3000, "two halves")
+        until(lambda: one().rate == 6000, "the whole cap again")
+    names = os.listdir(tmp_path / "slots")
+    assert len(parse(names).free) == SLOTS
+    assert not parse(names).beats
+
+
+def test_z1_the_cap_file_is_followed_and_the_lower_one_holds(tmp_path: Path) -> None:
+    cap_file.write(tmp_path, render("600B/s", 120))
+    with held(tmp_path, Cap(6000)) as one:
+        until(lambda: one().rate == 600, "the cap file's")
+        assert one().requests == 120
+        assert one().most == 600
+        cap_file.write(tmp_path, render("300B/s", None))
+        until(lambda: one().rate == 300 and math.isinf(one().requests), "the new one")
+        cap_file.write(tmp_path, render("none", None))
+        until(lambda: one().rate == 6000, "what is configured")
+
+
+def test_without_any_cap_nothing_bounds_the_bytes(tmp_path: Path) -> None:
+    with held(tmp_path, Cap()) as one:
+        assert math.isinf(one().rate)
+
+
+def test_z1_what_an_element_cannot_use_by_its_own_limit_others_have(tmp_path: Path) -> None:
+    with held(tmp_path, limit=1000) as one, held(tmp_path) as other:
+        until(lambda: (one().rate, other().rate) == (1000, 5000), "what each can use")
+
+
+def test_s25_who_holds_a_share_is_said_in_its_file(tmp_path: Path) -> None:
+    with held(tmp_path):
+        beat = next(iter(parse(os.listdir(tmp_path / "slots")).beats.values()))
+        for _ in range(100):
+            with contextlib.suppress(FileNotFoundError):
+                beat = next(iter(parse(os.listdir(tmp_path / "slots")).beats.values()))
+                who = json.loads((tmp_path / "slots" / beat.name).read_bytes())
+                break
+    assert who["command"] == "copy data, shard 3"
+    assert who["pid"] == os.getpid()
+
+
+_CHILD = """
+import sys, time
+from pathlib import Path
+from penstock.bandwidth.cap_file import Cap
+from penstock.bandwidth.share import Share
+with Share(Path(sys.argv[1]), Cap(6000), None, "copy", "r", print) as one:
+    one.first(time.sleep)
+    print("held", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_z1_the_share_of_a_process_that_was_killed_here_is_taken_over(tmp_path: Path) -> None:
+    child = subprocess.Popen([sys.executable, "-c", _CHILD, str(tmp_path)], stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        assert child.stdout.readline() == "held\n"
+    finally:
+        child.kill()
+        child.wait()
+        child.stdout.close()
+    with held(tmp_path) as one:
+        until(lambda: one().rate == 6000, "the dead one's share")
+
+
+def test_a_folder_that_cannot_be_written_ends_the_element_with_what_to_do(tmp_path: Path) -> None:
+    with pytest.raises(PreflightError, match="the bandwidth folder cannot be used"), held(tmp_path / "gone"):
+        raise AssertionError("it began")
+
+
+def test_a_folder_that_vanishes_stops_the_reading_and_it_goes_on_when_it_is_back(tmp_path: Path) -> None:
+    with held(tmp_path) as one:
+        (tmp_path / "slots").rename(tmp_path / "away")
+        until(lambda: one().rate == 0, "the end of the share")
+        (tmp_path / "away").rename(tmp_path / "slots")
+        until(lambda: one().rate > 0, "a new share")
+
+
+def test_a_thread_that_ends_is_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with held(tmp_path) as one:
+        monkeypatch.setattr(one, "_failed", "Permission denied")
+        with pytest.raises(FailedError, match="Permission denied"):
+            one()

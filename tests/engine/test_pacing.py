@@ -1,0 +1,165 @@
+from __future__ import annotations
+
+import math
+import random
+import threading
+
+import pytest
+
+from penstock.engine.pacing import BURST, BYTES, LATE, LOOK, REQUESTS, Allowance, Pace
+from penstock.engine.shared_memory import Shared
+
+MIB = 1 << 20
+
+
+class Virtual:
+    """Streams of several processes on one virtual clock: whoever is earliest moves. `stall`: from when to
+    when nothing runs."""
+
+    def __init__(self, streams: int, *, limit: int | None = None) -> None:
+        self.shared, self.now = Shared(), 0.0
+        self.paces = [Pace(self.shared, BYTES, self.wait, limit, lambda: self.now) for _ in range(2)]
+        self.read: list[tuple[float, int]] = []
+        self.changes: list[tuple[float, Allowance]] = []
+        self.stall = (math.inf, math.inf)
+        self._wakes = [0.0] * streams
+        self._turns = [threading.Semaphore(0) for _ in range(streams)]
+        self._end = 0.0
+
+    def wait(self, seconds: float) -> bool:
+        index = int(threading.current_thread().name)
+        self._wakes[index] = self.now + seconds
+        if self.stall[0] <= self._wakes[index] < self.stall[1]:
+            self._wakes[index] = self.stall[1]
+        self._next()
+        self._turns[index].acquire()
+        return self.now >= self._end
+
+    def _next(self) -> None:
+        """Let the earliest go on."""
+        turn = self._wakes.index(min(self._wakes))
+        if self._wakes[turn] < math.inf:
+            self.now = max(self.now, self._wakes[turn])
+            while self.changes and self.changes[0][0] <= self.now:
+                self.shared.allowance = self.changes.pop(0)[1][:3]
+            self._turns[turn].release()
+
+    def run(self, end: float, sizes: list[int], seed: int = 1) -> None:
+        self._end = end
+
+        def stream(index: int) -> None:
+            chance = random.Random(seed + index)
+            self._turns[index].acquire()
+            while self.now < end:
+                count = chance.choice(sizes)
+                self.paces[index % 2].take(count)
+                if self.now < end:
+                    self.read.append((self.now, count))
+                self.wait(0.001)
+            self._wakes[index] = math.inf
+            self._next()
+
+        threads = [threading.Thread(target=stream, args=(n,), name=str(n)) for n in range(len(self._wakes))]
+        for thread in threads:
+            thread.start()
+        self._next()
+        for thread in threads:
+            thread.join()
+
+    def between(self, start: float, end: float) -> int:
+        return sum(count for when, count in self.read if start <= when < end)
+
+
+@pytest.fixture
+def make() -> object:
+    made: list[Virtual] = []
+
+    def one(streams: int, **more: int | None) -> Virtual:
+        made.append(Virtual(streams, **more))
+        return made[-1]
+
+    yield one
+    for virtual in made:
+        virtual.shared.close()
+
+
+def test_the_pace_holds_over_one_and_over_five_seconds(make) -> None:  # type: ignore[no-untyped-def]
+    virtual, rate = make(16), 10 * MIB
+    virtual.changes = [(0.0, Allowance(rate, math.inf, math.inf))]
+    virtual.run(12.0, [MIB, MIB, 70_000])
+    assert virtual.between(2.0, 7.0) == pytest.approx(5 * rate, rel=0.03)
+    for tenth in range(10, 110):
+        start = tenth / 10
+        assert virtual.between(start, start + 1.0) <= rate * (1 + BURST + LATE) + MIB
+
+
+def test_a_lower_rate_holds_for_what_waits_already(make) -> None:  # type: ignore[no-untyped-def]
+    """64 streams wait with a MiB each, 6.4 s at the first rate: the second one holds within LOOK."""
+    virtual = make(64)
+    rates = [(0.0, 10 * MIB), (5.0, 1 * MIB), (9.0, 0), (12.0, 10 * MIB)]
+    virtual.changes = [(when, Allowance(rate, math.inf, math.inf)) for when, rate in rates]
+    virtual.run(16.0, [MIB])
+    assert virtual.between(2.0, 5.0) == pytest.approx(30 * MIB, rel=0.05)
+    assert virtual.between(5.0 + LOOK, 9.0) <= 5 * MIB
+    assert virtual.between(9.0 + LOOK, 12.0) <= MIB
+    assert virtual.between(13.0, 16.0) == pytest.approx(30 * MIB, rel=0.05)
+
+
+def test_s25_nothing_is_read_after_the_moment_until_which_the_share_holds(make) -> None:  # type: ignore[no-untyped-def]
+    virtual = make(8)
+    virtual.changes = [(0.0, Allowance(8 * MIB, math.inf, 3.0))]
+    virtual.run(9.0, [MIB])
+    assert virtual.between(1.0, 3.0) > 10 * MIB
+    assert virtual.between(3.0 + LOOK, 9.0) == 0
+
+
+def test_after_a_stall_of_the_machine_not_all_read_at_once(make) -> None:  # type: ignore[no-untyped-def]
+    virtual, rate = make(32), 20 * MIB
+    virtual.changes = [(0.0, Allowance(rate, math.inf, math.inf))]
+    virtual.stall = (4.0, 4.7)
+    virtual.run(9.0, [MIB // 2])
+    for tenth in range(30, 70):
+        start = tenth / 10
+        assert virtual.between(start, start + 1.0) <= rate * 1.1
+
+
+def test_the_elements_own_limit_holds_where_it_is_lower(make) -> None:  # type: ignore[no-untyped-def]
+    virtual = make(4, limit=2 * MIB)
+    virtual.changes = [(0.0, Allowance(10 * MIB, math.inf, math.inf))]
+    virtual.run(6.0, [100_000])
+    assert virtual.between(1.0, 6.0) == pytest.approx(10 * MIB, rel=0.05)
+
+
+def test_without_a_cap_nobody_waits(make) -> None:  # type: ignore[no-untyped-def]
+    virtual = make(2)
+    virtual.changes = [(0.0, Allowance(math.inf, math.inf, math.inf))]
+    virtual.run(1.0, [MIB])
+    assert virtual.between(0.0, 1.0) > 900 * MIB
+
+
+def test_requests_have_a_line_of_their_own() -> None:
+    shared, waited = Shared(), []
+    now = 5.0
+
+    def wait(seconds: float) -> bool:
+        waited.append(seconds)
+        return True
+
+    try:
+        shared.allowance = (100.0, 10.0, 9.0)
+        requests = Pace(shared, REQUESTS, wait, None, lambda: now)
+        data = Pace(shared, BYTES, wait, None, lambda: now)
+        for _ in range(3):
+            requests.take(1)
+        assert waited == pytest.approx([0.1 - BURST, 0.2 - BURST], abs=0.03)
+        waited.clear()
+        data.take(50)
+        data.take(50)
+        assert len(waited) == 1
+        data.ready()
+        assert len(waited) == 1
+        now = 9.5
+        data.ready()
+        assert waited[1:] == [LOOK]
+    finally:
+        shared.close()

@@ -1,0 +1,48 @@
+"""One cap over the elements of several datasets, on the nodes of a cluster."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.bandwidth.slots import SLOTS, parse
+
+if TYPE_CHECKING:
+    from tests.cluster.place import Place
+
+pytestmark = pytest.mark.slurm
+
+CAP = 2_000_000
+
+
+def test_z1_elements_of_two_datasets_on_four_nodes_keep_one_cap(place: Place) -> None:
+    """Each element alone could read all of it in a second."""
+    for name in ("a", "b"):
+        place.fill(name, 20, size=1_000_000)
+    link = place.work / "link"
+    place.configure(["a", "b"], bandwidth={"folder": str(link)}, plan={"shard_files": 10})
+    place.ends(place.penstock("limit", "2MB/s"))
+    process = place.penstock("run")
+    holders: set[str] = set()
+    most = used = 0
+    while not place.over(process):
+        seen = parse(os.listdir(link / "slots"))
+        holders |= seen.beats.keys()
+        most = max(most, len(seen.beats))
+        used = max(used, sum(len(beat.slots) for beat in seen.beats.values()))
+    place.ends(process)
+    assert len(holders) >= 4
+    assert most >= 2
+    assert used >= SLOTS - 1
+    receipts = [one for name in ("a", "b") for one in place.receipts(name, "copy")]
+    assert len(receipts) == 4
+    seconds = max(one["ended"] for one in receipts) - min(one["started"] for one in receipts)
+    assert sum(one["done_bytes"] for one in receipts) <= CAP * (seconds + 1.0)
+    assert {one["host"] for one in receipts} >= {receipts[0]["host"]}
+    for name in ("a", "b"):
+        place.published(name)
+    seen = parse(os.listdir(link / "slots"))
+    assert not seen.beats
+    assert len(seen.free) == len(seen.generations) == SLOTS
