@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import pwd
 import re
@@ -78,7 +79,9 @@ def fit(**over: Any) -> list[CheckResult]:
     cluster = open_cluster(
         ClusterConfig(backend="slurm", options=replace(GOOD, **over), probe=False, python=sys.executable)
     )
-    cluster.check(["copy"])
+    # SLURM refuses by itself what names a reservation that begins later ("Invalid time specified").
+    with contextlib.suppress(PreflightError):
+        cluster.check(["copy"])
     return list(cluster.fit_results(["copy"]))
 
 
