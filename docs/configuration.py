@@ -35,6 +35,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     f"{DATASET}.permissions": (settings.PermissionsConfig,),
     f"{DATASET}.permissions.modes[]": (settings.ModeRule,),
     "cluster": (settings.ClusterConfig, settings.JobOptions),
+    "cluster.mail": (settings.MailConfig,),
     "plan": (settings.PlanConfig,),
     "engine": (settings.EngineConfig,),
     "verify": (settings.VerifyConfig,),

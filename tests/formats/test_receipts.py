@@ -15,6 +15,7 @@ from penstock.core.documents import (
     element_receipt,
     step_results,
     taken_mark,
+    throttle_file,
 )
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.documents.granted import Granted
@@ -77,12 +78,13 @@ def test_a_step_s_receipt_keeps_what_its_step_says() -> None:
         lambda content, where: step_results.from_json("copy", content, where),
         taken_mark.from_json,
         cancel_file.from_json,
+        throttle_file.from_json,
         claim_file.from_json,
         run_info,
         plan_info,
         lambda content, where: array_line.from_json(json.loads(content), where),
     ],
-    ids=["element", "step", "taken", "cancelled", "claim", "run", "plan", "array"],
+    ids=["element", "step", "taken", "cancelled", "throttle", "claim", "run", "plan", "array"],
 )
 def test_a_newer_format_is_refused_by_name(read: Callable[[bytes, str], object]) -> None:
     with pytest.raises(NewerFormatError, match="newer format") as caught:

@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.cluster.machine import Machine
+from tests.cluster.place import Place, job_user
 from tests.cluster.processes import born, wait_for
 from tests.cluster.settings import NODES
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.cluster.place import Place
 
 pytestmark = pytest.mark.slurm
 
@@ -58,6 +57,64 @@ def test_cancel_and_scancel_stop_a_live_controller(place: Place) -> None:
     place.configure(["a"], plan={"shard_files": 60})
     place.ends(place.penstock("run"))
     place.published("a")
+
+
+def test_throttle_changes_how_many_elements_run_at_once(place: Place) -> None:
+    place.fill("a", 200)
+    place.configure(
+        ["a"], cluster={"core_spec": "none", "memory": None, "max_elements": 1},
+        plan={"shard_files": 50}, engine={"limit": "40KiB/s"},
+    )  # fmt: skip
+    place.planned("a")
+
+    def throttle(number: str) -> str:
+        words = ("-m", "penstock", "--config", "my.yaml", "throttle", "a", number)
+        return place.ends(place.start(sys.executable, *words))
+
+    def most(array: str) -> str:
+        shown = place.machine.run("scontrol", "show", "job", array).stdout
+        return next(word for word in shown.split() if word.startswith("ArrayTaskThrottle="))
+
+    copying = place.penstock("copy", "a")
+    place.until(lambda: len(place.running()) == 1, "the first element", copying)
+    ((array, _),) = place.submissions("a", "copy")
+    assert "its controller does the rest" in throttle("3")
+    place.until(lambda: len(place.running()) == 3, "three elements", copying)
+    assert "at most 3 elements at once from now on, by " in place.output(copying)
+    assert most(array) == "ArrayTaskThrottle=3"
+
+    place.kill(copying)
+    assert f"array {array} of copy: no more than 2 at once" in throttle("2")
+    assert most(array) == "ArrayTaskThrottle=2"
+    again = place.penstock("copy", "a")
+    place.until(lambda: "lives and is watched" in place.output(again), "the next controller", again)
+    assert place.submissions("a", "copy") == [(array, [0, 1, 2, 3])]
+    assert most(array) == "ArrayTaskThrottle=2", "it holds for the next controller"
+    place.ends(place.start(sys.executable, "-m", "penstock", "--config", "my.yaml", "cancel", "a"))
+    place.ends(again, 1)
+
+
+def test_no_more_elements_wait_than_the_account_may_have(slurm_accounting: Machine) -> None:
+    def allowed(number: int) -> None:
+        words = ("modify", "user", job_user(), "where", "account=ml", "set", f"MaxSubmitJobs={number}")
+        done = slurm_accounting.run("sacctmgr", "-i", *words)
+        assert done.returncode == 0, done.stdout + done.stderr
+
+    allowed(4)
+    try:
+        with Place(slurm_accounting) as place:
+            place.fill("a", 50)
+            place.configure(
+                ["a"], cluster={"core_spec": "none", "cpus": 1, "memory": "256MiB", "max_elements": 2},
+                plan={"shard_files": 10},
+            )  # fmt: skip
+            place.planned("a")
+            place.ends(place.penstock("copy", "a"))
+            sent = [indices for _, indices in place.submissions("a", "copy")]
+            assert max(map(len, sent)) <= 2
+            assert sorted(index for indices in sent for index in indices) == list(range(6))
+    finally:
+        allowed(-1)
 
 
 def test_what_somebody_holds_is_said_and_goes_on_when_it_is_released(place: Place) -> None:

@@ -112,6 +112,32 @@ def test_maintenance_that_begins_too_soon(slurm: Machine) -> None:
         slurm.run("scontrol", "delete", "reservationname=service")
 
 
+def test_elements_run_on_all_nodes_of_a_list_and_on_no_other(slurm: Machine, tmp_path: Path) -> None:
+    options = replace(
+        GOOD, core_spec=None, nodelist="n[3-4]", exclude="n1", nice=5, comment="ticket 4711", max_elements=4,
+        begin="2020-01-31T20:00", wckey="ingest",
+    )  # fmt: skip
+    cluster = open_cluster(ClusterConfig(backend="slurm", options=options, probe=False))
+    assert cluster.check(["copy"]) == []
+    (ignored,) = cluster.fit_results(["copy"])
+    assert "TrackWCKey=No" in ignored.found
+    spec = ArraySpec("penstock-nodes", "copy", range(4), ("/bin/sleep", "60"), tmp_path, {"dataset": "d"})
+    array = cluster.submit(spec)
+
+    def nodes() -> set[str]:
+        return {
+            one.node for one in cluster.states(array, spec.indices).values() if one.state is State.RUNNING
+        }
+
+    wait_for(lambda: nodes() == {"n3", "n4"}, "an element on each of the two nodes")
+    seen = slurm.run("squeue", "-h", "-o", "%y|%k", "-j", array).stdout.splitlines()[0]
+    assert seen == "5|penstock dataset=d ticket 4711"
+    with pytest.raises(PreflightError, match=r"(?s)no node is named n9"):
+        open_cluster(
+            ClusterConfig(backend="slurm", options=replace(options, nodelist="n9,n3"), probe=False)
+        ).check(["copy"])
+
+
 def test_the_limits_of_account_and_qos(slurm_accounting: Machine) -> None:
     def sacctmgr(*words: str) -> None:
         done = slurm_accounting.run("sacctmgr", "-i", *words)

@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.port import ArraySpec, State
+from penstock.cluster.port import ArraySpec, Mail, State
 from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
@@ -103,6 +103,38 @@ class TestArguments:
         assert "--array=0-2,9%3" in words
         assert "--output=/t/100%%/logs/copy-%A_%a.log" in words
         assert {"--requeue", "--signal=B:USR1@120", "--export=ALL", "--open-mode=append"} <= set(words)
+
+    def test_what_chooses_nodes_and_what_accounting_sees(self) -> None:
+        chosen = JobOptions(
+            core_spec=2, exclude="n[1-4]", nodelist="n9", gres=("nvme:1", "gpu:a100:2"), tmp=(1 << 30) + 1,
+            begin="2030-01-31T20:00", nice=50, wckey="ingest", comment="ticket 4711, for bio",
+        )  # fmt: skip
+        spec = replace(an_array(Path("/t")), labels={"dataset": "a", "step": "copy"})
+        words = array_arguments(spec, 1, chosen)
+        assert {
+            "--exclude=n[1-4]", "--nodelist=n9", "--gres=nvme:1,gpu:a100:2", "--tmp=1025M", "--nice=50",
+            "--begin=2030-01-31T20:00", "--wckey=ingest",
+            "--comment=penstock dataset=a step=copy ticket 4711, for bio",
+        } <= set(words)  # fmt: skip
+        assert not [word for word in words if word.startswith("--mail")]
+
+    @pytest.mark.parametrize(
+        "over",
+        [
+            {"exclude": "/etc/hosts"}, {"nodelist": "n1 n2"}, {"gres": ("nvme:1,x",)}, {"begin": "now+1hour"},
+            {"wckey": "a b"}, {"comment": "$(id)"},
+        ],
+    )  # fmt: skip
+    def test_what_is_no_such_option_is_refused(self, over: dict[str, Any]) -> None:
+        with pytest.raises(ConfigError):
+            array_arguments(an_array(Path("/t")), 1, JobOptions(core_spec=2, **over))
+
+    def test_who_is_told_by_mail(self) -> None:
+        spec = replace(an_array(Path("/t")), mail=Mail("alice@example.org", ("end", "time_limit_80")))
+        words = array_arguments(spec, 1, JobOptions(core_spec=2))
+        assert {"--mail-user=alice@example.org", "--mail-type=END,TIME_LIMIT_80"} <= set(words)
+        with pytest.raises(ConfigError):
+            array_arguments(replace(spec, mail=Mail("a b", ("end",))), 1, JobOptions(core_spec=2))
 
     def test_a_short_time_leaves_a_shorter_lead(self) -> None:
         words = array_arguments(an_array(Path("/t")), 1, replace(SETTLED, time=120))

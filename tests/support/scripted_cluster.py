@@ -41,6 +41,7 @@ class ScriptedCluster:
     script: Callable[[int, int], State]
     kind: str = "slurm"
     most: int = 1000
+    queued: int | None = None
     reason: str = "so"
     exit_code: int | None = None
     """Of every element that ended."""
@@ -151,6 +152,9 @@ class ScriptedCluster:
     def fit_results(self, steps: Sequence[str]) -> Sequence[CheckResult]:
         return ()
 
+    def max_queued(self, step: str) -> int | None:
+        return self.queued
+
 
 class Stage:
     """A run's folder, a cluster that follows `how`, and receipts that count when they are there."""
@@ -158,6 +162,7 @@ class Stage:
     def __init__(self, tmp_path: Path, how: Callable[[int, int], State], **cluster: Any) -> None:
         self.run = RunLayout(tmp_path / "runs" / "0123456789abcdef")
         self.run.folder.mkdir(parents=True)
+        self.widen: Callable[[int], None] = lambda _: None
         self.cluster = ScriptedCluster(how, **cluster)
         self.context: Context = context_for(tmp_path, "/nowhere")
         self.context.cluster = self.cluster
@@ -175,7 +180,7 @@ class Stage:
         return self.run.receipt("copy", index).exists()
 
     def go(self, indices: Sequence[int]) -> Mapping[int, Status]:
-        return run_array(self.context, "data", self.run, "copy", indices, self.has)
+        return run_array(self.context, "data", self.run, "copy", indices, self.has, widen=self.widen)
 
     def texts(self, kind: str) -> list[str]:
         return [e.data["text"] for e in events_of(self.context) if e.kind == kind]

@@ -81,6 +81,9 @@ class InProcess:
     ) -> Mapping[str, Sequence[CheckResult]]:
         return {}
 
+    def max_queued(self, step: str) -> int | None:
+        return None
+
     def slots(self, step: str) -> int:
         return 1
 

@@ -6,7 +6,8 @@ Guarantees:
 - An array that still lives is found and awaited by the next controller.
 - One index is never alive in two arrays. An element that failed is submitted again in a further array, while
   other elements of the first one still run.
-- Over all of the step's arrays no more than `cluster.max_elements` elements run at once.
+- Over all of the step's arrays no more than `cluster.max_elements` elements run at once, or as many as a
+  person said by `penstock throttle`.
 - An element counts as done by its receipt, once the cluster says that it ended.
 - What a person cancelled is submitted again only by a new command.
 """
@@ -19,7 +20,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.arrays import local_elements
+from penstock.arrays import array_throttle, local_elements
 from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tell, tell_amounts, watch_of
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
@@ -58,10 +59,12 @@ def run_array(
     receipt_ok: Callable[[int], bool],
     command: Sequence[str] | None = None,
     amounts: Callable[[int, int], None] = _nothing,
+    widen: Callable[[int], None] = lambda _: None,
 ) -> Mapping[int, Status]:
     """Returns, when every index has a good receipt, the last status of each element that ran. `command` is
     the command line of an element without its index; by default that of a shard's element. `amounts` is
-    called with the files and bytes that are done, at each look at the elements.
+    called with the files and bytes that are done, at each look at the elements; `widen` with a number of
+    elements, before more than ever run at once since a person said so.
 
     Raises FailedError that names the elements, reasons and files (exit status 5 when every failure is a
     changed source, 6 when one is a full target), also when a person cancelled the dataset or elements of it;
@@ -70,13 +73,16 @@ def run_array(
     """
     words = command or element_command(context, run, step)
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
-    watch.amounts = amounts
+    watch.amounts, watch.widen = amounts, widen
     begun = time.monotonic()
     try:
         _meet(watch)
+        if watch.throttled.at_once:
+            array_throttle.share_out(watch)
         while True:
             if who := watch.cancelled.said():
                 _cancel(watch, who)
+            array_throttle.obey(watch)
             missing = watch.missing()
             if not missing and not watch.live:
                 return watch.statuses
@@ -111,7 +117,7 @@ def element_command(context: Context, run: RunLayout, step: str) -> list[str]:
     words = ["element", "--run", str(run.folder.absolute()), "--root", root, "--step", step]
     words += ["--attempt", "auto"]
     if BY_NAME[step].spends_operations and context.ops:
-        words += ["--ops", str(context.ops), "--at-once", str(context.cluster.slots(step))]
+        words += ["--ops", str(context.ops), "--at-once", str(array_throttle.slots(context, run, step))]
     bandwidth = context.config.bandwidth
     if BY_NAME[step].fetches and bandwidth.folder is not None:
         words += ["--bandwidth-folder", str(bandwidth.folder.absolute())]
@@ -148,7 +154,7 @@ def _living(watch: Watch) -> Iterable[WatchedArray]:
         if not array:
             watch.book.ended(submission.name)
             continue
-        live = WatchedArray(submission, array, submission.at_once or cluster.slots(watch.step))
+        live = WatchedArray(submission, array, submission.at_once or array_throttle.slots_of(watch))
         ask(watch, live)
         if live.over:
             watch.book.ended(submission.name, live.starts)
@@ -194,9 +200,12 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     room = _room(watch, retry=any(watch.tries[i] for i in again))
     if room < 1:
         return False
-    most = watch.context.cluster.max_array()
+    span = watch.context.cluster.max_array()
+    most = min(span, _places(watch))
+    if most < 1:
+        return False
     # What fits one array: in number and, for SLURM's limit on the largest index, in span.
-    chosen = [i for i in again[:most] if i - again[0] < most]
+    chosen = [i for i in again[:most] if i - again[0] < span]
     ran = [i for i in chosen if watch.tries[i]]
     if ran:
         watch.note(watch.ends.again(ran))
@@ -206,26 +215,27 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     return True
 
 
+def _places(watch: Watch) -> int:
+    """How many further elements may wait or run, beside those of the living arrays."""
+    most = patiently(watch, partial(watch.context.cluster.max_queued, watch.step))
+    if most is None:
+        return sys.maxsize
+    return most - sum(not status.state.ended for live in watch.live for status in live.statuses.values())
+
+
 def _room(watch: Watch, *, retry: bool) -> int:
     """How many elements of a further array may run at once, so that all arrays together stay within the
     step's slots. Where the first array fills every slot and elements wait to be run again (`retry`), the
     first array is throttled by one slot, which `_give_back` returns when those elements have ended."""
-    cluster = watch.context.cluster
-    free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
+    slots = array_throttle.slots_of(watch)
+    free = slots - sum(live.used for live in watch.live)
     if free >= 1 or not retry:
         return free
     first = watch.live[0]
     if first.pending and first.at_once > 1 and len(watch.live) == 1:
-        _throttle(watch, first, first.at_once - 1)
-        free = cluster.slots(watch.step) - sum(live.used for live in watch.live)
+        array_throttle.throttle(watch, first, first.at_once - 1)
+        free = slots - sum(live.used for live in watch.live)
     return free
-
-
-def _throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
-    # Noted before the call: where this controller dies in between, the next one knows the lower number.
-    watch.book.throttled(live.submission.name, at_once)
-    patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
-    live.at_once = at_once
 
 
 def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
@@ -287,11 +297,11 @@ def _close(watch: Watch) -> None:
 def _give_back(watch: Watch) -> None:
     """Return to the first array the slot that `_room` took from it, once no element that runs again is
     left."""
-    most = watch.context.cluster.slots(watch.step)
+    most = array_throttle.slots_of(watch)
     if len(watch.live) == 1 and watch.live[0].at_once < most and watch.live[0].pending:
         if any(watch.tries[i] for i in watch.missing()):
             return
-        _throttle(watch, watch.live[0], most)
+        array_throttle.throttle(watch, watch.live[0], most)
 
 
 def _cancel(watch: Watch, who: str) -> None:

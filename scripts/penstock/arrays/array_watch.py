@@ -15,7 +15,9 @@ from penstock.arrays.element_outcomes import Ends
 from penstock.arrays.wait_report import Element, WaitReport
 from penstock.cluster.port import State, Status
 from penstock.core import events
+from penstock.core.documents.throttle_file import Throttle
 from penstock.errors import TransientError
+from penstock.state import throttle_mark
 from penstock.state.cancel_mark import CancelMark
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
@@ -104,6 +106,10 @@ class Watch:
     """Whether to wait for a cluster that does not answer."""
     amounts: Callable[[int, int], None] | None = None
     """Called with the files and bytes that are done."""
+    throttled: Throttle = field(default_factory=Throttle)
+    """What a person said last of how many elements run at once."""
+    widen: Callable[[int], None] = lambda _: None
+    """Called before more elements than ever run at once."""
     unknown: dict[str, float] = field(default_factory=dict)
     """When the cluster was first seen not to know an array."""
 
@@ -145,8 +151,10 @@ def watch_of(
     statuses: dict[int, Status] = {}
     ends = Ends(run, step, context.config.cluster.retries, statuses)
     mark = CancelMark.of(context.layout(dataset), step)
+    said = throttle_mark.read(run)
+    book = ArrayBook(run.arrays)
     return Watch(
-        context, dataset, run, step, receipt_ok, indices, command, mark, ArrayBook(run.arrays), ends, statuses
+        context, dataset, run, step, receipt_ok, indices, command, mark, book, ends, statuses, throttled=said
     )
 
 

@@ -46,6 +46,7 @@ COMMANDS = (
     Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
     Command("limit", "show or set the cap of the link that all runs share", "limit_command:run", "none"),
     Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),
+    Command("throttle", "change how many elements run at once, now", "state_commands:throttle", "apart"),
     *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),

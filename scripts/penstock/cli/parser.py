@@ -115,6 +115,12 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument(
             "--dry-run", action="store_true", help="say what would be done; list nothing, change nothing"
         )
+    elif command.name == "throttle":
+        parser.add_argument("name", metavar="DATASET", help="whose elements")
+        parser.add_argument(
+            "at_once", type=_elements, metavar="N",
+            help="elements of a step that may run at once, or `auto`: as cluster.max_elements says",
+        )  # fmt: skip
     elif command.name == "submit":
         parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
     elif command.name == "report":
@@ -220,6 +226,14 @@ def _reason(text: str) -> str:
 def _cores(text: str) -> int:
     if not re.fullmatch("[0-9]{1,5}", text) or int(text) < 1:
         raise argparse.ArgumentTypeError(f"{text!r} is not a number of steps at once: 1 or more")
+    return int(text)
+
+
+def _elements(text: str) -> int:
+    if text == "auto":
+        return 0
+    if not re.fullmatch("[0-9]{1,7}", text) or int(text) < 1:
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of elements at once: 1 or more, or auto")
     return int(text)
 
 

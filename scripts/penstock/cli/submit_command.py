@@ -22,7 +22,9 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     home()
     config = controller_job.with_options(session.config())
     names = session.names(config, parsed.dataset) if parsed.dataset else []
-    job, met = controller_job.run(open_cluster(config.cluster), parsed.config, names, config.cluster.python)
+    job, met = controller_job.run(
+        open_cluster(config.cluster), parsed.config, names, config.cluster.python, config.cluster.mail
+    )
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": names or list(config.datasets)}
     session.receipt(result)

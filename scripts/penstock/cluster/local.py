@@ -174,6 +174,10 @@ class LocalCluster:
         del steps
         return ()
 
+    def max_queued(self, step: str) -> int | None:
+        del step
+        return None
+
     def close(self) -> None:
         """End every element and the supervising thread."""
         for identity in list(self._arrays):

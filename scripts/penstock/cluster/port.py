@@ -90,6 +90,15 @@ class Accounted(NamedTuple):
     """Of its processes, as the cluster sampled them; None where it gathers none."""
 
 
+class Mail(NamedTuple):
+    """Who gets mail about what becomes of a job."""
+
+    to: str
+    """An address, or an account's name."""
+    when: Sequence[str]
+    """Words of the configuration: `begin`, `end`, `fail`."""
+
+
 @dataclass(frozen=True)
 class ArraySpec:
     """One array to be submitted."""
@@ -110,6 +119,8 @@ class ArraySpec:
     values like `name`."""
     at_once: int = 0
     """How many of its elements may run at once; 0: `slots(step)`."""
+    mail: Mail | None = None
+    """Who gets mail about what becomes of it; None: nobody."""
 
 
 VISIT_FAILED = 85
@@ -220,3 +231,7 @@ class Cluster(Protocol):
         """After `check`: what of the cluster's limits, reservations and nodes keeps elements of these steps
         from starting, or some of them. Empty where the cluster was not reached. Raises TransientError and
         FailedError."""
+
+    def max_queued(self, step: str) -> int | None:
+        """How many elements of this step may wait or run at once, in all its arrays; None: any number.
+        Raises TransientError."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+from datetime import datetime
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from penstock.config.source_kinds import through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
+from penstock.core.host_lists import host_names
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -146,9 +148,24 @@ def _meaning(root: Section) -> Iterator[Problem]:
     chunk = root.at("target").at("striping").values.get("chunk")
     if chunk is not None and not _is_chunk(quantities.size(chunk)):
         yield Problem(("target", "striping", "chunk"), "must be a power of two, at least 64KiB")
+    yield from _job_problems(root.at("cluster"))
     for _, step in root.at("cluster").at("steps").each():
         if step.values.get("memory") == 0:
             yield Problem((*step.path, "memory"), "must be more than nothing")
+        yield from _job_problems(step)
+
+
+def _job_problems(job: Section) -> Iterator[Problem]:
+    for key in ("exclude", "nodelist"):
+        try:
+            host_names(job.text(key))
+        except ValueError as error:
+            yield Problem((*job.path, key), str(error))
+    if begin := job.text("begin"):
+        try:
+            datetime.fromisoformat(begin)
+        except ValueError:
+            yield Problem((*job.path, "begin"), f"{shown(begin)} is no such moment in the calendar")
 
 
 def _bandwidth(given: Section) -> Iterator[Problem]:

@@ -186,6 +186,18 @@ class JobOptions:
     qos: str | None = None
     reservation: str | None = None
     constraint: str | None = None
+    gres: tuple[str, ...] = ()
+    exclude: str | None = None
+    """A list of hosts as SLURM writes it, such as n[1-4]."""
+    nodelist: str | None = None
+    """The only nodes that elements may run on, in the same form."""
+    tmp: Size | None = None
+    """Bytes of a node's TmpDisk."""
+    begin: str | None = None
+    """A moment, `YYYY-MM-DDTHH:MM`, in the cluster's time zone."""
+    nice: int | None = None
+    wckey: str | None = None
+    comment: str | None = None
     licenses: tuple[str, ...] = ()
     time: Annotated[int, "whole_seconds"] | None = None
     """Seconds."""
@@ -232,6 +244,15 @@ class JobOptions:
 
 
 @dataclass(frozen=True)
+class MailConfig:
+    """Who gets mail about what becomes of the controller that `penstock submit` submits."""
+
+    to: str | None = None
+    """An address, or an account of the cluster; None: nobody gets any."""
+    when: tuple[str, ...] = ("end", "fail")
+
+
+@dataclass(frozen=True)
 class ClusterConfig:
     """Where the steps run, and what they ask of SLURM."""
 
@@ -247,6 +268,7 @@ class ClusterConfig:
     poll: Duration = 5.0
     retries: int = 2
     """How often elements that failed are submitted again within one run."""
+    mail: MailConfig = MailConfig()
     probe: bool = True
     """Preflight runs a one-second job to see the environment on a node."""
     gpu_nodes: str = "refuse"

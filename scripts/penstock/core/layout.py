@@ -172,6 +172,11 @@ class RunLayout:
         return self.folder / "arrays.jsonl"
 
     @property
+    def throttle(self) -> Path:
+        """How many elements may run at once, where a person changed it."""
+        return self.folder / "throttle.json"
+
+    @property
     def taken(self) -> Path:
         """Says that another run was planned with this run's staging, and what that is called now."""
         return self.folder / "taken.json"

@@ -123,6 +123,11 @@ class ArrayBook:
         """Of the submission of this name; () when it is not known."""
         return next((line.indices for line in self._lines() if line.intent == name), ())
 
+    @property
+    def folder(self) -> Path:
+        """Of the run, audit or repair."""
+        return self._path.parent
+
     def _append(self, line: ArrayLine) -> None:
         try:
             durable.append_line(self._path, array_line.to_json(line._replace(at=time.time())))

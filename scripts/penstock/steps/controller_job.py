@@ -11,14 +11,14 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.port import ArraySpec, State
+from penstock.cluster.port import ArraySpec, Mail, State
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.cluster.port import Cluster
-    from penstock.config.settings import Config, JobOptions
+    from penstock.config.settings import Config, JobOptions, MailConfig
 
 STEP = "submit"
 MEMORY = 1 << 30
@@ -33,8 +33,8 @@ os.execv(sys.argv[2], sys.argv[2:-1])
 
 
 def options(config: Config) -> JobOptions:
-    """The resources of the controller's job: one core and 1 GiB, not a whole node; the rest as configured
-    (`cluster.steps.submit`)."""
+    """The resources of the controller's job: one core and 1 GiB, not a whole node, and none of what elements
+    need of one; the rest as configured (`cluster.steps.submit`)."""
     chosen = config.cluster.of(STEP)
     own = STEP in config.cluster.steps
     memory = chosen.memory if own and chosen.memory is not None else MEMORY
@@ -42,6 +42,8 @@ def options(config: Config) -> JobOptions:
         chosen,
         core_spec=None,
         licenses=(),
+        gres=chosen.gres if own and chosen.gres != config.cluster.options.gres else (),
+        tmp=chosen.tmp if own and chosen.tmp != config.cluster.options.tmp else None,
         cpus=chosen.cpus if own and chosen.cpus is not None else 1,
         exclusive=False,
         memory=memory,
@@ -55,7 +57,9 @@ def with_options(config: Config) -> Config:
     return dataclasses.replace(config, cluster=dataclasses.replace(config.cluster, steps=steps))
 
 
-def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | None) -> tuple[str, bool]:
+def run(
+    cluster: Cluster, file: Path, datasets: Sequence[str], python: str | None, mail: MailConfig
+) -> tuple[str, bool]:
     """Submit `penstock run` for the working directory; returns the job's id, and whether it was
     there already. Raises ConfigError where the backend is not SLURM."""
     if cluster.abilities.elements_end_with_controller:
@@ -73,7 +77,8 @@ def run(cluster: Cluster, file: Path, datasets: Sequence[str], python: str | Non
     interpreter = python or sys.executable
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
     command = [interpreter, "-c", PROGRAM, str(here), *words, "run", *datasets]
-    return cluster.submit(ArraySpec(name, STEP, (0,), command, logs)), False
+    told = None if mail.to is None else Mail(mail.to, mail.when)
+    return cluster.submit(ArraySpec(name, STEP, (0,), command, logs, mail=told)), False
 
 
 def queued(cluster: Cluster, file: Path) -> str | None:

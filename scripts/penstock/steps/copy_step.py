@@ -11,6 +11,7 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
+from penstock.arrays.array_throttle import slots
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import ops_share, promises
@@ -75,8 +76,8 @@ def copy(context: Context, run: Run) -> CopyReceipt:
     if left and not still_alive(context, run.dataset, folder, STEP):
         move_giants(context.storage, run)
     lowered = _lowered(context, run, done_before)
-    ops_share.begin(context, run.layout, run.id, min(context.cluster.slots(STEP), len(left)))
-    _elements(context, run, ok, lowered)
+    ops_share.begin(context, run.layout, run.id, min(slots(context, folder, STEP), len(left)))
+    _elements(context, run, ok, lowered, len(left))
     promises.lower(context, run.layout, run.id, 0, 0)
     promises.at_once(context, run.layout, run.id, 0)
     told = receipts.of_elements(run, STEP)
@@ -124,13 +125,17 @@ def _lowered(context: Context, run: Run, done: Iterable[int]) -> LoweredPromise:
 
 
 def _elements(
-    context: Context, run: Run, ok: Callable[[int], bool], amounts: Callable[[int, int], None]
+    context: Context, run: Run, ok: Callable[[int], bool], amounts: Callable[[int, int], None], left: int
 ) -> None:
-    """Run elements until every one is done. With `changed: follow`, giants whose object changed are copied
-    whole in a further round."""
+    """Run elements until every one is done; `left` of them are not yet. With `changed: follow`, giants whose
+    object changed are copied whole in a further round."""
+
+    def widen(at_once: int) -> None:
+        ops_share.begin(context, run.layout, run.id, min(at_once, left))
+
     while True:
         try:
-            run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=amounts)
+            run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=amounts, widen=widen)
             return
         except SourceChangedError:
             joined = amended_listing.join_giants(run, host_name()) if _follows(run) else []

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
+from penstock.arrays.array_throttle import slots
 from penstock.audit import repair_plan
 from penstock.config.access_rules import sealed_rules
 from penstock.core import events
@@ -139,11 +140,18 @@ def fetch(
                 )
 
     who = of_repair(run.release)
-    elements = min(context.cluster.slots(STEP), sum(not ok(index) for index in run.indices))
+    left = sum(not ok(index) for index in run.indices)
+    elements = min(slots(context, run.folder, STEP), left)
     ops_share.begin(context, run.layout, who, max(1, elements))
     lowered = LoweredPromise(context, run.layout, who, plan.files, plan.bytes)
+
+    def widen(at_once: int) -> None:
+        nonlocal elements
+        elements = min(at_once, left)
+        ops_share.begin(context, run.layout, who, max(1, elements))
+
     try:
-        run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered)
+        run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, widen=widen)
     except BaseException:
         stays = not context.cluster.abilities.elements_end_with_controller
         promises.at_once(context, run.layout, who, 1 + stays * elements)

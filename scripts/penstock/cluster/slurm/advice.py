@@ -16,6 +16,10 @@ ADVICE = (
     ("qos", "cluster.qos: `sacctmgr show qos` lists them"),
     ("license", "cluster.licenses: `scontrol show licenses` lists them"),
     ("feature", "cluster.constraint: `sinfo -o '%n %f'` lists the nodes' features"),
+    ("wckey", "cluster.wckey: `sacctmgr show wckey` lists them"),
+    ("gres", "cluster.gres: `sinfo -o '%n %G'` shows what the nodes have"),
+    ("generic resource", "cluster.gres: `sinfo -o '%n %G'` shows what the nodes have"),
+    ("node name", "cluster.exclude, cluster.nodelist: `sinfo -N` lists the nodes"),
     ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
     (
         "node configuration",

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
-from penstock.cluster.slurm import core_choice, core_doctor, queue_fit, site
+from penstock.cluster.slurm import core_choice, core_doctor, job_limits, placement, queue_fit, site
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
     from penstock.cluster.port import Accounted, ArraySpec, Visit
     from penstock.cluster.slurm.job_states import SlurmElement
-    from penstock.cluster.slurm.port import Facts, Slurm
+    from penstock.cluster.slurm.port import Facts, Limits, Slurm
     from penstock.config.settings import ClusterConfig, JobOptions
     from penstock.core.checks import CheckResult
     from penstock.core.documents.node_cores import NodeCores
@@ -52,6 +52,7 @@ class SlurmCluster:
         self._target = target
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
+        self._limits: dict[JobOptions, Limits] = {}
         self._unread: dict[str, int] = {}
         """Arrays whose core-spec has not been read back yet, and what was asked for."""
         self._passing: dict[tuple[str, int], float] = {}
@@ -118,13 +119,15 @@ class SlurmCluster:
         return array
 
     def _options(self, step: str) -> JobOptions:
-        """Of the step, with what `core_spec: auto` comes to. Raises as the port to SLURM."""
+        """Of the step, as SLURM has to get them: with what `core_spec: auto` and a list of nodes come to.
+        Raises as the port to SLURM."""
         given = self._config.of(step)
-        if given.core_spec != AUTO_CORES:
+        if given.core_spec != AUTO_CORES and given.nodelist is None:
             return given
         if given not in self._settled_options:
             nodes = self._slurm.nodes()
-            self._settled_options[given] = site.settled(self._slurm, given, self._known(), nodes)
+            options = placement.confined(given, nodes)
+            self._settled_options[given] = site.settled(self._slurm, options, self._known(), nodes)
         return self._settled_options[given]
 
     def find(self, name: str) -> str | None:
@@ -217,6 +220,19 @@ class SlurmCluster:
             return ()  # SLURM could not be reached: `check` has said so
         asked = dict.fromkeys(map(self._options, steps))
         return queue_fit.results(self._slurm, list(asked), self._facts)
+
+    def max_queued(self, step: str) -> int | None:
+        return job_limits.queued(self._bounds(step).submitted)
+
+    def _bounds(self, step: str) -> Limits:
+        """The limits of a step's jobs, asked for once; none where SLURM refuses to say."""
+        options = self._config.of(step)
+        if options not in self._limits:
+            places = job_limits.Places()
+            with contextlib.suppress(FailedError):
+                places = job_limits.places(self._slurm, options, self._known(), Account.own().name)
+            self._limits[options] = job_limits.limits(self._known(), places)
+        return self._limits[options]
 
     def _known(self) -> Facts:
         if self._facts is None:

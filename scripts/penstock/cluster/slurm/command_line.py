@@ -69,6 +69,7 @@ class SlurmCommands:
             min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),
             max_jobs=int(found["MaxJobCount"]) if found.get("MaxJobCount", "").isdecimal() else None,
             enforced=frozenset(found.get("AccountingStorageEnforce", "").lower().split(",")),
+            tracks_wckeys=found.get("TrackWCKey", "").lower() in ("yes", "1"),
         )
 
     def settings(self) -> Settings:

@@ -226,8 +226,8 @@ def _in_queue(submitted: Bound | None) -> list[CheckResult]:
             f"no more than {submitted.value} of them at once: {submitted.by}",
             "note",
             f"{USUAL}, as many elements as an array usually may have",
-            f"SLURM takes no array of more than {most} beside the controller's job and a step on a node: "
-            "larger plan.shard_bytes and plan.shard_files give fewer elements",
+            f"a plan of more than {most} shards is submitted in parts, one after the other; larger "
+            "plan.shard_bytes and plan.shard_files give fewer elements",
         )
     ]
 

@@ -41,6 +41,9 @@ class Facts(NamedTuple):
     """AccountingStorageEnforce, in small letters: without `limits` (or `safe`) no limit of a QOS or an
     association counts."""
 
+    tracks_wckeys: bool = False
+    """TrackWCKey: without it `--wckey` is ignored."""
+
     @property
     def enforces_limits(self) -> bool:
         return self.accounting and not self.enforced.isdisjoint({"limits", "safe", "all"})

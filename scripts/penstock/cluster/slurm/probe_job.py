@@ -147,6 +147,7 @@ def _submitted(slurm: Slurm, probe: Probe, options: JobOptions, nodes: Sequence[
     # A probe shares a node where it may: core-spec would ask for a whole, free one.
     light = dataclasses.replace(
         options, core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=60,
+        gres=(), tmp=None, begin=None, nice=None,
     )  # fmt: skip
     jobs: list[str] = []
     for node in [*nodes, ""]:

@@ -90,7 +90,7 @@ def _own(
         return [CheckResult(about, f"it is for {one.accounts}", "stop", options.account, mend)]
     if one.nodes and names and not one.nodes & names:
         found = f"it holds {host_list(one.nodes)}, and elements may run on none of them"
-        mend = "cluster.partition and constraint choose the nodes"
+        mend = "cluster.partition, constraint, nodelist, exclude, gres and tmp choose the nodes"
         return [CheckResult(about, found, "stop", "some of the nodes that elements may run on", mend)]
     if one.start > now:
         found = f"it begins at {_clock(one.start)}: elements wait until then"

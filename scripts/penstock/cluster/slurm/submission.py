@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.environment import STOP_AT
+from penstock.core.host_lists import FORM
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
     from pathlib import Path
 
-    from penstock.cluster.port import ArraySpec
+    from penstock.cluster.port import ArraySpec, Mail
     from penstock.config.settings import JobOptions
 
 _NAME = r"[A-Za-z0-9_][A-Za-z0-9_.-]*"
@@ -32,6 +33,13 @@ PATTERNS = {
     "constraint": re.compile(r"[A-Za-z0-9_(\[][A-Za-z0-9_.&|*,()\[\]-]*"),
     "licenses": re.compile(rf"{_NAME}(@{_NAME})?([:=][0-9]+)?"),
     "node": re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*"),
+    "exclude": FORM,
+    "nodelist": FORM,
+    "gres": re.compile(rf"{_NAME}(:{_NAME})?(:[0-9]+)?"),
+    "begin": re.compile(r"[0-9]{4}-[0-9]{2}-[0-9]{2}(T[0-9]{2}:[0-9]{2}(:[0-9]{2})?)?"),
+    "wckey": re.compile(_NAME),
+    "comment": re.compile(r"[A-Za-z0-9][A-Za-z0-9 ._:/@#+,=-]{0,199}"),
+    "mail": re.compile(r"[A-Za-z0-9][A-Za-z0-9._+%@-]{0,199}"),
     "name": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,199}"),
 }
 LEAD = 120
@@ -50,17 +58,25 @@ def validated(key: str, value: str) -> str:
 
 
 def job_arguments(options: JobOptions, nodes: int = 1) -> list[str]:
-    """The options that choose where a job runs and with what. Memory is rounded up to MiB, time
-    to minutes. On several nodes it has one task on each."""
+    """The options that choose where a job runs and with what. Memory and TmpDisk are rounded up to
+    MiB, time to minutes. On several nodes it has one task on each."""
     arguments = [f"--nodes={nodes}", f"--ntasks={nodes}"]
     if nodes > 1:
         arguments.append("--ntasks-per-node=1")
-    for key in ("partition", "account", "qos", "reservation", "constraint"):
+    for key in (
+        "partition", "account", "qos", "reservation", "constraint", "exclude", "nodelist", "begin", "wckey"
+    ):  # fmt: skip
         value = getattr(options, key)
         if value is not None:
             arguments.append(f"--{key}={validated(key, value)}")
     if options.licenses:
         arguments.append("--licenses=" + ",".join(validated("licenses", one) for one in options.licenses))
+    if options.gres:
+        arguments.append("--gres=" + ",".join(validated("gres", one) for one in options.gres))
+    if options.tmp is not None:
+        arguments.append(f"--tmp={-(-options.tmp // (1 << 20))}M")
+    if options.nice is not None:
+        arguments.append(f"--nice={options.nice}")
     if options.time is not None:
         arguments.append(f"--time={_minutes(options.time)}")
     if options.memory is not None:
@@ -96,12 +112,13 @@ def together_arguments(name: str, options: JobOptions, nodes: int) -> list[str]:
 def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[str]:
     """The whole of sbatch's arguments for one array. SIGUSR1 says that the time ends (`cli/time_limit`),
     so that SIGTERM always means that somebody wants the element to stop."""
-    labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
+    mail = spec.mail
     return [
         "sbatch",
         "--parsable",
         f"--job-name={validated('name', spec.name)}",
-        f"--comment={' '.join(['penstock', *labels])}",
+        f"--comment={comment(spec, options)}",
+        *([f"--mail-user={validated('mail', mail.to)}", f"--mail-type={mail_types(mail)}"] if mail else []),
         f"--array={compressed(spec.indices)}%{at_once}",
         "--requeue",
         f"--signal=B:USR1@{_lead(options)}",
@@ -112,6 +129,18 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
         "--chdir=/",
         *job_arguments(options),
     ]
+
+
+def comment(spec: ArraySpec, options: JobOptions) -> str:
+    """`penstock dataset=d step=copy release=r`, then the words of `cluster.comment`."""
+    labels = [f"{validated('name', key)}={validated('name', text)}" for key, text in spec.labels.items()]
+    own = [] if options.comment is None else [validated("comment", options.comment)]
+    return " ".join(["penstock", *labels, *own])
+
+
+def mail_types(mail: Mail) -> str:
+    """`END,FAIL`. Raises ConfigError."""
+    return ",".join(validated("name", word.upper()) for word in mail.when)
 
 
 def pattern(folder: Path) -> str:

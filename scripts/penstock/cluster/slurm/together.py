@@ -26,6 +26,7 @@ def start(config: ClusterConfig, words: Sequence[str], nodes: int, seconds: int)
     options = dataclasses.replace(
         config.options,
         core_spec=None, exclusive=False, memory=MEMORY, cpus=None, licenses=(), time=seconds,
+        gres=(), tmp=None, begin=None,
     )  # fmt: skip
     command = [*together_arguments("penstock-selftest", options, nodes), config.python or sys.executable]
     try:

@@ -1,0 +1,93 @@
+"""How many elements of a step run at once: as the configuration says, or as a person said last
+(`penstock throttle`), over all arrays of the step."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.arrays.array_watch import patiently
+from penstock.state import throttle_mark
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.arrays.array_watch import Watch, WatchedArray
+    from penstock.core.documents.throttle_file import Throttle
+    from penstock.core.layout import RunLayout
+    from penstock.state.context import Context
+
+
+ONLY_LOWER = frozenset({"audit"})
+"""Steps whose elements got their shares of a rate (`--limit`) when they were planned: more of them at once
+than `cluster.max_elements` would pass it."""
+
+
+def slots(context: Context, run: RunLayout, step: str) -> int:
+    """How many elements of the step may run at once now."""
+    return _most(throttle_mark.read(run), step, context.cluster.slots(step))
+
+
+def slots_of(watch: Watch) -> int:
+    """The same, as the watch read it last: `obey` reads it anew."""
+    return _most(watch.throttled, watch.step, watch.context.cluster.slots(watch.step))
+
+
+def _most(said: Throttle, step: str, configured: int) -> int:
+    """
+    | said | step     | elements at once                |
+    |------|----------|---------------------------------|
+    | none | any      | as configured                   |
+    | N    | audit    | N, and no more than configured  |
+    | N    | another  | N                               |
+    """
+    if not said.at_once:
+        return configured
+    return min(said.at_once, configured) if step in ONLY_LOWER else said.at_once
+
+
+def obey(watch: Watch) -> None:
+    """Read what a person said last. Where that changed, the arrays that live get their shares of it."""
+    said, before = throttle_mark.read(watch.run), slots_of(watch)
+    if said == watch.throttled:
+        return
+    watch.throttled = said
+    most = slots_of(watch)
+    watch.note(f"at most {human.counted(most, 'element')} at once from now on, {throttle_mark.told(said)}")
+    if most > before:
+        watch.widen(most)
+    share_out(watch)
+
+
+def share_out(watch: Watch) -> None:
+    """Tell the cluster how many elements of each living array may run at once."""
+    arrays = [live for live in watch.live if live.pending]
+    for live, at_once in zip(arrays, shares([one.at_once for one in arrays], slots_of(watch)), strict=True):
+        throttle(watch, live, at_once)
+
+
+def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
+    """Let so many elements of this array run at once, durably."""
+    # Noted before the call: where this controller dies in between, the next one knows the number.
+    watch.book.throttled(live.submission.name, at_once)
+    patiently(watch, lambda: watch.context.cluster.throttle(live.array, at_once))
+    live.at_once = at_once
+
+
+def shares(now: Sequence[int], most: int) -> list[int]:
+    """How many elements of each array may run at once, so that all together are at most so many. `now`: how
+    many may; the first array is the step's own, later ones have elements that run again.
+
+    | now     | most | then    | why                                                     |
+    |---------|------|---------|---------------------------------------------------------|
+    | 4       | 2    | 2       |                                                         |
+    | 4       | 8    | 8       |                                                         |
+    | 3, 1    | 2    | 1, 1    |                                                         |
+    | 3, 1    | 8    | 7, 1    | the first has most that wait                            |
+    | 1, 3    | 4    | 2, 2    |                                                         |
+    | 2, 1, 1 | 1    | 1, 1, 1 | no array can be stopped: to SLURM 0 means any number    |
+    """
+    if not now:
+        return []
+    later = [min(one, max(1, most // len(now))) for one in now[1:]]
+    return [max(1, most - sum(later)), *later]

@@ -1,0 +1,216 @@
+"""How many elements run at once, where a person changes it while they run: `penstock throttle`."""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.scripted_cluster import DONE, FAILED, Stage
+from tests.support.staging_runs import tree
+
+from penstock.arrays.array_throttle import shares, slots
+from penstock.cli.main import main
+from penstock.cluster.port import ArraySpec
+from penstock.core.layout import DatasetLayout, RunLayout
+from penstock.state import throttle_mark
+from penstock.state.submission_log import ArrayBook
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import State
+
+
+@pytest.mark.parametrize(
+    ("now", "most", "then"),
+    [
+        ([4], 2, [2]),
+        ([4], 8, [8]),
+        ([3, 1], 2, [1, 1]),
+        ([3, 1], 8, [7, 1]),
+        ([1, 3], 4, [2, 2]),
+        ([2, 1, 1], 1, [1, 1, 1]),
+        ([], 3, []),
+    ],
+)
+def test_the_shares_of_several_arrays(now: Sequence[int], most: int, then: list[int]) -> None:
+    assert shares(now, most) == then
+
+
+# The controller ----------------------------------------------------------------------------
+
+
+def stage(tmp_path: Path, how: Callable[[Stage, int, int], State], **cluster: object) -> Stage:
+    box: list[Stage] = []
+    box.append(Stage(tmp_path, lambda index, tries: how(box[0], index, tries), **cluster))
+    box[0].context.layout("data").state.mkdir(parents=True)
+    return box[0]
+
+
+def done(one: Stage, index: int, _: int) -> State:
+    one.receipt(index)
+    return DONE
+
+
+def first_fails(one: Stage, index: int, tries: int) -> State:
+    return FAILED if index == 0 and tries == 1 else done(one, index, tries)
+
+
+def after(one: Stage, queries: int, at_once: int) -> None:
+    """A person throttles the run once the cluster was asked so often."""
+    asked = 0
+
+    def look() -> None:
+        nonlocal asked
+        asked += 1
+        if asked == queries:
+            throttle_mark.make(one.run, at_once)
+
+    one.cluster.on_query = look
+
+
+@pytest.mark.parametrize(("said", "widened"), [(1, []), (4, [4])])
+def test_a_living_array_gets_what_a_person_said(tmp_path: Path, said: int, widened: list[int]) -> None:
+    one = stage(tmp_path, done, lasts=lambda index, _: 4 + 2 * index, slot_count=2)
+    after(one, 2, said)
+    asked_for: list[int] = []
+    one.widen = asked_for.append
+    one.go(range(6))
+    assert one.cluster.throttles == [("1", said)]
+    assert asked_for == widened, "shares of target.ops are told to others before more elements run"
+    assert any(f"at most {said} element" in text for text in one.texts("note"))
+
+
+def test_it_holds_in_further_arrays_and_is_not_given_back(tmp_path: Path) -> None:
+    one = stage(tmp_path, first_fails, lasts=lambda index, _: 3 + 3 * index, slot_count=4)
+    throttle_mark.make(one.run, 2)
+    one.go(range(6))
+    assert [spec.at_once for spec in one.cluster.arrays.values()] == [2, 1]
+    assert one.cluster.throttles == [("1", 1), ("1", 2)], (
+        "the slot of the one that went again came back: 2, not 4"
+    )
+
+
+def test_a_later_controller_keeps_to_it(tmp_path: Path) -> None:
+    one = stage(tmp_path, done, lasts=lambda index, _: 3 + index, slot_count=4)
+    array = one.cluster.submit(ArraySpec("a-name", "copy", range(6), ["x"], one.run.logs, at_once=4))
+    book = ArrayBook(one.run.arrays)
+    book.intend("a-name", "copy", "slurm", range(6), "alpha")
+    book.submitted("a-name", array)
+    throttle_mark.make(one.run, 3)
+    one.go(range(6))
+    assert one.cluster.throttles == [("1", 3)]
+
+
+def test_back_to_what_the_configuration_says(tmp_path: Path) -> None:
+    one = stage(tmp_path, done, lasts=lambda index, _: 6 + 2 * index, slot_count=3)
+    throttle_mark.make(one.run, 1)
+    after(one, 3, 0)
+    one.go(range(6))
+    assert [spec.at_once for spec in one.cluster.arrays.values()] == [1]
+    assert one.cluster.throttles == [("1", 3)]
+
+
+def test_an_audit_is_never_raised_above_the_configuration(tmp_path: Path) -> None:
+    one = stage(tmp_path, done, slot_count=3)
+    assert slots(one.context, one.run, "audit") == 3
+    throttle_mark.make(one.run, 9)
+    assert [slots(one.context, one.run, step) for step in ("audit", "copy")] == [3, 9]
+    throttle_mark.make(one.run, 2)
+    assert [slots(one.context, one.run, step) for step in ("audit", "copy")] == [2, 2]
+
+
+def test_no_more_elements_wait_than_the_cluster_takes(tmp_path: Path) -> None:
+    one = stage(tmp_path, done, slot_count=2, queued=3)
+    one.go(range(8))
+    assert [list(spec.indices) for spec in one.cluster.arrays.values()] == [[0, 1, 2], [3, 4, 5], [6, 7]]
+
+
+def test_a_mark_that_cannot_be_read_changes_nothing(tmp_path: Path) -> None:
+    run = RunLayout(tmp_path)
+    assert throttle_mark.read(run).at_once == 0
+    run.throttle.write_text("{")
+    assert throttle_mark.read(run).at_once == 0
+
+
+# The command -------------------------------------------------------------------------------
+
+SQUEUE = """\
+#!/bin/sh
+echo "8|0|RUNNING|0:0|0|N/A|1795263274|NONE|n2|None|"
+echo "8|1|PENDING|0:0|0|N/A|N/A|N/A||JobArrayTaskLimit|"
+"""
+SCONTROL = """\
+#!/bin/sh
+echo "$*" >> @LOG@
+"""
+
+
+@pytest.fixture
+def layout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> DatasetLayout:
+    """A dataset with an array that runs; `local` is configured, with four elements at once."""
+    tree(tmp_path / "source", {"a": b"1"})
+    document = {
+        "target": {"root": "target"},
+        "datasets": {"d": {"source": str(tmp_path / "source")}},
+        "cluster": {"max_elements": 4},
+    }
+    (tmp_path / "my.yaml").write_text(json.dumps(document))
+    commands = tmp_path / "commands"
+    commands.mkdir()
+    for name, text in (("squeue", SQUEUE), ("scontrol", SCONTROL.replace("@LOG@", str(tmp_path / "told")))):
+        (commands / name).write_text(text)
+        (commands / name).chmod(0o755)
+    monkeypatch.setenv("PATH", f"{commands}:/usr/bin:/bin")
+    monkeypatch.chdir(tmp_path)
+    return DatasetLayout(tmp_path / "target", "d")
+
+
+def running(layout: DatasetLayout, step: str = "copy") -> RunLayout:
+    run = layout.run("0123456789abcdef")
+    run.folder.mkdir(parents=True)
+    book = ArrayBook(run.arrays)
+    book.intend("name-8", step, "slurm", [0, 1])
+    book.submitted("name-8", "8")
+    return run
+
+
+def throttle(*words: str) -> int:
+    return main(["--config", "my.yaml", "throttle", *words])
+
+
+def test_a_lower_number_is_told_to_the_cluster_at_once(
+    layout: DatasetLayout, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = running(layout)
+    assert throttle("d", "2") == 0
+    assert (tmp_path / "told").read_text() == "update JobId=8 ArrayTaskThrottle=2\n"
+    assert throttle_mark.read(run).at_once == 2
+    said = capsys.readouterr().out
+    assert "array 8 of copy: no more than 2 at once" in said
+    assert "no controller is at work: the next `penstock run` keeps to it" in said
+
+
+@pytest.mark.parametrize("words", ["8", "auto"])
+def test_a_higher_number_is_the_controllers(layout: DatasetLayout, tmp_path: Path, words: str) -> None:
+    run = running(layout)
+    assert throttle("d", words) == 0
+    assert not (tmp_path / "told").exists()
+    assert throttle_mark.read(run).at_once == (8 if words == "8" else 0)
+
+
+def test_nothing_is_under_way(layout: DatasetLayout, capsys: pytest.CaptureFixture[str]) -> None:
+    assert throttle("d", "2") == 1
+    assert "nothing is under way" in capsys.readouterr().err
+
+
+def test_a_step_on_a_node_is_one_element_anyway(layout: DatasetLayout) -> None:
+    running(layout, "plan")
+    assert throttle("d", "2") == 1
+
+
+@pytest.mark.parametrize("number", ["0", "-1", "x", "1.5", ""])
+def test_what_is_no_number(layout: DatasetLayout, number: str) -> None:
+    assert throttle("d", number) == 2
