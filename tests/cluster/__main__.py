@@ -20,6 +20,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.cluster", description=__doc__)
     parser.add_argument("verb", choices=["up", "status", "down", "guard"])
     parser.add_argument("--accounting", action="store_true", help="with slurmdbd and its database")
+    parser.add_argument(
+        "--confined", action="store_true", help="one node, whose jobs are confined by cgroups"
+    )
     parser.add_argument("--max-array", type=int, default=1001, help="MaxArraySize")
     parser.add_argument("--folder", type=Path, default=FOLDER)
     chosen = parser.parse_args()
@@ -45,10 +48,10 @@ def main() -> int:
 
 
 def up(chosen: argparse.Namespace, *, running: bool) -> int:
-    if problem := missing(accounting=chosen.accounting):
+    wanted = Settings(accounting=chosen.accounting, max_array=chosen.max_array, confined=chosen.confined)
+    if problem := missing(wanted):
         print(f"cannot start a cluster: {problem}", file=sys.stderr)
         return 3
-    wanted = Settings(accounting=chosen.accounting, max_array=chosen.max_array)
     if running:
         machine = Machine.load(chosen.folder)
         alive = any(daemon.alive for daemon in machine.daemons.values())
@@ -70,7 +73,8 @@ def up(chosen: argparse.Namespace, *, running: bool) -> int:
         return 2
     machine = Machine(chosen.folder, wanted)
     machine.up()
-    print(f"four nodes are idle after {time.monotonic() - began:.1f} s; to use them:")
+    nodes = "one node is" if chosen.confined else "four nodes are"
+    print(f"{nodes} idle after {time.monotonic() - began:.1f} s; to use the cluster:")
     print(f"export SLURM_CONF={machine.conf}")
     return 0
 

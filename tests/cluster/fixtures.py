@@ -24,7 +24,7 @@ _running: dict[str, Machine] = {}
 def machine(settings: Settings) -> Machine:
     """The cluster with these settings, started at its first use in this process and ended with
     it. Skips, with a reason, where the packages are not installed."""
-    if problem := missing(accounting=settings.accounting):
+    if problem := missing(settings):
         pytest.skip(problem)
     key = repr(settings)
     if key not in _running:
@@ -50,7 +50,7 @@ def on_mounts(bed: Bed) -> Iterator[Machine]:
     """A cluster of its own whose nodes see, each by its own mount, what this process sees at the first mount
     of `bed`. Skips where the packages are not installed."""
     settings = Settings()
-    if problem := missing(accounting=settings.accounting):
+    if problem := missing(settings):
         pytest.skip(problem)
     made = Machine.new(settings, views={node: bed.on(number) for number, node in enumerate(NODES, 1)})
     try:
@@ -71,3 +71,10 @@ def slurm(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
 def slurm_accounting(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Four nodes with slurmdbd. The controller forgets jobs 2 s after their end."""
     yield from borrowed(Settings(accounting=True, min_job_age=2), monkeypatch)
+
+
+@pytest.fixture
+def slurm_confined(monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
+    """One node that has this machine's CPUs, keeps a core, and confines its jobs. Skips where this machine
+    has no cgroups of version 1, with the kernel's word."""
+    yield from borrowed(Settings(confined=True), monkeypatch)

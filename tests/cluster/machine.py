@@ -31,7 +31,7 @@ from tests.cluster.processes import (
     stop,
     wait_for,
 )
-from tests.cluster.settings import NODES, ORDINARY, Settings, cgroup_conf, slurm_conf, slurmdbd_conf
+from tests.cluster.settings import ORDINARY, Settings, cgroup_conf, slurm_conf, slurmdbd_conf
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -39,21 +39,32 @@ if TYPE_CHECKING:
 CHECKOUT = Path(__file__).resolve().parents[2]
 PROGRAMS = ("munged", "slurmctld", "slurmd", "sbatch", "squeue", "scontrol", "scancel", "sinfo")
 KEEPER = Path(__file__).with_name("keeper.py")
+HIERARCHIES = Path(__file__).with_name("hierarchies.sh")
 SLURMS = ("slurmd", "slurmstepd")
 """How the names of its programs begin: Debian adds `-wlm`."""
 PACKAGES = "munge slurmctld slurmd slurm-client"
 PACKAGES_ACCOUNTING = "slurmdbd mariadb-server"
 
 
-def missing(*, accounting: bool) -> str:
-    """What this machine lacks for the cluster, as one sentence; empty: nothing."""
+def missing(settings: Settings) -> str:
+    """What this machine lacks for such a cluster, as one sentence; empty: nothing."""
+    accounting = settings.accounting
     lacking = [name for name in PROGRAMS if not shutil.which(name, path=database.search_path())]
     if accounting:
         lacking += database.missing()
     if not lacking:
-        return ""
+        return _not_confining() if settings.confined else ""
     packages = PACKAGES + (f" {PACKAGES_ACCOUNTING}" if accounting else "")
     return f"no {', '.join(lacking)} here; on Debian or Ubuntu: apt-get install {packages}"
+
+
+def _not_confining() -> str:
+    """Why no node of this machine can confine its jobs; empty: it can."""
+    if (os.cpu_count() or 1) < 2:
+        return "a node that keeps a core from its jobs needs two"
+    tried = subprocess.run([HIERARCHIES, "none", "try"], capture_output=True, text=True, check=False)
+    said = " ".join(tried.stderr.split())
+    return f"no cgroups of version 1 can be mounted here: {said}" if tried.returncode else ""
 
 
 def remove(folder: Path) -> None:
@@ -67,7 +78,7 @@ def remove(folder: Path) -> None:
 
 @dataclass
 class Machine:
-    """A cluster in one folder. `up` returns when four nodes are idle."""
+    """A cluster in one folder. `up` returns when its nodes are idle."""
 
     folder: Path
     settings: Settings = field(default_factory=Settings)
@@ -107,28 +118,33 @@ class Machine:
         return self.folder / "slurm.conf"
 
     @property
+    def nodes(self) -> Sequence[str]:
+        return self.settings.nodes
+
+    @property
     def env(self) -> dict[str, str]:
         """The whole environment of the daemons and of a bare client."""
         return {"PATH": database.search_path(), "SLURM_CONF": str(self.conf)}
 
     def up(self) -> None:
-        if problem := missing(accounting=self.settings.accounting):
+        if problem := missing(self.settings):
             raise RuntimeError(problem)
         user = pwd.getpwuid(os.geteuid()).pw_name
         self.folder.chmod(0o755)
         for name in ("state", "logs", "spool"):
             (self.folder / name).mkdir(mode=0o755, exist_ok=True)
             (self.folder / name).chmod(0o755)
-        names = ("slurmctld", "slurmdbd", "database", *NODES)
+        names = ("slurmctld", "slurmdbd", "database", *self.nodes)
         self.ports = self.ports or dict(zip(names, free_ports(len(names)), strict=True))
-        self.conf.write_text(slurm_conf(self.folder, self.ports, user, self.settings))
-        (self.folder / "cgroup.conf").write_text(cgroup_conf(self._release()))
+        hardware = self._hardware() if self.settings.confined else ""
+        self.conf.write_text(slurm_conf(self.folder, self.ports, user, self.settings, hardware))
+        (self.folder / "cgroup.conf").write_text(cgroup_conf(self._release(), self.settings))
         try:
             self._munge()
             if self.settings.accounting:
                 self._accounting(user)
             self.start_controller()
-            for node in NODES:
+            for node in self.nodes:
                 self.start_node(node)
             self.wait_idle()
         except BaseException:
@@ -141,6 +157,13 @@ class Machine:
         found = re.search(r"(\d+)\.(\d+)", said)
         assert found, said
         return int(found[1]), int(found[2])
+
+    def _hardware(self) -> str:
+        """This machine's CPUs and memory as slurm.conf has them."""
+        said = self.run("slurmd", "-C").stdout
+        found = re.search(r"^NodeName=\S+ (CPUs=.*RealMemory=\d+)", said)
+        assert found, said
+        return found[1]
 
     def guard(self) -> None:
         """Have the cluster end with this process, also when that is killed."""
@@ -191,7 +214,8 @@ class Machine:
         """slurmd of one node; `wait_idle` says when the controller has it."""
         noted = self.folder / f"slurmd.{node}.started"
         noted.unlink(missing_ok=True)
-        slurmd = [*self.views.get(node, []), *self._program(["slurmd", "-D", "-N", node])]
+        slurmd = [*self._confine("enter"), *self.views.get(node, [])]
+        slurmd += self._program(["slurmd", "-D", "-N", node])
         command = [sys.executable, str(KEEPER), str(noted), *slurmd]
         keeper = start(f"keeper of {node}", command, self.folder / "logs" / f"{node}.out", self.env)
         self.keepers.setdefault(node, []).append(keeper)
@@ -204,6 +228,12 @@ class Machine:
         wait_for(begun, f"slurmd of {node}")
         pid = int(noted.read_text())
         self._keep(Daemon(node, pid, born(pid)))
+
+    def _confine(self, verb: str) -> list[str]:
+        """The words that give a node's slurmd cgroups of its own, or remove them."""
+        if not self.settings.confined:
+            return []
+        return [str(HIERARCHIES), self.folder.name, verb]
 
     def kill_node(self, node: str) -> None:
         """What a power cut does: slurmd, slurmstepd and payload of one node end at once."""
@@ -251,14 +281,15 @@ class Machine:
             list(command), env=self.env, capture_output=True, text=True, check=False, cwd="/"
         )
 
-    def wait_idle(self, count: int = len(NODES), *, seconds: float = 120.0) -> None:
-        """Until that many nodes are idle."""
+    def wait_idle(self, count: int | None = None, *, seconds: float = 120.0) -> None:
+        """Until that many nodes, or all, are idle."""
+        wanted = len(self.nodes) if count is None else count
 
         def idle() -> bool:
             answer = self.run("sinfo", "-h", "-N", "-p", "data", "-o", "%N %t").stdout.split("\n")
-            return sum(line.endswith(" idle") for line in answer) >= count
+            return sum(line.endswith(" idle") for line in answer) >= wanted
 
-        wait_for(idle, f"{count} idle nodes (see {self.folder}/logs)", seconds=seconds, every=0.2)
+        wait_for(idle, f"{wanted} idle nodes (see {self.folder}/logs)", seconds=seconds, every=0.2)
 
     def tidy(self) -> None:
         """Between tests: no jobs, all daemons up, all nodes idle."""
@@ -267,13 +298,13 @@ class Machine:
         self.run("scancel", "--state=PENDING", "-u", "root")
         self.run("scancel", "-u", "root")
         self.run("scancel", "-u", ORDINARY)
-        for node in NODES:
+        for node in self.nodes:
             if not self.daemons[node].alive:
                 self.start_node(node)
             for pid in self.payload(node):
                 signal_to(pid, signal.SIGCONT)
         wait_for(lambda: not self.run("squeue", "-h").stdout.strip(), "an empty queue", every=0.2)
-        for node in NODES:
+        for node in self.nodes:
             self.run("scontrol", "update", f"NodeName={node}", "State=RESUME")
         self.wait_idle()
 
@@ -281,7 +312,7 @@ class Machine:
         """End everything that was started, jobs too, and remove the folder."""
         if "slurmctld" in self.daemons and self.daemons["slurmctld"].alive:
             self.run("scancel", "-f", "--full", "-u", pwd.getpwuid(os.geteuid()).pw_name)
-        for name in ("slurmctld", *NODES):
+        for name in ("slurmctld", *self.nodes):
             if name in self.daemons:
                 kill(self.daemons[name])
         self._leftovers()
@@ -306,6 +337,11 @@ class Machine:
             for keeper in kept:
                 kill(keeper)
         self.keepers.clear()
+        if self.settings.confined:
+            # A process that was killed leaves its cgroup a moment later.
+            wait_for(
+                lambda: self.run(*self._confine("remove")).returncode == 0, "the cgroups' end", every=0.2
+            )
 
     def _start(self, name: str, command: list[str]) -> None:
         log = self.folder / "logs" / f"{name}.out"

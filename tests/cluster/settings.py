@@ -6,10 +6,12 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
 NODES = ("n1", "n2", "n3", "n4")
+CONFINED = "c1"
+"""The node of a cluster that confines its jobs."""
 ORDINARY = "daemon"
 """An account without privileges. Not `nobody`: later releases of SLURM give that one no association."""
 CPUS = 8
@@ -27,12 +29,22 @@ class Settings:
     """AllowSpecResourcesUsage: without it `--core-spec` is ignored."""
     min_job_age: int = 300
     """Seconds until slurmctld forgets a job that ended (at least 2)."""
+    confined: bool = False
+    """One node with the machine's own CPUs and memory, of which SLURM keeps a core. It holds each job within
+    the cores and the memory that it gave it, by cgroups of version 1."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further lines of slurm.conf."""
 
+    @property
+    def nodes(self) -> Sequence[str]:
+        return (CONFINED,) if self.confined else NODES
 
-def slurm_conf(folder: Path, ports: Mapping[str, int], user: str, settings: Settings) -> str:
-    """slurm.conf: short timeouts, so that a lost node is noticed while a person watches."""
+
+def slurm_conf(
+    folder: Path, ports: Mapping[str, int], user: str, settings: Settings, hardware: str = ""
+) -> str:
+    """slurm.conf: short timeouts, so that a lost node is noticed while a person watches. `hardware`: this
+    machine's CPUs and memory, as `slurmd -C` writes them; of a node that confines its jobs."""
     lines: dict[str, str] = {
         "ClusterName": "penstock",
         "SlurmctldHost": "localhost(127.0.0.1)",
@@ -86,8 +98,16 @@ def slurm_conf(folder: Path, ports: Mapping[str, int], user: str, settings: Sett
             "JobAcctGatherType": "jobacct_gather/linux",
             "JobAcctGatherFrequency": "5",
         }
+    if settings.confined:
+        lines |= {"ProctrackType": "proctrack/cgroup", "TaskPlugin": "task/affinity,task/cgroup"}
     lines |= settings.extra
     text = "".join(f"{key}={value}\n" for key, value in lines.items())
+    if settings.confined:
+        return (
+            f"{text}NodeName={CONFINED} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[CONFINED]} "
+            f"{hardware} CoreSpecCount=1 State=UNKNOWN\n"
+            f"PartitionName=data Nodes={CONFINED} Default=YES MaxTime=INFINITE State=UP\n"
+        )
     for index, node in enumerate(NODES):
         # WEKA's own cores on two of the four.
         reserved = " CoreSpecCount=1" if index < 2 else ""
@@ -103,8 +123,15 @@ def slurm_conf(folder: Path, ports: Mapping[str, int], user: str, settings: Sett
     return text
 
 
-def cgroup_conf(release: tuple[int, int]) -> str:
-    """No control groups: the tests' machine may have none that it can change."""
+def cgroup_conf(release: tuple[int, int], settings: Settings) -> str:
+    """No control groups: the tests' machine may have none that it can change. But of a node that confines its
+    jobs those of version 1 that `hierarchies.sh` shows it."""
+    if settings.confined:
+        automount = "" if release >= (23, 11) else "CgroupAutomount=no\n"
+        return (
+            f"CgroupPlugin=cgroup/v1\nCgroupMountpoint=/sys/fs/cgroup\n{automount}"
+            "ConstrainCores=yes\nConstrainRAMSpace=yes\n"
+        )
     return "CgroupPlugin=disabled\n" if release >= (23, 11) else "CgroupAutomount=no\n"
 
 

@@ -3,7 +3,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.cluster.fixtures import slurm, slurm_accounting
+from tests.cluster.fixtures import slurm, slurm_accounting, slurm_confined
 from tests.cluster.place import Place
 
 if TYPE_CHECKING:
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
 
     from tests.cluster.machine import Machine
 
-__all__ = ["place", "slurm", "slurm_accounting"]
+__all__ = ["place", "slurm", "slurm_accounting", "slurm_confined"]
 
 
 @pytest.fixture

@@ -257,6 +257,7 @@ class TestAnswers:
         }
         assert ends(seen.values()) == {5: (7, None), 6: (None, 9)}
         assert seen[8].launch_failed
+        assert [index for index, one in seen.items() if one.status.out_of_memory] == [7]
         assert [i for i, one in seen.items() if one.status.held] == [10, 11, 12]
         assert {i: one.status.expected for i, one in seen.items() if one.status.expected} == {13: 1795263999}
         assert seen[0].status.restarts == 1

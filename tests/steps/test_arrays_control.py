@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -10,6 +11,7 @@ from tests.support.staging_runs import events_of
 
 from penstock.arrays import array_watch
 from penstock.cluster.port import State, Status
+from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError
 from penstock.state import cancel_mark
 from penstock.state.submission_log import ArrayBook, Submission
@@ -104,6 +106,36 @@ class TestGoingAgain:
         one = stage(tmp_path, how)
         one.go(range(len(kinds)))
         assert text in one.texts("note")
+
+
+class TestMemory:
+    """What is said of an element that ran out of memory: how much it had, and which key to raise."""
+
+    @pytest.mark.parametrize(
+        ("asked", "of_copy", "told"),
+        [
+            (100 << 20, 100 << 20, "it had 100 MiB; raise cluster.memory"),
+            (None, None, "it had what the cluster gives where nothing is asked for; set cluster.memory"),
+            (100 << 20, 300 << 20, "it had 300 MiB; raise cluster.steps.copy.memory"),
+        ],
+    )
+    def test_one_line_each(self, tmp_path: Path, asked: int | None, of_copy: int | None, told: str) -> None:
+        one = stage(tmp_path, lambda *_: FAILED, reason="OUT_OF_MEMORY: OutOfMemory", out_of_memory=True)
+        options = JobOptions(memory=asked)
+        cluster = ClusterConfig(retries=1, options=options, steps={"copy": replace(options, memory=of_copy)})
+        one.context.config = replace(one.context.config, cluster=cluster)
+        with pytest.raises(FailedError) as failed:
+            one.go([3])
+        line = f"element 3 on n3: OUT_OF_MEMORY: {told}"
+        assert f"1 failed element is submitted again: {line}" in one.texts("note")
+        assert str(failed.value).count("OUT_OF_MEMORY") == 1
+        assert line in [text.strip() for text in str(failed.value).splitlines()]
+        assert "its log" not in str(failed.value), "the line says all"
+        assert "the same command goes on" in str(failed.value)
+
+    def test_one_that_had_enough_the_second_time_is_done(self, tmp_path: Path) -> None:
+        one = stage(tmp_path, first_fails, reason="OUT_OF_MEMORY", out_of_memory=True)
+        assert one.go([0])[0].state is DONE
 
 
 class TestTimeSlots:

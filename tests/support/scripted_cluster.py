@@ -45,6 +45,8 @@ class ScriptedCluster:
     reason: str = "so"
     exit_code: int | None = None
     """Of every element that ended."""
+    out_of_memory: bool = False
+    """Whether elements that fail ran out of it."""
     silent: int = 0
     """So many queries fail before one is answered."""
     queries_until_end: int = 2
@@ -114,8 +116,10 @@ class ScriptedCluster:
             if index in ended or asked < (self.lasts(index, count) if self.lasts else self.queries_until_end):
                 continue
             self.tries[index] = count
+            state = self.script(index, count)
+            short = self.out_of_memory and state is FAILED
             ended[index] = Status(
-                self.script(index, count), self.reason, f"n{index}", exit_code=self.exit_code
+                state, self.reason, f"n{index}", exit_code=self.exit_code, out_of_memory=short
             )
         return {i: ended.get(i, self.waits(array, i)) for i in indices}
 

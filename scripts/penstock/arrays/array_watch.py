@@ -149,7 +149,7 @@ def watch_of(
     command: Sequence[str] = (),
 ) -> Watch:
     statuses: dict[int, Status] = {}
-    ends = Ends(run, step, context.config.cluster.retries, statuses)
+    ends = Ends(run, step, context.config.cluster, statuses)
     mark = CancelMark.of(context.layout(dataset), step)
     said = throttle_mark.read(run)
     book = ArrayBook(run.arrays)

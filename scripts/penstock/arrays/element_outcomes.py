@@ -15,10 +15,11 @@ from penstock.state import outcomes
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Mapping, Sequence
     from pathlib import Path
 
     from penstock.cluster.port import Status
+    from penstock.config.settings import ClusterConfig
     from penstock.core.documents.element_outcome import ElementOutcome
     from penstock.core.layout import RunLayout
     from penstock.errors import PenstockError
@@ -32,7 +33,7 @@ class Ends:
 
     run: RunLayout
     step: str
-    retries: int
+    cluster: ClusterConfig
     statuses: Mapping[int, Status]
     """The last status of each element."""
 
@@ -63,7 +64,8 @@ class Ends:
         none               | any                    | yes
         any                | cancelled by a person  | no: nobody asked for it
         any                | its time, progress     | yes: that is no failure
-        more than retries  | any other              | no
+        more than          | any other              | no
+        cluster.retries    |                        |
         else               | says retry is vain     | no
         else               | of verify, damaged     | no: those files are copied again first
         else               | says retry may help    | yes
@@ -79,10 +81,10 @@ class Ends:
             return True
         outcome = self.outcome(index)
         if outcome is None:
-            return self.exit_status(index) != NoSpaceError.exit_code and tries <= self.retries
+            return self.exit_status(index) != NoSpaceError.exit_code and tries <= self.cluster.retries
         if self.step == "verify" and outcome.failures:
             return False
-        return tries <= self.retries and outcome.retry
+        return tries <= self.cluster.retries and outcome.retry
 
     def exit_status(self, index: int) -> int:
         """The exit status of an element that left no outcome (a full target has no room for one); 1 where the
@@ -90,8 +92,9 @@ class Ends:
         status = self.statuses.get(index)
         return (status and status.exit_code) or 1
 
-    def again(self, indices: Iterable[int]) -> str:
-        """The line that says which elements go again, and why."""
+    def again(self, indices: Sequence[int]) -> str:
+        """The line that says which elements go again, and why; of those that ran out of memory it says it of
+        the first."""
         kinds = Counter(self._kind(index) for index in indices)
         number = sum(kinds.values())
         if len(kinds) == 1:
@@ -99,7 +102,9 @@ class Ends:
             text = human.counted(number, f"{kind} element")
         else:
             text = human.counted(number, "element") + f" ({', '.join(f'{n} {k}' for k, n in kinds.items())})"
-        return f"{text} {'is' if number == 1 else 'are'} submitted again"
+        text += f" {'is' if number == 1 else 'are'} submitted again"
+        short = next((index for index in indices if self._out_of_memory(index)), None)
+        return text if short is None else f"{text}: {self._line(short, None)}"
 
     def _kind(self, index: int) -> str:
         if self.planned(index):
@@ -117,7 +122,7 @@ class Ends:
             outcome = self.outcome(index)
             codes.add((outcome and outcome.exit_code) or self.exit_status(index))
             lines.append(self._line(index, outcome))
-            if outcome is None and not self._cancelled(index):
+            if outcome is None and not self._cancelled(index) and not self._out_of_memory(index):
                 log = self._log(index)
                 lines += [f"  {line}" for line in _last_lines(log)]
                 lines.append(f"  its log: {log}")
@@ -168,6 +173,8 @@ class Ends:
         why = outcome.error if outcome else ""
         if self._cancelled(index):
             reason, why = "cancelled", ""
+        elif self._out_of_memory(index):
+            reason, why = self._short_of_memory(index), ""
         elif outcome is not None and outcome.stopped == "time":
             reason, why = "its time ended before it had finished anything", ""
         elif outcome is None and self.exit_status(index) == NoSpaceError.exit_code:
@@ -175,6 +182,21 @@ class Ends:
                 "the target has no space, inodes or quota left, not even for this element's own account of it"
             )
         return f"element {index}{node}: {reason}" + (f": {why}" if why else "")
+
+    def _out_of_memory(self, index: int) -> bool:
+        status = self.statuses.get(index)
+        return status is not None and status.out_of_memory
+
+    def _short_of_memory(self, index: int) -> str:
+        """What an element had that ran out of memory, and the key that gives the next one more."""
+        word = self.statuses[index].reason.partition(":")[0] or "out of memory"
+        options = self.cluster.of(self.step)
+        key = "cluster.memory"
+        if options.memory != self.cluster.options.memory:
+            key = f"cluster.steps.{self.step}.memory"
+        if options.memory is None:
+            return f"{word}: it had what the cluster gives where nothing is asked for; set {key}"
+        return f"{word}: it had {human.size(options.memory)}; raise {key}"
 
     def _free(self) -> str:
         """What the target's file system says is free now; a quota may leave less."""

@@ -65,6 +65,8 @@ class Status:
     limit, memory, node) ended it, and where the cluster does not say."""
     signal: int | None = None
     """The number of the signal that killed its process, where the cluster says so; else None."""
+    out_of_memory: bool = False
+    """The cluster says that processes of it were killed because it took more memory than it was given."""
 
 
 class Accounted(NamedTuple):

@@ -136,6 +136,7 @@ def _seen(
         expected=_time(began) if state is State.PENDING and not held else 0.0,
         exit_code=exit_code,
         signal=signal,
+        out_of_memory=word == "OUT_OF_MEMORY",
     )
     return SlurmElement(index, word, launch_failed, core_spec, status)
 
