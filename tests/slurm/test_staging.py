@@ -12,6 +12,7 @@ from collections import Counter
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import pyarrow.parquet as pq
 import pytest
 from tests.cluster.place import Place
 from tests.cluster.processes import below, parent, wait_for
@@ -215,6 +216,16 @@ def test_preempted_elements_are_run_again(place: Place) -> None:
     assert max(receipt["restarts"] for receipt in place.receipts("a", "copy")) >= 1
     place.ends(place.penstock("run"))
     place.published("a")
+    # Both attempts are summed: the first one wrote down what it had used when it was told to stop.
+    (table,) = place.work.glob("results/a/*/elements.parquet")
+    rows = pq.read_table(table).to_pylist()
+    again = max(rows, key=lambda one: one["attempts"])
+    assert (again["attempts"], again["starts_missing"], again["whole_node"]) == (2, 0, True)
+    (receipt,) = (one for one in place.receipts("a", "copy") if one["index"] == again["element"])
+    assert again["seconds"] > receipt["usage"]["seconds"]
+    assert again["node_hours"] == pytest.approx(again["seconds"] / 3600, abs=1e-5)
+    assert {one["queue_wait_by"] for one in rows} == {"controller"}
+    assert all(one["queue_wait"] >= 0 and one["memory_peak"] for one in rows)
 
 
 @pytest.mark.timeout(900)

@@ -12,8 +12,9 @@ import pytest
 
 from penstock.cluster.registry import read_job_environment
 from penstock.runtime import resource_usage
+from penstock.runtime.cgroups import memory_peak
 from penstock.runtime.proc import children, peak_memory, process_stat
-from penstock.runtime.resource_usage import Meter, job_memory
+from penstock.runtime.resource_usage import Meter
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -128,34 +129,42 @@ def test_the_children_of_this_process_are_found(helper: subprocess.Popen[bytes])
 
 V2 = "0::/system.slice/slurmstepd.scope/job_77/step_batch/user/task_0\n"
 V1 = "5:cpuset:/slurm/uid_0/job_77/step_batch\n4:memory:/slurm/uid_0/job_77/step_batch\n0::/\n"
+OWN, FILE, OWN_V1, FILE_V1 = (
+    "unified/system.slice/slurmstepd.scope/job_77", "memory.peak",
+    "memory/slurm/uid_0/job_77", "memory.max_usage_in_bytes",
+)  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("said", "file", "found"),
     [
-        (V2, "system.slice/slurmstepd.scope/job_77/memory.peak", (5 * MIB, "memory.peak")),
-        (
-            V1,
-            "memory/slurm/uid_0/job_77/memory.max_usage_in_bytes",
-            (5 * MIB, "memory.max_usage_in_bytes"),
-        ),
-        # Not the job's own: a group of another job, of the step alone, of no job.
-        (V2.replace("job_77", "job_770"), "system.slice/slurmstepd.scope/job_770/memory.peak", (0, "")),
-        (V2, "system.slice/slurmstepd.scope/job_77/step_batch/memory.peak", (0, "")),
-        ("0::/user.slice\n", "user.slice/memory.peak", (0, "")),
-        ("", "memory.peak", (0, "")),
+        (V2, f"{OWN}/{FILE}", (5 * MIB, FILE)),
+        (V1, f"{OWN_V1}/{FILE_V1}", (5 * MIB, FILE_V1)),
+        # Not the job's own: of another job, of the step alone, of no job; a kernel without the file.
+        (V2.replace("job_77", "job_770"), f"{OWN}0/{FILE}", (0, "")),
+        (V2, f"{OWN}/step_batch/{FILE}", (0, "")),
+        ("0::/user.slice\n", f"unified/user.slice/{FILE}", (0, "")),
+        (V2, f"{OWN}/memory.current", (0, "")),
+        ("", f"unified/{FILE}", (0, "")),
     ],
 )
 def test_the_peak_of_the_job_s_own_control_group(
     tmp_path: Path, said: str, file: str, found: tuple[int, str]
 ) -> None:
-    (tmp_path / "proc" / "self").mkdir(parents=True)
-    (tmp_path / "proc" / "self" / "cgroup").write_text(said)
-    path = tmp_path / "sys" / file
+    proc, sys_fs = tmp_path / "proc" / "self", tmp_path / "sys"
+    proc.mkdir(parents=True)
+    (proc / "cgroup").write_text(said)
+    (proc / "mountinfo").write_text(
+        f"30 20 0:26 / {sys_fs}/unified rw - cgroup2 cgroup2 rw\n"
+        f"31 20 0:27 / {sys_fs}/memory rw - cgroup cgroup rw,memory\n"
+        f"32 20 0:28 / {sys_fs}/cpuset rw - cgroup cgroup rw,cpuset\n"
+    )
+    path = sys_fs / file
     path.parent.mkdir(parents=True)
     path.write_text(f"{5 * MIB}\n")
-    proc, cgroups = str(tmp_path / "proc"), str(tmp_path / "sys")
-    assert job_memory("job_77", proc, cgroups) == found
+    assert memory_peak("job_77", tmp_path / "proc") == found
+    used = Meter(cgroup="job_77", proc=str(tmp_path / "proc")).used()
+    assert (used.job_memory_peak, used.job_memory_file) == found
 
 
 def test_the_job_s_control_group_is_named_where_the_kernel_has_it(tmp_path: Path) -> None:

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 Root = str | os.PathLike[str]
 _FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
+_PEAKS = {"cgroup": "memory.max_usage_in_bytes", "cgroup2": "memory.peak"}
 _ENDLESS = 1 << 62
 """A limit from here on is none, where the machine's memory is not known."""
 
@@ -62,6 +63,20 @@ def memory_limit(proc: Root = PROC) -> int | None:
     return least if least < (int(total[1]) << 10 if total else _ENDLESS) else None
 
 
+def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
+    """The most memory that was ever charged to the cgroup of this name, one of those that this process is in,
+    in bytes, and the file that says so. Cached files are charged to it, too. (0, "") where no mount shows it,
+    and of version 2 before Linux 5.19."""
+    for mount, names in _of_memory(proc):
+        if name in names:
+            file = _PEAKS[mount.kind]
+            folder = "/".join([mount.point.rstrip("/"), *names[: names.index(name) + 1]])
+            peak = _text(f"{folder}/{file}").strip()
+            if peak.isdecimal():
+                return int(peak), file
+    return 0, ""
+
+
 class _Mount(NamedTuple):
     """A mount of cgroups, as one line of /proc/self/mountinfo has it."""
 
@@ -74,6 +89,13 @@ class _Mount(NamedTuple):
 
 
 def _limits(proc: Root) -> Iterator[int]:
+    for mount, names in _of_memory(proc):
+        yield from _limits_up(mount, names)
+
+
+def _of_memory(proc: Root) -> Iterator[tuple[_Mount, Sequence[str]]]:
+    """This process's cgroups that may count memory: a mount that shows them, and their names below its
+    top."""
     # A later mount hides an earlier one.
     mounts = list(_mounts(proc))[::-1]
     for line in _text(f"{proc}/self/cgroup").splitlines():
@@ -85,8 +107,7 @@ def _limits(proc: Root) -> Iterator[int]:
         fitting = [one for one in mounts if one.kind == kind and (not controllers or one.of_memory)]
         ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
         # Where no mount shows the process's own cgroup, its top is nearest to it that can be seen.
-        for mount, names in [*ways, *((mount, []) for mount in fitting)][:1]:
-            yield from _limits_up(mount, names)
+        yield from [*ways, *((mount, []) for mount in fitting)][:1]
 
 
 def _limits_up(mount: _Mount, names: Sequence[str]) -> Iterator[int]:

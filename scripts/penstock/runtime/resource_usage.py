@@ -18,18 +18,14 @@ calls `look` shortly before it ends helpers, whose peaks nobody can read afterwa
 
 from __future__ import annotations
 
-import contextlib
 import os
 import resource
 import time
-from typing import TYPE_CHECKING, NamedTuple
+from typing import NamedTuple
 
+from penstock.runtime import cgroups
 from penstock.runtime.proc import PROC, children, peak_memory, process_stat
 
-if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-CGROUPS = "/sys/fs/cgroup"
 EVERY = 5.0
 """Seconds between two looks at the children that `Meter.used` makes by itself: each reads two small files of
 every child."""
@@ -56,11 +52,9 @@ class Used(NamedTuple):
 class Meter:
     """Measures this process from its start (`whole`), or from this call on."""
 
-    def __init__(
-        self, *, whole: bool = False, cgroup: str = "", proc: str = PROC, cgroups: str = CGROUPS
-    ) -> None:
+    def __init__(self, *, whole: bool = False, cgroup: str = "", proc: str = PROC) -> None:
         """`cgroup`: the name of the job's own control group (`JobEnvironment.cgroup`)."""
-        self._cgroup, self._proc, self._cgroups = cgroup, proc, cgroups
+        self._cgroup, self._proc = cgroup, proc
         age = _age(proc) if whole else 0.0
         self._start = time.monotonic() - age
         self._began = time.time() - age
@@ -80,7 +74,7 @@ class Meter:
         if sum(peaks) > self._peak:
             self._peak, self._processes = sum(peaks), sum(map(bool, peaks))
         if self._cgroup:
-            self._job = job_memory(self._cgroup, self._proc, self._cgroups)
+            self._job = cgroups.memory_peak(self._cgroup, self._proc)
 
     def used(self) -> Used:
         """What was used so far; looks at the children where the last look is older than `EVERY`."""
@@ -114,41 +108,6 @@ def _age(proc: str) -> float:
     if own is None or not own.start.isdecimal():
         return 0.0
     return max(0.0, time.clock_gettime(time.CLOCK_BOOTTIME) - int(own.start) / _TICK)
-
-
-def job_memory(cgroup: str, proc: str = PROC, cgroups: str = CGROUPS) -> tuple[int, str]:
-    """(bytes, file) of the peak that the control group of this name, one of those that this process is in,
-    reports; (0, "") where it reports none.
-
-    | line of /proc/self/cgroup   | read                                                      |
-    |-----------------------------|-----------------------------------------------------------|
-    | `0::/a/NAME/b`              | `<cgroups>/a/NAME/memory.peak`                            |
-    | `N:...,memory,...:/a/NAME`  | `<cgroups>/memory/a/NAME/memory.max_usage_in_bytes`       |
-    | any other, or without NAME  | nothing                                                   |
-    """
-    try:
-        with open(f"{proc}/self/cgroup", errors="replace") as stream:
-            lines = stream.read().splitlines()
-    except OSError:
-        return 0, ""
-    for folder, file in _peak_files(lines, cgroup, cgroups):
-        with contextlib.suppress(OSError, ValueError), open(f"{folder}/{file}") as stream:
-            return int(stream.read()), file
-    return 0, ""
-
-
-def _peak_files(lines: Iterable[str], cgroup: str, cgroups: str) -> Iterable[tuple[str, str]]:
-    for line in lines:
-        _, _, rest = line.partition(":")
-        controllers, _, path = rest.partition(":")
-        parts = path.split("/")
-        if cgroup not in parts:
-            continue
-        own = "/".join(parts[: parts.index(cgroup) + 1])
-        if not controllers:
-            yield f"{cgroups}{own}", "memory.peak"
-        elif "memory" in controllers.split(","):
-            yield f"{cgroups}/memory{own}", "memory.max_usage_in_bytes"
 
 
 _entered: list[Meter | None] = [None]
