@@ -44,6 +44,7 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}
+UNITS["time_limit"] = "`auto`, or a time"
 HEAD = """\
 # Configuration
 
@@ -145,7 +146,9 @@ def _written(value: Any, part: Part) -> str:
         case "size":
             power = next((p for p in (4, 3, 2, 1) if value and value % (1 << 10 * p) == 0), 0)
             return f"{value >> 10 * power}{['', 'Ki', 'Mi', 'Gi', 'Ti'][power]}B"
-        case "duration":
+        case "time_limit" if value == 0:
+            return "auto"
+        case "duration" | "time_limit":
             return f"{value:g}s"
         case "share":
             return f"{100 * value:g}%"

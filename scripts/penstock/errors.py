@@ -103,7 +103,7 @@ class TransientError(PenstockError):
 
 
 class OverloadedError(TransientError):
-    """The store asks for fewer requests: 503 SlowDown, 429, a Retry-After."""
+    """A store asks for fewer requests (503 SlowDown, 429, a Retry-After), or a scheduler does."""
 
 
 class ExpiredCredentialsError(TransientError):

@@ -32,6 +32,8 @@ class Settings:
     confined: bool = False
     """One node with the machine's own CPUs and memory, of which SLURM keeps a core. It holds each job within
     the cores and the memory that it gave it, by cgroups of version 1."""
+    cluster: str = "penstock"
+    """ClusterName."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further lines of slurm.conf."""
 
@@ -46,7 +48,7 @@ def slurm_conf(
     """slurm.conf: short timeouts, so that a lost node is noticed while a person watches. `hardware`: this
     machine's CPUs and memory, as `slurmd -C` writes them; of a node that confines its jobs."""
     lines: dict[str, str] = {
-        "ClusterName": "penstock",
+        "ClusterName": settings.cluster,
         "SlurmctldHost": "localhost(127.0.0.1)",
         "SlurmctldPort": str(ports["slurmctld"]),
         "SlurmUser": user,

@@ -10,7 +10,7 @@ from penstock.cluster.slurm import job_limits, placement, reservations
 from penstock.cluster.slurm.job_limits import Places
 from penstock.cluster.slurm.nodes import Node, fits, has_gres, is_lost
 from penstock.cluster.slurm.port import Association, Bound, Facts, Limits, Partition, Qos, Reservation
-from penstock.config.settings import JobOptions
+from penstock.config.settings import AUTO_TIME, JobOptions
 from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -290,6 +290,8 @@ def kept(name: str = "maint", **over: Any) -> Reservation:
         ({"time": 14400}, [DATA], [kept(end=NOW - 1)], [], ""),
         ({}, [DATA], [kept()], ["warning"], "elements of no time limit"),
         ({}, [DATA._replace(default_time=HOUR)], [kept()], [], ""),
+        ({"time": AUTO_TIME}, [DATA._replace(max_time=HOUR)], [kept()], [], ""),
+        ({"time": AUTO_TIME}, [DATA], [kept()], ["warning"], "elements of 4:00:00"),
         ({}, [DATA._replace(max_time=4 * HOUR)], [kept()], ["warning"], "elements of 4:00:00"),
         ({"time": 600}, [DATA], [kept(start=NOW - 60, flags=frozenset())], ["warning"], "maint is under"),
         (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +16,7 @@ from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.cluster.slurm.nodes import Node
 from penstock.cluster.slurm.port import Association, Facts, JobSeen, Partition, Qos, Reservation, Settings
 from penstock.cluster.slurm.submission import single_arguments, together_arguments
-from penstock.config.settings import ClusterConfig, JobOptions
+from penstock.config.settings import AUTO_TIME, ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
@@ -47,6 +47,7 @@ class Scripted:
     parts: list[Partition] = field(default_factory=list)
     asked: list[int | None] = field(default_factory=list)
     """The core-spec of each array."""
+    options: list[JobOptions] = field(default_factory=list)
     way: str = "scripted"
     obeys: bool = True
     """AllowSpecResourcesUsage."""
@@ -89,14 +90,15 @@ class Scripted:
     def qos(self, name: str) -> Qos | None:
         return None
 
-    def refusal(self, options: JobOptions) -> str:
-        return self.refused
+    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
+        return "no nodes are left" if set(exclude) >= {"n1", "n2"} else self.refused
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         if self.refused:
             raise FailedError("SLURM refused", why=self.refused)
         self.scripts.append(script)
         self.asked.append(options.spec_cores)
+        self.options.append(options)
         return "77"
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
@@ -108,6 +110,9 @@ class Scripted:
 
     def elements(self, array: str) -> list[SlurmElement]:
         return list(self.known)
+
+    def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
+        return {array: self.elements(array) for array in arrays}
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         assert self.books
@@ -131,13 +136,20 @@ class Scripted:
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         self.cancelled.append((job, None if indices is None else tuple(indices)))
 
+    def keep_off(self, array: str, nodes: Sequence[str]) -> None:
+        self.cancelled.append((f"{array} off {','.join(nodes)}", None))
+        if self.refused:
+            raise FailedError("scontrol update failed", why=self.refused)
+
     def throttle(self, array: str, at_once: int) -> None:
         self.cancelled.append((f"{array} throttled", (at_once,)))
 
 
-def cluster_of(slurm: Slurm, *, core_spec: int | None = 2) -> SlurmCluster:
-    options = JobOptions(core_spec=core_spec, max_elements=3)
-    return SlurmCluster(ClusterConfig(backend="slurm", options=options), slurm=slurm)
+def cluster_of(
+    slurm: Slurm, *, core_spec: int | None = 2, slots: int = 3, poll: float = 15.0
+) -> SlurmCluster:
+    options = JobOptions(core_spec=core_spec, max_elements=slots)
+    return SlurmCluster(ClusterConfig(backend="slurm", options=options, poll=poll), slurm=slurm)
 
 
 def spec(logs: Path, indices: Sequence[int] = (0, 1)) -> ArraySpec:
@@ -160,6 +172,19 @@ def test_accounting_is_asked_only_where_there_is_slurmdbd() -> None:
     assert list(cluster_of(slurm).accounting("77")) == []
 
 
+def test_what_was_seen_to_end_is_not_looked_up_again_when_the_controller_forgets_it() -> None:
+    slurm = Scripted(known=[seen(0, "COMPLETED", State.DONE), seen(1, "RUNNING", State.RUNNING)])
+    cluster = cluster_of(slurm)
+    cluster.states("77", [0, 1])
+    slurm.known = slurm.known[1:]
+    slurm.ended_elements = lambda _: pytest.fail("accounting is asked for nothing")  # type: ignore[method-assign]
+    assert [one.state for one in cluster.states("77", [0, 1]).values()] == [State.DONE, State.RUNNING]
+    slurm.known.append(seen(0, "PENDING", State.PENDING))
+    assert cluster.states("77", [0])[0].state is State.PENDING, "somebody requeued it"
+    slurm.known, slurm.books = [], False
+    assert cluster_of(slurm).states("77", [0])[0].state is State.LOST
+
+
 def test_what_accounting_calls_alive_is_lost() -> None:
     slurm = Scripted(ended=[seen(0, "RUNNING", State.RUNNING)])
     assert cluster_of(slurm).states("77", [0])[0].state is State.LOST
@@ -172,6 +197,15 @@ def test_what_a_requeue_may_undo_counts_as_running_for_a_while() -> None:
     slurm.known, slurm.down = [seen(0, "RUNNING", State.RUNNING, node="n2", restarts=1)], {"n1": "down*"}
     again = cluster.states("77", [0])[0]
     assert (again.state, again.requeued) == (State.RUNNING, "lost with node n1")
+    assert again.lost_node == "n1"
+
+
+def test_a_preempted_element_is_not_lost_with_its_node() -> None:
+    slurm = Scripted(known=[seen(0, "PREEMPTED", State.FAILED, node="n1")])
+    cluster = cluster_of(slurm)
+    cluster.states("77", [0])
+    slurm.known = [seen(0, "RUNNING", State.RUNNING, node="n2", restarts=1)]
+    assert cluster.states("77", [0])[0].lost_node == ""
 
 
 def test_a_launch_that_failed_is_cancelled() -> None:
@@ -185,6 +219,58 @@ def test_a_core_spec_that_was_dropped_ends_the_array(tmp_path: Path) -> None:
     with pytest.raises(FailedError, match="dropped --core-spec=2"):
         cluster_of(slurm).submit(spec(tmp_path))
     assert slurm.cancelled == [("77", None)]
+
+
+@pytest.mark.parametrize(
+    ("configured", "asked", "longest", "seconds"),
+    [
+        (None, 0, None, None),
+        (3600, 0, None, 3600),
+        (3600, 7200, None, 7200),
+        (AUTO_TIME, 7200, None, 7200),
+        (AUTO_TIME, 0, None, 7 * 86_400),
+        (AUTO_TIME, 0, 86_400.0, 86_400),
+    ],
+)
+def test_s29_the_time_of_an_array(
+    configured: int | None, asked: int, longest: float | None, seconds: int | None, tmp_path: Path
+) -> None:
+    slurm = Scripted(parts=[Partition("data", max_time=longest)])
+    config = ClusterConfig("slurm", JobOptions(core_spec=None, time=configured, partition="data"))
+    SlurmCluster(config, slurm=slurm).submit(replace(spec(tmp_path), time=asked))
+    (options,) = slurm.options
+    assert options.time == seconds
+
+
+@pytest.mark.parametrize(
+    ("partition", "longest", "seconds"),
+    [
+        (None, [3600.0], 3600.0),
+        ("p0", [None], 0.0),
+        ("p0", [3600.0], 3600.0),
+        ("p0,p1", [3600.0, 7200.0], 7200.0),
+        ("p0,p1", [3600.0, None], 0.0),
+        ("p0", [], 0.0),
+    ],
+)
+def test_s29_the_longest_time_is_the_partitions(
+    partition: str | None, longest: list[float | None], seconds: float
+) -> None:
+    """QOS and associations: `test_queue_fit`."""
+    config = ClusterConfig("slurm", JobOptions(core_spec=None, partition=partition))
+    parts = [Partition(f"p{n}", default=n == 0, max_time=one) for n, one in enumerate(longest)]
+    assert SlurmCluster(config, slurm=Scripted(parts=parts)).longest("copy") == seconds
+
+
+def test_nodes_are_spared_while_slurm_takes_such_a_job_without_them() -> None:
+    slurm = Scripted()
+    cluster = cluster_of(slurm)
+    assert cluster.spares("copy", ["n1"])
+    assert not cluster.spares("copy", ["n1", "n2"])
+    cluster.keep_off("77", "copy", ["n1"])
+    slurm.refused = "Access/permission denied"
+    cluster.keep_off("77", "copy", ["n1"])
+    assert slurm.cancelled == [("77 off n1", None)] * 2, "where SLURM does not let it, it stays as it was"
 
 
 def test_a_refusal_says_what_to_change(tmp_path: Path) -> None:

@@ -136,6 +136,13 @@ class TestArguments:
         with pytest.raises(ConfigError):
             array_arguments(replace(spec, mail=Mail("a b", ("end",))), 1, JobOptions(core_spec=2))
 
+    def test_the_logs_of_further_arrays_of_a_step_say_where_these_begin(self) -> None:
+        """MaxArraySize: indices from 1001 on are the numbers from 0 on of an array of their own."""
+        spec = ArraySpec("n", "copy", range(999), ["/x"], Path("/t"), base=1001)
+        words = array_arguments(spec, 3, JobOptions(core_spec=2))
+        assert "--array=0-998%3" in words
+        assert "--output=/t/copy-from1001-%A_%a.log" in words
+
     def test_a_short_time_leaves_a_shorter_lead(self) -> None:
         words = array_arguments(an_array(Path("/t")), 1, replace(SETTLED, time=120))
         assert "--signal=B:USR1@30" in words
@@ -161,6 +168,14 @@ class TestScript:
         )  # fmt: skip
         assert json.loads(done.stdout) == [*odd, "7"]
         assert not list(tmp_path.iterdir())
+
+    def test_an_index_is_the_number_in_the_array_and_the_base(self) -> None:
+        text = script([sys.executable, "-c", "import sys; print(sys.argv[1])"], JobOptions(), ACCOUNT, 1001)
+        done = subprocess.run(
+            ["/bin/sh"], input=text, env={"SLURM_ARRAY_TASK_ID": "7"}, capture_output=True, text=True,
+            check=True,
+        )  # fmt: skip
+        assert done.stdout == "1008\n"
 
     def test_a_missing_interpreter_is_named_with_its_node(self) -> None:
         done = subprocess.run(
@@ -238,7 +253,7 @@ class TestAnswers:
             "18|12|SPECIAL_EXIT|0|1|2|N/A|N/A||JobHeldUser|\n"
             "18|13|PENDING|0|0|2|1795263999|1795264999||Priority|\n"
         )
-        seen = {one.element: one for one in read_squeue(text)}
+        seen = {one.element: one for _, one in read_squeue(text)}
         told = {index: (one.status.state, one.status.reason) for index, one in seen.items()}
         assert told == {
             0: (State.RUNNING, ""),
@@ -276,14 +291,14 @@ class TestAnswers:
             "7|2|FAILED|0:9|0|2|1795263274|1795263275|n1|RaisedSignal:9(Killed)|\n"
             "7|3|COMPLETED|0:0|0|2|1795263274|1795263275|n4|None|\n"
         )
-        told = {one.element: (one.status.state, one.status.reason) for one in read_squeue(text)}
+        told = {one.element: (one.status.state, one.status.reason) for _, one in read_squeue(text)}
         assert told == {
             0: (State.RUNNING, ""),
             1: (State.FAILED, "exit 3"),
             2: (State.FAILED, "signal 9"),
             3: (State.DONE, ""),
         }
-        assert ends(read_squeue(text)) == {1: (3, None), 2: (None, 9), 3: (0, None)}
+        assert ends(one for _, one in read_squeue(text)) == {1: (3, None), 2: (None, 9), 3: (0, None)}
 
     def test_sacct(self) -> None:
         text = (

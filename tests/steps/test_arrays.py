@@ -114,6 +114,17 @@ def test_a_target_too_full_for_an_outcome_is_told_by_the_exit_status(tmp_path: P
     assert len(stage.cluster.arrays) == 1, "what cannot help is not tried again"
 
 
+def test_of_many_elements_that_failed_some_are_named(tmp_path: Path) -> None:
+    stage = Stage(tmp_path, lambda _i, _t: FAILED)
+    stage.retries(0)
+    with pytest.raises(FailedError, match="copy: 80 elements did not finish") as failed:
+        stage.go(range(80))
+    lines = str(failed.value).splitlines()
+    assert sum("element 4" in line for line in lines) == 11
+    assert not any("element 50" in line for line in lines)
+    assert any("and 30 elements more" in line for line in lines)
+
+
 def test_a_reason_is_for_people_and_is_not_read(tmp_path: Path) -> None:
     stage = Stage(tmp_path, lambda _i, _t: FAILED, reason="exit 6")
     with pytest.raises(FailedError) as failed:
@@ -216,7 +227,59 @@ def test_a_silent_controller_is_told_of_once_and_ends_nothing(tmp_path: Path) ->
 def test_large_arrays_are_split_by_number_and_by_span(tmp_path: Path) -> None:
     stage = staged(tmp_path, most=3)
     stage.go([0, 1, 2, 3, 9, 10, 14])
-    assert [list(s.indices) for s in stage.cluster.arrays.values()] == [[0, 1, 2], [3], [9, 10], [14]]
+    assert [(list(s.indices), s.base) for s in stage.cluster.arrays.values()] == [
+        ([0, 1, 2], 0), ([0], 3), ([0, 1], 9), ([0], 14),
+    ]  # fmt: skip
+
+
+def test_an_array_of_indices_beyond_the_first_is_met_again(tmp_path: Path) -> None:
+    stage = staged(tmp_path, most=3, queries_until_end=4)
+    for index in (0, 1, 2):
+        stage.receipt(index)
+    stage.cluster.on_query = lambda: stage.context.stop.set(15)
+    with pytest.raises(InterruptedRunError):
+        stage.go(range(5))
+    stage.context.stop.event.clear()
+    stage.cluster.on_query = lambda: None
+    (noted,) = [json.loads(line) for line in stage.run.arrays.read_text().splitlines() if "intent" in line]
+    assert (noted["indices"], noted["base"], noted["format"]) == ([3, 4], 3, 2)
+    (left,) = ArrayBook(stage.run.arrays).open("copy")
+    assert (left.indices, left.numbers) == ((3, 4), [0, 1])
+    assert {index: status.state for index, status in stage.go(range(5)).items()} == {3: DONE, 4: DONE}
+    assert list(stage.cluster.arrays) == ["1"]
+
+
+def test_all_arrays_of_a_step_are_asked_of_in_one_query(tmp_path: Path) -> None:
+    """S26."""
+    box: list[Stage] = []
+
+    def how(index: int, tries: int) -> State:
+        if index == 0 and tries == 1:
+            return FAILED
+        box[0].receipt(index)
+        return DONE
+
+    lasts = lambda index, tries: 2 if index == 0 and tries == 1 else 9  # noqa: E731
+    box.append(Stage(tmp_path, how, lasts=lasts, slot_count=8))
+    box[0].go(range(4))
+    cluster = box[0].cluster
+    assert len(cluster.arrays) == 2
+    assert cluster.asked == {"1": 9, "2": 9}
+    assert cluster.queries == 11, "while both lived, one query asked of both"
+
+
+def test_what_waits_for_an_array_of_its_own_costs_one_read(tmp_path: Path) -> None:
+    stage = staged(tmp_path, most=2, queries_until_end=10)
+    reads: dict[int, int] = {}
+    had = stage.has
+
+    def has(index: int) -> bool:
+        reads[index] = reads.get(index, 0) + 1
+        return had(index)
+
+    stage.has = has  # type: ignore[method-assign]
+    stage.go(range(6))
+    assert max(reads.values()) <= 4, reads
 
 
 def test_a_stop_ends_local_elements(tmp_path: Path) -> None:

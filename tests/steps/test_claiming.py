@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.arrays.shard_assignment import shard_for
+from penstock.arrays.shard_assignment import shard_for, taken
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import RunLayout
 from penstock.runtime.job_environment import JobEnvironment
@@ -61,9 +61,31 @@ def test_after_a_requeue_an_element_goes_on_with_what_it_took(run: RunLayout) ->
     assert shard_for(run, "verify", first, "n0", SURROUNDINGS) != first
 
 
-def test_another_array_begins_anew(run: RunLayout) -> None:
+def test_s27_another_array_begins_anew_also_of_the_same_number_on_another_cluster(run: RunLayout) -> None:
     first = shard_for(run, "verify", 4, "n0", SURROUNDINGS)
-    assert shard_for(run, "verify", 4, "n0", SURROUNDINGS._replace(array="78")) == first
+    name = "penstock-data-run-verify-5678"
+    ArrayBook(run.arrays).intend(name, "verify", "slurm", [s for s in range(12) if s != 5], "other")
+    assert shard_for(run, "verify", 4, "n0", SURROUNDINGS._replace(array_name=name)) == first
+    assert taken(run, name) == {first: 4}
+    assert taken(run, SURROUNDINGS.array_name) == {first: 4}
+
+
+def test_what_is_known_of_the_elements_is_not_read_again(run: RunLayout) -> None:
+    first = shard_for(run, "verify", 4, "n0", SURROUNDINGS)
+    (note,) = (run.folder / "claims").rglob("element-*")
+    known = taken(run, SURROUNDINGS.array_name)
+    note.write_text("11")
+    assert taken(run, SURROUNDINGS.array_name, known) == known == {first: 4}
+
+
+def test_an_element_looks_at_some_shards_for_one_of_another_host(tmp_path: Path) -> None:
+    """Of thousands that its own host wrote it reads a few receipts, and takes the shard of its number."""
+    layout = RunLayout(tmp_path)
+    for shard in range(300):
+        receipts.write_element(layout, ElementReceipt("copy", shard, host="n0" if shard < 299 else "n1"))
+    ArrayBook(layout.arrays).intend(SURROUNDINGS.array_name, "verify", "slurm", range(300))
+    assert shard_for(layout, "verify", 5, "n0", SURROUNDINGS) == 5
+    assert shard_for(layout, "verify", 290, "n0", SURROUNDINGS) == 299
 
 
 @pytest.mark.parametrize(

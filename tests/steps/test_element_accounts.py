@@ -357,7 +357,7 @@ def test_a_shard_that_another_element_took_has_that_element_s_account(context: C
     book = ArrayBook(folder.arrays)
     book.intend("b-name", "verify", "slurm", [0, 1], "lab", whole_nodes=False)
     book.submitted("b-name", "78")
-    claims = folder.folder / "claims" / "verify" / "78"
+    claims = folder.folder / "claims" / "verify" / "b-name"
     claims.mkdir(parents=True)
     (claims / "element-00000").write_text("1")
     (claims / "element-00001").write_text("0")

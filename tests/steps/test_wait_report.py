@@ -13,7 +13,7 @@ PENDING, RUNNING = State.PENDING, State.RUNNING
 
 
 def waiting(*statuses: Status) -> list[Element]:
-    return [Element("12", index, status) for index, status in enumerate(statuses)]
+    return [Element("12", index, status, index) for index, status in enumerate(statuses)]
 
 
 def said(report: WaitReport, seconds: range, elements: list[Element]) -> list[tuple[int, str]]:

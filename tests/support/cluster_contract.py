@@ -102,6 +102,27 @@ class ClusterContract:
         assert "3" in statuses[1].reason
         assert [(statuses[i].exit_code, statuses[i].signal) for i in indices] == [(0, None), (3, None)] * 2
 
+    def test_several_arrays_are_looked_at_in_one_query(self, cluster: Cluster, shared: Path) -> None:
+        """S26."""
+        one = cluster.submit(self.spec(shared, "run", [0, 1], "array-one"))
+        two = cluster.submit(self.spec(shared, "odd", [1, 3], "array-two"))
+        self.ended(cluster, one, [0, 1])
+        self.ended(cluster, two, [1, 3])
+        found = cluster.states_of({one: [0, 1], two: [1, 3], "1999999999": [0]})
+        assert {array: {i: s.state for i, s in states.items()} for array, states in found.items()} == {
+            one: dict.fromkeys([0, 1], State.DONE),
+            two: dict.fromkeys([1, 3], State.FAILED),
+            "1999999999": {0: State.LOST},
+        }
+
+    def test_an_array_may_stand_for_indices_beyond_its_numbers(self, cluster: Cluster, shared: Path) -> None:
+        """MaxArraySize bounds the numbers of SLURM's elements, not the indices that penstock gives them."""
+        array = cluster.submit(replace(self.spec(shared, "run", [0, 2]), base=1001))
+        statuses = self.ended(cluster, array, [0, 2])
+        assert {i: s.state for i, s in statuses.items()} == dict.fromkeys([0, 2], State.DONE)
+        assert sorted(p.name for p in shared.glob("ended-*")) == ["ended-1001", "ended-1003"]
+        assert any("element 1003 speaks" in path.read_text() for path in (shared / "logs").iterdir())
+
     def test_output_goes_to_the_logs(self, cluster: Cluster, shared: Path) -> None:
         array = cluster.submit(self.spec(shared, "run", [1]))
         self.ended(cluster, array, [1])

@@ -10,7 +10,7 @@ from tests.support.staging_runs import context_for, events_of
 from penstock.arrays.array_runner import run_array
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
-from penstock.config.settings import ClusterConfig
+from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.element_outcome import ElementOutcome
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.core.layout import RunLayout
@@ -38,7 +38,7 @@ class ScriptedCluster:
     an index are counted over all arrays. An index in two live arrays at once is an error here.
     """
 
-    script: Callable[[int, int], State]
+    script: Callable[[int, int], State | Status]
     kind: str = "slurm"
     most: int = 1000
     queued: int | None = None
@@ -63,6 +63,12 @@ class ScriptedCluster:
     slot_count: int = 2
     on_query: Callable[[], None] = lambda: None
     cluster: str = "alpha"
+    queries: int = 0
+    time_limit: float = 0.0
+    """Of the partition; 0: none."""
+    nodes: set[str] = field(default_factory=set)
+    """All that there are. Empty: none is spared."""
+    kept_off: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     forgets: float = 0.0
     """Seconds after a submission in which a lost element may yet be found."""
 
@@ -91,9 +97,11 @@ class ScriptedCluster:
         return self.most
 
     def submit(self, spec: ArraySpec) -> str:
-        live = {i for a, s in self.arrays.items() for i in s.indices if i not in self.ended.get(a, {})}
-        assert not live & set(spec.indices), "one index in two live arrays"
-        assert len(spec.indices) <= self.most
+        live = {
+            i + s.base for a, s in self.arrays.items() for i in s.indices if i not in self.ended.get(a, {})
+        }
+        assert not live & {i + spec.base for i in spec.indices}, "one index in two live arrays"
+        assert 0 <= min(spec.indices) <= max(spec.indices) < self.most
         array = str(len(self.arrays) + 1)
         self.arrays[array] = spec
         return array
@@ -111,17 +119,27 @@ class ScriptedCluster:
             return {i: Status(LOST) for i in indices}
         asked = self.asked[array] = self.asked.get(array, 0) + 1
         ended = self.ended.setdefault(array, {})
-        for index in self.arrays[array].indices:
+        for number in self.arrays[array].indices:
+            index = number + self.arrays[array].base
             count = self.tries.get(index, 0) + 1
-            if index in ended or asked < (self.lasts(index, count) if self.lasts else self.queries_until_end):
+            last = self.lasts(index, count) if self.lasts else self.queries_until_end
+            if number in ended or asked < last:
                 continue
             self.tries[index] = count
-            state = self.script(index, count)
-            short = self.out_of_memory and state is FAILED
-            ended[index] = Status(
-                state, self.reason, f"n{index}", exit_code=self.exit_code, out_of_memory=short
-            )
+            ended[number] = self.end(index, count)
         return {i: ended.get(i, self.waits(array, i)) for i in indices}
+
+    def end(self, index: int, count: int) -> Status:
+        """How an element's try ended."""
+        ended = self.script(index, count)
+        if isinstance(ended, Status):
+            return ended
+        short = self.out_of_memory and ended is FAILED
+        return Status(ended, self.reason, f"n{index}", exit_code=self.exit_code, out_of_memory=short)
+
+    def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
+        self.queries += 1
+        return {array: self.states(array, indices) for array, indices in arrays.items()}
 
     def waits(self, array: str, index: int) -> Status:
         """Of the elements that have not ended as many run as may; what runs is not stopped."""
@@ -147,6 +165,15 @@ class ScriptedCluster:
     def throttle(self, array: str, at_once: int) -> None:
         self.throttles.append((array, at_once))
 
+    def longest(self, step: str) -> float:
+        return self.time_limit
+
+    def spares(self, step: str, nodes: Sequence[str]) -> bool:
+        return not self.nodes <= set(nodes)
+
+    def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
+        self.kept_off.append((array, tuple(nodes)))
+
     def interval(self, waited: float) -> float:
         return 0.001
 
@@ -163,7 +190,7 @@ class ScriptedCluster:
 class Stage:
     """A run's folder, a cluster that follows `how`, and receipts that count when they are there."""
 
-    def __init__(self, tmp_path: Path, how: Callable[[int, int], State], **cluster: Any) -> None:
+    def __init__(self, tmp_path: Path, how: Callable[[int, int], State | Status], **cluster: Any) -> None:
         self.run = RunLayout(tmp_path / "runs" / "0123456789abcdef")
         self.run.folder.mkdir(parents=True)
         self.widen: Callable[[int], None] = lambda _: None
@@ -171,8 +198,9 @@ class Stage:
         self.context: Context = context_for(tmp_path, "/nowhere")
         self.context.cluster = self.cluster
 
-    def retries(self, count: int) -> None:
-        self.context.config = replace(self.context.config, cluster=ClusterConfig(retries=count))
+    def retries(self, count: int, **options: Any) -> None:
+        cluster = ClusterConfig(retries=count, options=JobOptions(**options))
+        self.context.config = replace(self.context.config, cluster=cluster)
 
     def receipt(self, index: int) -> None:
         receipts.write_element(self.run, ElementReceipt("copy", index, files=1, bytes=10))
@@ -183,8 +211,10 @@ class Stage:
     def has(self, index: int) -> bool:
         return self.run.receipt("copy", index).exists()
 
-    def go(self, indices: Sequence[int]) -> Mapping[int, Status]:
-        return run_array(self.context, "data", self.run, "copy", indices, self.has, widen=self.widen)
+    def go(self, indices: Sequence[int], **more: Any) -> Mapping[int, Status]:
+        return run_array(
+            self.context, "data", self.run, "copy", indices, self.has, **{"widen": self.widen, **more}
+        )
 
     def texts(self, kind: str) -> list[str]:
         return [e.data["text"] for e in events_of(self.context) if e.kind == kind]

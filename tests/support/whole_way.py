@@ -113,7 +113,19 @@ class InProcess:
     def accounting(self, array: str) -> Sequence[Accounted]:
         return ()
 
+    def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
+        return {array: self.states(array, indices) for array, indices in arrays.items()}
+
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
+        return
+
+    def longest(self, step: str) -> float:
+        return 0.0
+
+    def spares(self, step: str, nodes: Sequence[str]) -> bool:
+        return False
+
+    def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
         return
 
     def interval(self, waited: float) -> float:

@@ -17,10 +17,11 @@ from __future__ import annotations
 import secrets
 import sys
 import time
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.arrays import array_throttle, local_elements
+from penstock.arrays import array_throttle, element_ends, local_elements
 from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tell, tell_amounts, watch_of
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
@@ -33,9 +34,10 @@ from penstock.storage import durable
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from penstock.cluster.port import Cluster
+    from penstock.core.job_time import Estimate
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
 
@@ -43,7 +45,7 @@ CANCEL_GRACE = 120.0
 """Seconds that a cancelled step waits for its elements to end; the next run waits for those that still
 live."""
 ARRAYS = 4
-"""The most live arrays of one step: each costs a query."""
+"""The most live arrays of one step."""
 
 
 def _nothing(files: int, size: int) -> None:
@@ -60,11 +62,13 @@ def run_array(
     command: Sequence[str] | None = None,
     amounts: Callable[[int, int], None] = _nothing,
     widen: Callable[[int], None] = lambda _: None,
+    expected: Callable[[int], Estimate] | None = None,
 ) -> Mapping[int, Status]:
     """Returns, when every index has a good receipt, the last status of each element that ran. `command` is
     the command line of an element without its index; by default that of a shard's element. `amounts` is
     called with the files and bytes that are done, at each look at the elements; `widen` with a number of
-    elements, before more than ever run at once since a person said so.
+    elements, before more than ever run at once since a person said so. `expected` estimates how long the
+    element of an index takes: what it asks for where `cluster.time` is `auto`.
 
     Raises FailedError that names the elements, reasons and files (exit status 5 when every failure is a
     changed source, 6 when one is a full target), also when a person cancelled the dataset or elements of it;
@@ -73,7 +77,9 @@ def run_array(
     """
     words = command or element_command(context, run, step)
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
-    watch.amounts, watch.widen = amounts, widen
+    watch.amounts, watch.widen, watch.expected = amounts, widen, expected
+    if command is None:  # the book of a light step is not of one run alone
+        watch.excluded = watch.book.excluded()
     begun = time.monotonic()
     try:
         _meet(watch)
@@ -135,12 +141,14 @@ def _meet(watch: Watch) -> None:
         watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
     if watch.live:
         tell(watch)
+        element_ends.judge(watch)
         _close(watch)
 
 
-def _living(watch: Watch) -> Iterable[WatchedArray]:
+def _living(watch: Watch) -> list[WatchedArray]:
     """Submissions of this step with elements that may be alive."""
     cluster = watch.context.cluster
+    arrays: list[WatchedArray] = []
     for submission in watch.book.open(watch.step):
         _refuse_beyond(watch, submission)
         if submission.kind != cluster.kind:
@@ -154,12 +162,12 @@ def _living(watch: Watch) -> Iterable[WatchedArray]:
         if not array:
             watch.book.ended(submission.name)
             continue
-        live = WatchedArray(submission, array, submission.at_once or array_throttle.slots_of(watch))
-        ask(watch, live)
+        arrays.append(WatchedArray(submission, array, submission.at_once or array_throttle.slots_of(watch)))
+    ask(watch, *arrays)
+    for live in arrays:
         if live.over:
-            watch.book.ended(submission.name, live.starts)
-        else:
-            yield live
+            watch.book.ended(live.submission.name, live.starts)
+    return [live for live in arrays if not live.over]
 
 
 def _refuse_beyond(watch: Watch, submission: Submission) -> None:
@@ -209,8 +217,8 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     ran = [i for i in chosen if watch.tries[i]]
     if ran:
         watch.note(watch.ends.again(ran))
-    # A stop at the end of the time, with progress, is no failure: it uses up no try.
-    watch.tries.update(i for i in chosen if not (watch.tries[i] and watch.ends.planned(i)))
+    watch.tries.update(i for i in chosen if not (watch.tries[i] and watch.ends.uses_no_retry(i)))
+    watch.ends.free.difference_update(chosen)
     _submit(watch, chosen, room)
     return True
 
@@ -244,20 +252,28 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
     for index in indices:
         run.outcome(step, index).unlink(missing_ok=True)
-        for folder in (run.receipt(step, index), run.outcome(step, index), run.progress(step, index)):
-            durable.make_dirs(folder.parent)
+    for place in (run.receipt, run.outcome, run.progress):
+        durable.make_dirs(place(step, indices[0]).parent)
     durable.make_dirs(run.logs)
-    spec = ArraySpec(name, step, tuple(indices), watch.command, run.logs, _labels(watch), at_once)
+    base = indices[0] if indices[-1] >= context.cluster.max_array() else 0
+    limit = element_ends.limit_of(watch, indices)
+    submission = Submission(name, step, context.cluster.kind, tuple(indices), base=base, time=limit)
+    spec = ArraySpec(
+        name, step, tuple(submission.numbers), watch.command, run.logs, _labels(watch), at_once,
+        base=base, time=limit, exclude=tuple(element_ends.excluded(watch)),
+    )  # fmt: skip
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
-    watch.book.intend(name, step, context.cluster.kind, indices, cluster, whole_nodes=alone)
+    watch.book.intend(
+        name, step, context.cluster.kind, indices, cluster, base=base, time=limit, whole_nodes=alone
+    )
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.
     context.assert_held()
     array = patiently(watch, partial(_submit_once, context.cluster, spec))
     watch.book.submitted(name, array)
-    submission = Submission(name, step, context.cluster.kind, tuple(indices), array, at=time.time())
-    live = WatchedArray(submission, array, at_once)
+    watch.left.difference_update(indices)
+    live = WatchedArray(replace(submission, array=array, at=time.time()), array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)
 
@@ -278,10 +294,10 @@ def _labels(watch: Watch) -> dict[str, str]:
 
 
 def _look(watch: Watch) -> None:
-    """Query the elements' states, one query an array; report them; drop arrays that have ended."""
-    for live in watch.live:
-        ask(watch, live)
+    """Query the elements' states, one query for all arrays; report them; drop arrays that have ended."""
+    ask(watch, *watch.live)
     tell(watch)
+    element_ends.judge(watch)
     _close(watch)
 
 
@@ -313,8 +329,8 @@ def _cancel(watch: Watch, who: str) -> None:
     if watch.live:
         watch.note(f"cancelled {who}: waiting for {', '.join(a.array for a in watch.live)} to end")
     while watch.live and time.monotonic() - begun < CANCEL_GRACE:
+        ask(watch, *watch.live)
         for live in list(watch.live):
-            ask(watch, live)
             if live.over:
                 watch.book.ended(live.submission.name, live.starts)
                 watch.live.remove(live)

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from penstock.arrays import shard_assignment, wait_report
 from penstock.arrays.element_outcomes import Ends
+from penstock.arrays.node_failures import NodeFailures
 from penstock.arrays.wait_report import Element, WaitReport
 from penstock.cluster.port import State, Status
 from penstock.core import events
@@ -25,6 +26,7 @@ from penstock.state.submission_log import ArrayBook
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
+    from penstock.core.job_time import Estimate
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
     from penstock.state.submission_log import Submission
@@ -53,12 +55,15 @@ class WatchedArray:
     def over(self) -> bool:
         return bool(self.statuses) and all(s.state.ended for s in self.statuses.values())
 
-    def of(self, index: int) -> Status | None:
-        """The status of the element that does this shard; None while no element has taken the shard and one
-        still may."""
+    def element_of(self, index: int) -> int | None:
+        """The element that does this shard; None while no element has taken the shard and one still may."""
         if self.taken is None:
-            return self.statuses.get(index)
-        element = self.taken.get(index, index if self.over else None)
+            return index
+        return self.taken.get(index, index if self.over else None)
+
+    def of(self, index: int) -> Status | None:
+        """The status of that element."""
+        element = self.element_of(index)
         return None if element is None else self.statuses.get(element)
 
     @property
@@ -112,6 +117,22 @@ class Watch:
     """Called before more elements than ever run at once."""
     unknown: dict[str, float] = field(default_factory=dict)
     """When the cluster was first seen not to know an array."""
+    expected: Callable[[int], Estimate] | None = None
+    """How long the element of an index takes; None where nobody knows."""
+    limits: dict[int, int] = field(default_factory=dict)
+    """Time limits that were raised, in seconds."""
+    raises: Counter[int] = field(default_factory=Counter)
+    """How often in a row an element timed out without progress."""
+    judged: set[tuple[str, int]] = field(default_factory=set)
+    """Arrays and indices whose end was judged (`element_ends`)."""
+    failures: NodeFailures = field(default_factory=NodeFailures)
+    excluded: list[str] = field(default_factory=list)
+    """Nodes that no further array goes to."""
+    exclusion_tried: bool = False
+    """Whether nodes that an earlier controller excluded are still spared by the cluster was looked up."""
+    left: set[int] = field(default_factory=set)
+    """Indices that had no receipt when no element of theirs lived. None can come until one is submitted: of
+    20,000 elements most wait for an array of their own, and are not to cost a read at each look."""
 
     def note(self, text: str) -> None:
         self.context.emit(events.Noted(self.dataset, self.step, text))
@@ -120,12 +141,17 @@ class Watch:
         """The indices without a good receipt, of which no element is under way."""
         found = []
         for index in self.indices:
-            if index in self.done or any(index in a.statuses and self.under_way(a, index) for a in self.live):
+            if index in self.done:
                 continue
-            if self.receipt_ok(index):
+            arrays = [a for a in self.live if index in a.statuses]
+            if any(self.under_way(a, index) for a in arrays):
+                continue
+            if index not in self.left and self.receipt_ok(index):
                 self.done.add(index)
-            else:
-                found.append(index)
+                continue
+            if not arrays and not self.tries[index]:
+                self.left.add(index)
+            found.append(index)
         return found
 
     def under_way(self, live: WatchedArray, index: int) -> bool:
@@ -158,15 +184,22 @@ def watch_of(
     )
 
 
-def ask(watch: Watch, live: WatchedArray) -> None:
-    cluster, indices = watch.context.cluster, live.submission.indices
-    live.statuses = patiently(watch, lambda: cluster.states(live.array, indices))
-    if any(s.state is State.LOST for s in live.statuses.values()):
-        live.statuses = _not_yet_lost(watch, live)
-    else:
-        watch.unknown.pop(live.array, None)
-    if cluster.abilities.has_nodes and shard_assignment.shared_out(watch.step, indices):
-        live.taken = shard_assignment.taken(watch.run, live.array)
+def ask(watch: Watch, *arrays: WatchedArray) -> None:
+    """The statuses of all their elements, by one query."""
+    if not arrays:
+        return
+    cluster = watch.context.cluster
+    asked = {live.array: live.submission.numbers for live in arrays}
+    found = patiently(watch, lambda: cluster.states_of(asked))
+    for live in arrays:
+        base, indices = live.submission.base, live.submission.indices
+        live.statuses = {number + base: status for number, status in found[live.array].items()}
+        if any(s.state is State.LOST for s in live.statuses.values()):
+            live.statuses = _not_yet_lost(watch, live)
+        else:
+            watch.unknown.pop(live.array, None)
+        if cluster.abilities.has_nodes and shard_assignment.shared_out(watch.step, indices):
+            live.taken = shard_assignment.taken(watch.run, live.submission.name, live.taken)
 
 
 def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
@@ -190,7 +223,7 @@ def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
 
 def tell(watch: Watch) -> None:
     elements = [
-        Element(live.array, index, status)
+        Element(live.array, index, status, (live.element_of(index) or 0) - live.submission.base)
         for live in watch.live
         for index in live.submission.indices
         if (status := live.of(index)) is not None
@@ -208,7 +241,9 @@ def tell(watch: Watch) -> None:
 
 def tell_amounts(watch: Watch) -> tuple[int, int]:
     """Report the files and bytes that are done, as an event; returns both."""
-    files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices)
+    begun = {index for index, s in watch.statuses.items() if s.state is not State.PENDING}
+    waiting = set(watch.indices) - begun
+    files, size, failed = watch.progress.total(watch.run, watch.step, watch.indices, waiting)
     if watch.amounts is not None:
         watch.amounts(files, size)
     states = wait_report.states(watch.statuses)

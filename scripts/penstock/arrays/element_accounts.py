@@ -114,10 +114,11 @@ def _accounted(
             continue
         shards: Mapping[int, int] = {}
         if shard_assignment.shared_out(one.step, one.indices):
-            taken = shard_assignment.taken(run.folder, one.array)
+            taken = shard_assignment.taken(run.folder, one.name)
             shards = {element: shard for shard, element in taken.items()}
         for account in cluster.accounting(one.array):
-            found[one.step, shards.get(account.element, account.element)][one.array] = account
+            element = account.element + one.base
+            found[one.step, shards.get(element, element)][one.array] = account
     return found
 
 

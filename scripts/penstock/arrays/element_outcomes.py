@@ -4,8 +4,11 @@ finish."""
 from __future__ import annotations
 
 import os
+import re
+import time
 from collections import Counter
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.cluster.port import State
@@ -16,7 +19,6 @@ from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
-    from pathlib import Path
 
     from penstock.cluster.port import Status
     from penstock.config.settings import ClusterConfig
@@ -24,6 +26,10 @@ if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
     from penstock.errors import PenstockError
 
+LISTED_EVERY = 1.0
+"""Seconds between two listings of the folder of outcomes: one is enough for all elements of a look."""
+NAMED_ELEMENTS = 50
+"""Elements that an error names, each with what it reported."""
 GOES_ON = "what was done is kept; the same command goes on"
 
 
@@ -36,6 +42,10 @@ class Ends:
     cluster: ClusterConfig
     statuses: Mapping[int, Status]
     """The last status of each element."""
+    free: set[int] = field(default_factory=set)
+    """Elements whose last end uses up no retry (`element_ends`)."""
+    _listed: float = float("-inf")
+    """When the folder of outcomes was listed anew for the last time."""
 
     def outcome(self, index: int) -> ElementOutcome | None:
         """What an element wrote when it ended without a receipt; None when it could not. Raises
@@ -44,8 +54,9 @@ class Ends:
             try:
                 return outcomes.load(self.run, self.step, index)
             except FileNotFoundError:
-                if not last:
+                if not last and time.monotonic() - self._listed > LISTED_EVERY:
                     _look_anew(self.run.outcome(self.step, index).parent)
+                    self._listed = time.monotonic()
             except (OSError, ValueError):
                 return None
         return None
@@ -58,12 +69,18 @@ class Ends:
         outcome = self.outcome(index)
         return outcome is not None and outcome.stopped == "time" and outcome.progress
 
+    def uses_no_retry(self, index: int) -> bool:
+        """Whether its last end was by its time alone, and is no failure."""
+        return index in self.free or self.planned(index)
+
     def may_run(self, index: int, tries: int) -> bool:
         """
         tries in this call | how it ended           | run (again)
         none               | any                    | yes
         any                | cancelled by a person  | no: nobody asked for it
         any                | its time, progress     | yes: that is no failure
+        any                | its time, more is      | yes: likewise
+                           | asked for now          |
         more than          | any other              | no
         cluster.retries    |                        |
         else               | says retry is vain     | no
@@ -77,7 +94,7 @@ class Ends:
         status = self.statuses.get(index)
         if status is not None and status.state is State.CANCELLED:
             return False
-        if self.planned(index):
+        if self.uses_no_retry(index):
             return True
         outcome = self.outcome(index)
         if outcome is None:
@@ -109,6 +126,8 @@ class Ends:
     def _kind(self, index: int) -> str:
         if self.planned(index):
             return "stopped"
+        if index in self.free:
+            return "timed-out"
         status = self.statuses.get(index)
         return status.state.value if status and status.state in (State.LOST, State.CANCELLED) else "failed"
 
@@ -117,23 +136,30 @@ class Ends:
         is what kept them, else FailedError. It names elements, nodes, reasons, files and logs."""
         lines: list[str] = []
         codes: set[int] = set()
-        shown = 0
+        shown = named = 0
+        logs: dict[int, Path] | None = None
         for index in missing:
             outcome = self.outcome(index)
             codes.add((outcome and outcome.exit_code) or self.exit_status(index))
+            named += 1
+            if named > NAMED_ELEMENTS:
+                continue
             lines.append(self._line(index, outcome))
             if outcome is None and not self._cancelled(index) and not self._out_of_memory(index):
-                log = self._log(index)
+                logs = self._newest_logs() if logs is None else logs
+                log = logs.get(index, self.run.logs / f"{self.step}-{index}.log")
                 lines += [f"  {line}" for line in _last_lines(log)]
                 lines.append(f"  its log: {log}")
             if outcome is None:
                 continue
-            named = outcome.failures[: max(0, NAMED_FILES - shown)]
-            shown += len(named)
-            lines += [f"  {path!r}: {cause}" for path, cause in named]
-            left = outcome.failed - len(named)
+            files = outcome.failures[: max(0, NAMED_FILES - shown)]
+            shown += len(files)
+            lines += [f"  {path!r}: {cause}" for path, cause in files]
+            left = outcome.failed - len(files)
             if left > 0:
                 lines.append(f"  and {left} more, see {self.run.outcome(self.step, index)}")
+        if named > NAMED_ELEMENTS:
+            lines.append(f"and {human.counted(named - NAMED_ELEMENTS, 'element')} more")
         number = human.counted(len(missing), "element")
         what, hint = f"{number} did not finish", GOES_ON
         kind: type[PenstockError] = FailedError
@@ -207,11 +233,19 @@ class Ends:
         inodes = "" if found.free_inodes is None else f" and {found.free_inodes:,} inodes"
         return f"free now, without regard to quotas: {human.size(found.free_bytes)}{inodes}"
 
-    def _log(self, index: int) -> Path:
-        """Where the last attempt of an element wrote, on either backend."""
-        arrays = [path for path in self.run.logs.glob(f"{self.step}-*_{index}.log") if path.is_file()]
-        newest = max(arrays, key=lambda path: path.stat().st_mtime, default=None)
-        return newest or self.run.logs / f"{self.step}-{index}.log"
+    def _newest_logs(self) -> dict[int, Path]:
+        """Where the last attempt of each element wrote, in an array of the cluster."""
+        name = re.compile(rf"{re.escape(self.step)}(?:-from(\d+))?-\d+_(\d+)\.log")
+        found: dict[int, tuple[float, Path]] = {}
+        try:
+            for entry in os.scandir(self.run.logs):
+                if (match := name.fullmatch(entry.name)) and entry.is_file():
+                    index = int(match[1] or 0) + int(match[2])
+                    seen = (entry.stat().st_mtime, Path(entry.path))
+                    found[index] = max(seen, found.get(index, seen))
+        except OSError:
+            return {}
+        return {index: path for index, (_, path) in found.items()}
 
 
 def _look_anew(folder: Path) -> None:

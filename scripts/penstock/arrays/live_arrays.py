@@ -50,5 +50,5 @@ def _alive(cluster: Cluster, submission: Submission) -> str | None:
     array = submission.array or cluster.find(submission.name)
     if not array:
         return None
-    states = cluster.states(array, submission.indices).values()
+    states = cluster.states(array, submission.numbers).values()
     return None if all(status.state.ended for status in states) else array

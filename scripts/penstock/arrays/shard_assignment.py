@@ -3,8 +3,11 @@
 A cold read on another node than the writer's proves more (`cold-other-node`). Which node an element gets is
 known only when it runs: so the elements of one array choose their shards among themselves.
 
-    claims/verify/<array>/NNNNN          shard NNNNN is taken: made by O_EXCL
-    claims/verify/<array>/element-NNNNN  the shard that element NNNNN took, and takes again after a requeue
+    claims/verify/<name>/NNNNN          shard NNNNN is taken: made by O_EXCL
+    claims/verify/<name>/element-NNNNN  the shard that element NNNNN took, and takes again after a requeue
+
+The name is the array's (`ArraySpec.name`) and not its number: two clusters over one file system give one run
+arrays of the same number.
 
 There are as many elements as shards, and each shard is taken by one element. Where an element dies between
 its two files, its shard stays without a receipt and is submitted again. Receipts, records and outcomes carry
@@ -24,13 +27,16 @@ from penstock.state.submission_log import ArrayBook
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
     from penstock.runtime.job_environment import JobEnvironment
 
 STEP = "verify"
+LOOKED_AT = 64
+"""How many receipts an element reads to find a shard that another host wrote: where one host wrote thousands
+of shards, each element would read all of them."""
 
 
 def shard_for(run: RunLayout, step: str, index: int, host: str, environment: JobEnvironment) -> int:
@@ -42,7 +48,7 @@ def shard_for(run: RunLayout, step: str, index: int, host: str, environment: Job
     if len(indices) < 2 or index not in indices:
         return index
     try:
-        return _claim(run.folder / "claims" / STEP / array, index, indices, lambda s: _writer(run, s) == host)
+        return _claim(run.folder / "claims" / STEP / name, index, indices, lambda s: _writer(run, s) == host)
     except OSError as error:
         raise FailedError("a shard cannot be claimed", where=str(run.folder), why=str(error)) from error
 
@@ -52,14 +58,16 @@ def shared_out(step: str, indices: Sequence[int]) -> bool:
     return step == STEP and len(indices) > 1
 
 
-def taken(run: RunLayout, array: str) -> dict[int, int]:
-    """Which element of an array took which shard, as {shard: element}."""
-    folder = run.folder / "claims" / STEP / array
-    found: dict[int, int] = {}
+def taken(run: RunLayout, array_name: str, known: Mapping[int, int] | None = None) -> dict[int, int]:
+    """Which element of an array took which shard, as {shard: element}. What is `known` is not read again: an
+    element's file never changes."""
+    folder = run.folder / "claims" / STEP / array_name
+    found = dict(known or {})
+    before = set(found.values())
     with contextlib.suppress(FileNotFoundError):
         for name in os.listdir(folder):
             kind, _, element = name.partition("-")
-            if kind == "element" and element.isdecimal():
+            if kind == "element" and element.isdecimal() and int(element) not in before:
                 # Empty for the moment in which it is written: the next call reads it.
                 with contextlib.suppress(OSError, ValueError):
                     found[int((folder / name).read_bytes())] = int(element)
@@ -97,13 +105,15 @@ def _order(index: int, indices: Sequence[int], own: Callable[[int], bool], taken
     | another, not taken      | no           | 2     |
     | of the element's number | yes          | 3     |
     | another, not taken      | yes          | 4     |
+
+    Who wrote a shard is looked up for LOOKED_AT of them; others count as written here.
     """
     at = indices.index(index)
-    late = []
+    late: list[int] = []
     for shard in (*indices[at:], *indices[:at]):
         if f"{shard:05d}" in taken:
             continue
-        if own(shard):
+        if len(late) >= LOOKED_AT or own(shard):
             late.append(shard)
         else:
             yield shard

@@ -34,6 +34,8 @@ class Element:
     array: str
     index: int
     status: Status
+    number: int
+    """In its array, as the cluster counts."""
 
 
 @dataclass
@@ -74,7 +76,7 @@ def _requeued(elements: Iterable[Element]) -> list[str]:
         if e.status.requeued:
             causes[e.status.requeued].append(e.index)
     return [
-        f"{_named(indices)} {_verb(indices, 'was', 'were')} {cause}: the cluster starts "
+        f"{named(indices)} {_verb(indices, 'was', 'were')} {cause}: the cluster starts "
         f"{_verb(indices, 'it', 'them')} again by itself"
         for cause, indices in causes.items()
     ]
@@ -123,15 +125,16 @@ def _start(pending: Iterable[Element]) -> str:
 
 def _held(held: Sequence[Element]) -> str:
     reasons = sorted({e.status.reason or "held" for e in held})
-    jobs = " ".join(f"{e.array}_{e.index}" for e in held[:NAMED])
+    jobs = " ".join(f"{e.array}_{e.number}" for e in held[:NAMED])
     more = " ..." if len(held) > NAMED else ""
     return (
-        f"{_named([e.index for e in held])} {_verb(held, 'is', 'are')} held ({', '.join(reasons)}): "
+        f"{named([e.index for e in held])} {_verb(held, 'is', 'are')} held ({', '.join(reasons)}): "
         f"`scontrol release {jobs}{more}` lets {_verb(held, 'it', 'them')} go on"
     )
 
 
-def _named(indices: Sequence[int]) -> str:
+def named(indices: Sequence[int]) -> str:
+    """`element 7`, `12 elements (0, 3, 4, 5, 6, ...)`."""
     if len(indices) == 1:
         return f"element {indices[0]}"
     shown = ", ".join(map(str, sorted(indices)[:NAMED]))

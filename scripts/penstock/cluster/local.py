@@ -132,6 +132,9 @@ class LocalCluster:
         del array
         return ()
 
+    def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
+        return {array: self.states(array, indices) for array, indices in arrays.items()}
+
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         """SIGTERM, then SIGKILL after a grace, to the elements' groups; returns when they ended."""
         with self._changed:
@@ -159,6 +162,18 @@ class LocalCluster:
                 return
             self._arrays[array].slots = at_once
         self._wake()
+
+    def longest(self, step: str) -> float:
+        del step
+        return 0.0
+
+    def spares(self, step: str, nodes: Sequence[str]) -> bool:
+        """Never: there is this machine alone."""
+        del step, nodes
+        return False
+
+    def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
+        del array, step, nodes
 
     def interval(self, waited: float) -> float:
         """A twentieth of the time that was waited, so that a caller without `changed` notices an end at most
@@ -234,6 +249,7 @@ class LocalCluster:
             poll.register(element.pidfd, select.POLLIN)
 
     def _start(self, array: _Array, index: int, element: _Element) -> None:
+        index += array.spec.base
         log = array.spec.logs / f"{array.spec.step}-{index}.log"
         fd = os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
         try:

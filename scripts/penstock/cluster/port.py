@@ -39,6 +39,19 @@ class State(enum.Enum):
         return self not in (State.PENDING, State.RUNNING)
 
 
+class Cause(enum.Enum):
+    """What the cluster itself ended an element for; code checks this, people read `Status.reason`."""
+
+    NONE = ""
+    """Nothing: its process ended by itself or by a signal, or it has not ended."""
+    TIME = "time"
+    """It ran to the end of its time limit."""
+    NODE = "node"
+    """Its node failed, and the cluster does not start it again."""
+    LAUNCH = "launch"
+    """It could not be started on its node."""
+
+
 @dataclass(frozen=True)
 class Status:
     """One element's state, with what people want to know of it."""
@@ -67,6 +80,9 @@ class Status:
     """The number of the signal that killed its process, where the cluster says so; else None."""
     out_of_memory: bool = False
     """The cluster says that processes of it were killed because it took more memory than it was given."""
+    cause: Cause = Cause.NONE
+    lost_node: str = ""
+    """The node that failed under it, at the query that first sees it started again or not started."""
 
 
 class Accounted(NamedTuple):
@@ -111,11 +127,12 @@ class ArraySpec:
     step: str
     """Chooses the job options (`cluster.steps`)."""
     indices: Sequence[int]
+    """The elements' numbers in the array, each below `Cluster.max_array`."""
     command: Sequence[str]
     """The argument vector without the index, absolute interpreter first. The element appends
-    its own index."""
+    its own index: `base` and its number in the array."""
     logs: Path
-    """Folder for the elements' output: `<step>-<index>.log` (SLURM: `%x-%A_%a.log`)."""
+    """Folder for the elements' output: `<step>-<index>.log` (SLURM: `<log_stem>-%A_%a.log`)."""
     labels: Mapping[str, str] = field(default_factory=dict)
     """What people want to see of it in the cluster's own listings: dataset, release, step. Keys and
     values like `name`."""
@@ -123,6 +140,19 @@ class ArraySpec:
     """How many of its elements may run at once; 0: `slots(step)`."""
     mail: Mail | None = None
     """Who gets mail about what becomes of it; None: nobody."""
+    base: int = 0
+    """What is added to an element's number in the array to make its index: a step of more elements than one
+    array holds is submitted as several."""
+    time: int = 0
+    """The time limit of each element, in seconds; 0: what the configuration asks for."""
+    exclude: Sequence[str] = ()
+    """Nodes that none of its elements is to run on, beside those that the configuration names."""
+
+
+def log_stem(step: str, base: int) -> str:
+    """How the logs of an array of this `ArraySpec.base` begin: their names end with the elements' numbers in
+    their array, which are not their indices where there is a base."""
+    return f"{step}-from{base}" if base else step
 
 
 VISIT_FAILED = 85
@@ -196,7 +226,7 @@ class Cluster(Protocol):
         """How many elements of this step may run at once (a node each on SLURM)."""
 
     def max_array(self) -> int:
-        """The most elements that one array can have."""
+        """The most elements that one array can have, and what the number of each is below."""
 
     def submit(self, spec: ArraySpec) -> str:
         """Submit once; returns the array's id, which the caller makes durable before it waits."""
@@ -213,6 +243,9 @@ class Cluster(Protocol):
         none, or it does not know the array. Raises TransientError and FailedError where it cannot be
         asked."""
 
+    def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
+        """`states` of each of these arrays, all by ONE query."""
+
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
         """End the elements (without `indices` all of them). Returns when the cluster has accepted the order:
         elements may still run."""
@@ -220,6 +253,18 @@ class Cluster(Protocol):
     def throttle(self, array: str, at_once: int) -> None:
         """Let at most so many elements of a living array (at least 1) run at once from now on. Those
         that run stay. An array that has ended is no error."""
+
+    def longest(self, step: str) -> float:
+        """The longest time limit that an element of this step may ask for, in seconds; 0 where there is none.
+        Raises TransientError while the cluster's controller does not answer."""
+
+    def spares(self, step: str, nodes: Sequence[str]) -> bool:
+        """Whether elements of this step can run without these nodes. Raises TransientError while the
+        cluster's controller does not answer."""
+
+    def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
+        """Elements of a living array that have not started go to none of these nodes, as far as the cluster
+        lets this account say so."""
 
     def interval(self, waited: float) -> float:
         """Seconds until the next query, after `waited` seconds of waiting."""

@@ -335,7 +335,7 @@ _READERS: Readers = {
     "size": quantities.size,
     "rate": quantities.rate,
     "duration": quantities.duration,
-    "whole_seconds": lambda text: max(1, int(quantities.duration(text))),
+    "time_limit": quantities.time_limit,
     "share": quantities.share,
     "file_mode": partial(quantities.mode, folder=False),
     "dir_mode": partial(quantities.mode, folder=True),

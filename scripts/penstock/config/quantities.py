@@ -29,6 +29,7 @@ _MODE = re.compile(r"[0-7]{3,4}", re.ASCII)
 
 SIZE_HELP = "a size with its unit, such as 256MiB, 1TiB or 500GB"
 RATE_HELP = "a rate with its unit, such as 1GiB/s or 20Gbit/s"
+TIME_LIMIT_HELP = "auto, or a time with its unit, such as 30min, 4h or 2d"
 DURATION_HELP = "a time with its unit, such as 30s, 30min, 4h or 2d"
 SHARE_HELP = "a share from 0% to 100%, such as 5% or 0.1%"
 MODE_HELP = 'an octal mode in quotes, such as "0440"'
@@ -65,6 +66,16 @@ def duration(value: object) -> float:
     if seconds <= 0:
         raise ValueError("must be more than nothing")
     return seconds
+
+
+def time_limit(value: object) -> int:
+    """Whole seconds, at least 1; 0 of `auto`."""
+    if value == "auto":
+        return 0
+    try:
+        return max(1, int(duration(value)))
+    except ValueError:
+        raise ValueError(f"must be {TIME_LIMIT_HELP}") from None
 
 
 def share(value: object) -> float:

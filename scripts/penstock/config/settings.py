@@ -18,6 +18,9 @@ from penstock.config.backends import BACKENDS
 
 T = TypeVar("T")
 
+AUTO_TIME = 0
+"""A time limit that penstock works out (`core.job_time`)."""
+
 Decides = Annotated[T, "decides"]
 """Part of a run's identity: with another value the same listing makes another run, and another release."""
 DecidesIfSet = Annotated[T, "decides if set"]
@@ -199,8 +202,8 @@ class JobOptions:
     wckey: str | None = None
     comment: str | None = None
     licenses: tuple[str, ...] = ()
-    time: Annotated[int, "whole_seconds"] | None = None
-    """Seconds."""
+    time: Annotated[int, "time_limit"] | None = AUTO_TIME
+    """Seconds; AUTO_TIME: by the plan's estimate. None: the partition's default."""
     memory: Size | None = None
     core_spec: Annotated[int | Literal["auto"] | None, "none"] = AUTO_CORES
     """Cores of a node that SLURM keeps free of the job (--core-spec). None: `none` was configured, and the
@@ -265,7 +268,7 @@ class ClusterConfig:
     """Light steps that run on a node: of list, plan, permissions, publish."""
     python: str | None = None
     """Interpreter on the nodes; default: the one that runs now."""
-    poll: Duration = 5.0
+    poll: Duration = 15.0
     retries: int = 2
     """How often elements that failed are submitted again within one run."""
     mail: MailConfig = MailConfig()

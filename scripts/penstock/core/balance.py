@@ -33,6 +33,9 @@ half second that an element takes to begin locally, and more than the prolog of 
 PER_SLOT = 4
 """Elements for each slot when there is enough to do: a slow node takes fewer of them, and what a
 dead node held is small."""
+MOST = 20_000
+"""The most shards of a plan, where one array does not hold more: so many are followed by one controller in a
+query each interval (`tests/steps/test_many_elements.py`)."""
 
 
 def costs(lengths: Sequence[int], reuse: Sequence[str]) -> list[int]:
@@ -78,7 +81,7 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
     | enough for every slot             | PER_SLOT for each slot                        |
     | in between                        | one for each ELEMENT_COST, full rounds        |
     | more than shard_bytes/files allow | as many as these ask, full rounds             |
-    | more than one array holds         | as many as the array holds                    |
+    | more than one array holds         | as many, in several submissions, at most MOST |
     """
     slots, max_array = max(1, slots), max(1, max_array)
     worth = load.cost // ELEMENT_COST
@@ -99,10 +102,13 @@ def decide(load: Load, *, shard_bytes: int, shard_files: int, slots: int, max_ar
     if wanted > slots and wanted % slots:
         wanted += slots - wanted % slots
         why += f", in full rounds of {slots}"
-    if wanted > max_array:
-        wanted, why = max_array, f"an array of the cluster holds no more than {max_array}"
+    if wanted > (most := max(MOST, max_array)):
+        wanted, why = most, f"no plan has more than {most}"
     if wanted > max(1, load.rows):
         wanted, why = max(1, load.rows), "one for each row"
+    if wanted > max_array:
+        arrays = math.ceil(wanted / max_array)
+        why += f"; in {arrays} submissions, since an array of the cluster holds no more than {max_array}"
     return Decision(wanted, why)
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.documents import element_receipt
+from penstock.core.job_time import Estimate
 from penstock.core.time_estimate import MeasuredCopy, rates, seconds
 from penstock.errors import NewerFormatError, NoSpaceError
 from penstock.filesystem.capabilities import facts
@@ -15,10 +16,11 @@ from penstock.state import history
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from penstock.core.documents.promise import Promise
     from penstock.core.layout import DatasetLayout
+    from penstock.core.run_documents import ShardInfo
     from penstock.vendors.placement import SizeClasses
 
 FILE_SYSTEM_BLOCK = 4096
@@ -130,6 +132,22 @@ def copy_time(layout: DatasetLayout, totals: Totals, slots: int) -> CopyTime:
     each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
     return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known})")
+
+
+def element_time(
+    layout: DatasetLayout, shards: Mapping[int, ShardInfo], limit: float | None = None, *, copies: bool
+) -> Callable[[int], Estimate]:
+    """How long the element of each of these shards takes alone: by the rate of the newest run that was
+    measured, else an assumed one, and at no more than `limit` bytes a second. `copies`: it copies. One that
+    only reads back was never measured, and is estimated as if it copied."""
+    basis = rates(_history(layout))
+
+    def expected(index: int) -> Estimate:
+        shard = shards[index]
+        takes = max(seconds(shard.rows, shard.bytes, 1, basis), shard.bytes / limit if limit else 0.0)
+        return Estimate(takes, measured=copies and bool(basis.measured))
+
+    return expected
 
 
 def _history(layout: DatasetLayout) -> Iterable[MeasuredCopy]:

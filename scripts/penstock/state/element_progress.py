@@ -20,7 +20,7 @@ from penstock.locks.heartbeat import HEARTBEAT
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Container, Iterable, Mapping
     from pathlib import Path
 
     from penstock.core.layout import RunLayout
@@ -109,10 +109,14 @@ class Progress:
     _done: dict[int, tuple[int, int]] = field(default_factory=dict)
     _final: set[int] = field(default_factory=set)
 
-    def total(self, run: RunLayout, step: str, indices: Iterable[int]) -> tuple[int, int, int]:
+    def total(
+        self, run: RunLayout, step: str, indices: Iterable[int], waiting: Container[int] = ()
+    ) -> tuple[int, int, int]:
+        """Files and bytes that are done, and files that failed. The files of an element are read until it has
+        its receipt; while it is `waiting` to begin, once."""
         failed = 0
         for index in indices:
-            if index in self._final:
+            if index in self._final or (index in self._done and index in waiting):
                 continue
             found = _read(run.receipt(step, index))
             if found is not None:

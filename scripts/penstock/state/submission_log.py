@@ -50,6 +50,15 @@ class Submission:
     """None of its elements lives any more, or it was never submitted."""
     starts: Mapping[int, float] = field(default_factory=dict)
     """When the cluster last started the elements of these shards, as it said when the array was over."""
+    time: int = 0
+    """The time limit of each element, in seconds; 0: none was asked for, or it is not known."""
+    base: int = 0
+    """What `indices` are above the cluster's own numbers of the elements (`ArraySpec.base`)."""
+
+    @property
+    def numbers(self) -> list[int]:
+        """The elements as the cluster numbers them."""
+        return [index - self.base for index in self.indices]
 
 
 class ArrayBook:
@@ -66,6 +75,8 @@ class ArrayBook:
         indices: Sequence[int],
         cluster: str = "",
         *,
+        base: int = 0,
+        time: int = 0,
         whole_nodes: bool | None = None,
     ) -> None:
         line = ArrayLine(
@@ -73,8 +84,10 @@ class ArrayBook:
             step=step,
             kind=kind,
             indices=tuple(indices),
+            base=base,
             cluster=cluster,
             by=asdict(holders.this_process("", step)),
+            time=time,
             whole_nodes=whole_nodes,
         )
         self._append(line)
@@ -85,6 +98,14 @@ class ArrayBook:
     def throttled(self, name: str, at_once: int) -> None:
         """No more than this many of its elements are to run at once."""
         self._append(ArrayLine(throttled=name, at_once=at_once))
+
+    def exclude(self, node: str, step: str, why: str) -> None:
+        """No further array of the run goes to this node."""
+        self._append(ArrayLine(excluded=node, step=step, why=why))
+
+    def excluded(self) -> list[str]:
+        """The nodes that no further array of the run goes to. Raises as `open`."""
+        return list(dict.fromkeys(line.excluded for line in self._lines() if line.excluded))
 
     def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
         """None of its elements lives any more, or it was never submitted. `starts`: when the cluster last
@@ -110,6 +131,8 @@ class ArrayBook:
                     by=holders.from_json(line.by),
                     at=line.at,
                     whole_nodes=line.whole_nodes,
+                    base=line.base,
+                    time=line.time,
                 )
             elif old := found.get(line.submitted):
                 found[old.name] = replace(old, array=line.array, at=line.at)

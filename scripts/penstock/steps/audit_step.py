@@ -37,6 +37,7 @@ from penstock.engine.audit_shard import AuditedRows
 from penstock.errors import FailedError, FindingsError, InterruptedRunError, PreflightError
 from penstock.formats.shards import read_expected
 from penstock.ownership.dataset_hold import lock_of
+from penstock.planning.forecast import element_time
 from penstock.state import history, receipts, verdicts
 from penstock.vendors.registry import data_states
 
@@ -220,7 +221,8 @@ def _audit(
 
     with _Aside(compare, context.stop.check) as aside:
         if indices:
-            run_array(context, dataset, folder, STEP, indices, ok)
+            expected = element_time(layout, shards, copies=False)
+            run_array(context, dataset, folder, STEP, indices, ok, expected=expected)
         aside.wait()
     audit_store.keep_skipped(audit_store.skipped(folder), _skipped(folder, plan))
     with _states(context, layout.release(release) / DATA) as states:

@@ -15,6 +15,7 @@ from penstock.arrays.array_throttle import slots
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import ops_share, promises
+from penstock.planning.forecast import element_time
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
@@ -133,9 +134,13 @@ def _elements(
     def widen(at_once: int) -> None:
         ops_share.begin(context, run.layout, run.id, min(at_once, left))
 
+    expected = element_time(run.layout, run.shards, run.config.engine.limit, copies=True)
     while True:
         try:
-            run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=amounts, widen=widen)
+            run_array(
+                context, run.dataset, run.folder, STEP, run.indices, ok, amounts=amounts, expected=expected,
+                widen=widen,
+            )  # fmt: skip
             return
         except SourceChangedError:
             joined = amended_listing.join_giants(run, host_name()) if _follows(run) else []

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from penstock.arrays.array_runner import run_array
 from penstock.core import events
 from penstock.errors import PenstockError
+from penstock.planning.forecast import element_time
 from penstock.state import outcomes, receipts
 from penstock.views import human
 
@@ -41,12 +42,13 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         events.Started(run.dataset, STEP, files=plan.files, bytes=plan.bytes, elements=len(run.indices))
     )
     again: Counter[int] = Counter()
+    expected = element_time(run.layout, run.shards, copies=False)
     while True:
         for index in run.indices:
             if not ok(index):
                 receipts.drop(folder.receipt(STEP, index))
         try:
-            run_array(context, run.dataset, folder, STEP, run.indices, ok)
+            run_array(context, run.dataset, folder, STEP, run.indices, ok, expected=expected)
             break
         except PenstockError:
             damaged = [index for index in run.indices if _damaged(folder, index)]

@@ -25,6 +25,7 @@ from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.ownership import ops_share, promises
 from penstock.planning import repair_room
+from penstock.planning.forecast import element_time
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import receipts
 
@@ -151,7 +152,11 @@ def fetch(
         ops_share.begin(context, run.layout, who, max(1, elements))
 
     try:
-        run_array(context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, widen=widen)
+        expected = element_time(run.layout, run.shards, run.config.engine.limit, copies=True)
+        run_array(
+            context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, expected=expected,
+            widen=widen,
+        )  # fmt: skip
     except BaseException:
         stays = not context.cluster.abilities.elements_end_with_controller
         promises.at_once(context, run.layout, who, 1 + stays * elements)

@@ -14,7 +14,7 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import FailedError, PenstockError, PreflightError, TransientError
+from penstock.errors import FailedError, OverloadedError, PenstockError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,6 +33,10 @@ TRANSIENT = re.compile(
 )
 """Words of SLURM's own messages that stand for something that may pass. The job submit limit is
 among them: it passes as soon as other jobs end."""
+
+
+OVERLOADED = re.compile(r"rate limit exceeded|please retry momentarily", re.IGNORECASE)
+"""slurmctld's words, from 23.02 on, to a client that asks too often (`query_pace`)."""
 
 
 class CommandOutput(NamedTuple):
@@ -87,6 +91,8 @@ def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
 
 def problem(program: str, answer: CommandOutput) -> PenstockError:
     """The error that an unsuccessful answer stands for."""
+    if OVERLOADED.search(answer.words):
+        return OverloadedError(f"{program} has to back off", why=answer.words)
     if TRANSIENT.search(answer.words):
         return TransientError(f"{program} did not reach SLURM", why=answer.words)
     return FailedError(f"{program} failed", why=answer.words)

@@ -19,10 +19,13 @@ from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
 from penstock.cluster.slurm.probe_job import Probe
+from penstock.cluster.slurm.query_pace import QueryPace
 from penstock.cluster.slurm.requeues import Requeues
 from penstock.cluster.slurm.submission import Account, script
-from penstock.config.settings import AUTO_CORES
-from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.config.settings import AUTO_CORES, AUTO_TIME
+from penstock.core import job_time
+from penstock.core.host_lists import host_names
+from penstock.errors import FailedError, OverloadedError, PreflightError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -58,6 +61,9 @@ class SlurmCluster:
         self._passing: dict[tuple[str, int], float] = {}
         """When an element was first seen in a state that a requeue may follow."""
         self._requeues = Requeues(self._slurm)
+        self._pace = QueryPace(config.poll)
+        self._ended: dict[str, dict[int, Status]] = {}
+        """The last status of each element that was seen as ended."""
 
     def name(self) -> str:
         return self._known().cluster
@@ -101,16 +107,20 @@ class SlurmCluster:
         submit again. Raises FailedError with SLURM's own words when it was refused, and when the
         cluster dropped the core-spec (the array is then cancelled)."""
         options = self._options(spec.step)
+        limit = spec.time or options.time
+        if limit == AUTO_TIME:
+            limit = job_time.unestimated(self.longest(spec.step))
+        options = replace(options, time=limit)
         if max(spec.indices) >= self.max_array():
             raise FailedError(
-                f"an element's index {max(spec.indices)} is too large for this cluster",
+                f"an element's number {max(spec.indices)} is too large for this cluster",
                 where=f"MaxArraySize={self.max_array()}",
                 hint="larger plan.shard_bytes and plan.shard_files give fewer elements",
             )
         at_once = spec.at_once or options.max_elements
         with advised():
             array = self._slurm.submit_array(
-                spec, at_once, options, script(spec.command, options, Account.own())
+                spec, at_once, options, script(spec.command, options, Account.own(), spec.base)
             )
         if options.spec_cores is not None:
             self._unread[array] = options.spec_cores
@@ -135,9 +145,23 @@ class SlurmCluster:
         return str(found[0]) if found else None
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
-        seen = self._query(array)
+        return self.states_of({array: indices})[array]
+
+    def states_of(self, arrays: Mapping[str, Sequence[int]]) -> Mapping[str, Mapping[int, Status]]:
+        """An element that was seen as ended keeps that status when the controller forgets it: accounting is
+        asked for what was never seen to end."""
+        found = self._timed(list(arrays)) if arrays else {}
+        for array in arrays:
+            self._read_back(array, found[array])
+        return {array: self._statuses(array, found[array], indices) for array, indices in arrays.items()}
+
+    def _statuses(
+        self, array: str, elements: Sequence[SlurmElement], indices: Sequence[int]
+    ) -> dict[int, Status]:
+        seen = {one.element: one for one in elements}
+        over = self._ended.setdefault(array, {})
         wanted = set(indices)
-        missing = wanted - seen.keys()
+        missing = wanted - seen.keys() - over.keys()
         if missing and self._known().accounting:
             for one in self._slurm.ended_elements(array):
                 # The controller knows what is alive: RUNNING in accounting alone is a record nobody closed.
@@ -147,20 +171,41 @@ class SlurmCluster:
         if failed:
             self.cancel(array, failed)
         causes = self._requeues.seen(array, seen)
-        return {
-            index: replace(self._settled(array, seen[index]), requeued=causes.get(index, ""))
-            if index in seen
-            else Status(State.LOST, reason="SLURM no longer knows it")
-            for index in indices
-        }
+        statuses: dict[int, Status] = {}
+        for index in indices:
+            if index in seen:
+                status = self._settled(array, seen[index])
+                if status.state.ended:
+                    over[index] = status
+                else:
+                    over.pop(index, None)
+                if (cause := causes.get(index)) is not None:
+                    lost = cause.node if cause.lost or seen[index].launch_failed else ""
+                    status = replace(status, requeued=cause.why, lost_node=lost)
+                statuses[index] = status
+            else:
+                statuses[index] = over.get(index) or Status(State.LOST, reason="SLURM no longer knows it")
+        return statuses
 
-    def _query(self, array: str) -> dict[int, SlurmElement]:
-        """All elements that the controller knows. Reads the core-spec back on the first answer."""
-        seen = {one.element: one for one in self._slurm.elements(array)}
+    def _timed(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
+        began = time.monotonic()
+        try:
+            found = self._slurm.elements_of(arrays)
+        except OverloadedError:
+            self._pace.refused()
+            raise
+        self._pace.answered(time.monotonic() - began)
+        return found
+
+    def _query(self, array: str) -> None:
+        self._read_back(array, self._timed([array])[array])
+
+    def _read_back(self, array: str, seen: Sequence[SlurmElement]) -> None:
+        """Read the core-spec back on the first answer. Raises FailedError, where the array is cancelled."""
         wanted = self._unread.get(array)
         if wanted is not None and seen:
             del self._unread[array]
-            given = {one.core_spec for one in seen.values()}
+            given = {one.core_spec for one in seen}
             if given != {str(wanted)}:
                 self.cancel(array)
                 raise FailedError(
@@ -170,7 +215,6 @@ class SlurmCluster:
                     hint="AllowSpecResourcesUsage=yes is needed in slurm.conf, "
                     "or set cluster.core_spec: none",
                 )
-        return seen
 
     def _settled(self, array: str, seen: SlurmElement) -> Status:
         """The status of an element, where states that a requeue may follow count as running for `SETTLE`
@@ -199,8 +243,25 @@ class SlurmCluster:
     def throttle(self, array: str, at_once: int) -> None:
         self._slurm.throttle(array, at_once)
 
+    def longest(self, step: str) -> float:
+        """As partition, QOS and association say."""
+        wall = self._bounds(step).wall
+        return 0.0 if wall is None else float(wall.value)
+
+    def spares(self, step: str, nodes: Sequence[str]) -> bool:
+        """By SLURM's own judgement: nodes that are drained or down now do not count as others."""
+        try:
+            return not self._slurm.refusal(self._options(step), exclude=nodes)
+        except FailedError:
+            return False
+
+    def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
+        configured = host_names(self._options(step).exclude or "")
+        with contextlib.suppress(FailedError):
+            self._slurm.keep_off(array, sorted({*nodes, *configured}))
+
     def interval(self, waited: float) -> float:
-        return min(1.0 + waited / 10.0, max(self._config.poll, min(30.0, waited / 60.0)))
+        return self._pace.interval(waited)
 
     def holder_ended(self, job: str) -> bool | None:
         if not job.replace("_", "", 1).isdigit():

@@ -119,14 +119,14 @@ class SlurmCommands:
         )
         return next((one for one in found if one.name == name), None)
 
-    def refusal(self, options: JobOptions) -> str:
+    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
         answer = call(
             "sbatch",
             "--test-only",
             "--export=ALL",
             "--chdir=/",
             "--output=/dev/null",
-            *job_arguments(options),
+            *job_arguments(options, exclude=exclude),
             stdin="#!/bin/sh\nexit 0\n",
         )
         if answer.code == 0:
@@ -156,15 +156,24 @@ class SlurmCommands:
         return sorted({int(line) for line in text.split() if line.isdigit()})
 
     def elements(self, array: str) -> list[SlurmElement]:
-        answer = call(
-            "squeue", "--array", "-h", "--states=all", "-j", array, "-O", SQUEUE_FIELDS, extra=EPOCH
-        )
+        return self.elements_of([array])[array]
+
+    def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
+        """Of one array slurmctld sends that array alone. For several, squeue fetches all jobs: where an
+        account is named, all jobs of that account."""
+        mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
+        which = ["--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
+        answer = call("squeue", *which, extra=EPOCH)
         if answer.code != 0 and _UNKNOWN not in answer.words:
             raise problem("squeue", answer)
+        found: dict[str, list[SlurmElement]] = {array: [] for array in arrays}
         try:
-            return list(read_squeue(answer.out))
+            for array, element in read_squeue(answer.out):
+                if array in found:
+                    found[array].append(element)
         except ValueError as error:
             raise FailedError("squeue's answer cannot be read", why=answer.words) from error
+        return found
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         text = ask("sacct", "-X", "-P", "-n", "-j", array, "-o", SACCT_FIELDS, extra=EPOCH)
@@ -194,6 +203,12 @@ class SlurmCommands:
         if answer.code != 0 and not _gone(answer):
             raise problem("scancel", answer)
 
+    def keep_off(self, array: str, nodes: Sequence[str]) -> None:
+        names = ",".join(validated("node", name) for name in nodes)
+        answer = call("scontrol", "update", f"JobId={array}", f"ExcNodeList={names}")
+        if answer.code != 0 and not _gone(answer):
+            raise problem("scontrol update", answer)
+
     def throttle(self, array: str, at_once: int) -> None:
         answer = call("scontrol", "update", f"JobId={array}", f"ArrayTaskThrottle={at_once}")
         # No error where all elements of the array have started or ended: nothing is left to hold back.
@@ -207,5 +222,5 @@ def _configuration() -> dict[str, str]:
 
 
 def _gone(answer: CommandOutput) -> bool:
-    gone = (_UNKNOWN, "already completing or completed", "already finished")
+    gone = (_UNKNOWN, "already completing or completed", "already finished", "no longer pending")
     return any(words in answer.words for words in gone)

@@ -143,7 +143,7 @@ def judged(options: JobOptions, found: Places, bounds: Limits, *, in_job: bool) 
 
     | limit                                             | verdict |
     |---------------------------------------------------|---------|
-    | `time` above the longest time                     | stop    |
+    | `time` (not `auto`) above the longest time        | stop    |
     | no partition takes jobs of one node               | stop    |
     | one running job, which is the controller          | stop    |
     | one running job, and the controller is none       | warning |
@@ -159,7 +159,7 @@ def judged(options: JobOptions, found: Places, bounds: Limits, *, in_job: bool) 
 
 
 def _time(options: JobOptions, wall: Bound | None) -> list[CheckResult]:
-    if wall is None or options.time is None or options.time <= wall.value:
+    if wall is None or not options.time or options.time <= wall.value:
         return []
     return [
         CheckResult(

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import State, Status
+from penstock.cluster.port import Cause, State, Status
 from penstock.cluster.slurm.submission import expanded
 
 if TYPE_CHECKING:
@@ -52,6 +52,11 @@ STATES = {
     "REQUEUE_HOLD": State.PENDING,
     "SPECIAL_EXIT": State.PENDING,
 }
+CAUSES = {
+    "TIMEOUT": Cause.TIME,
+    "NODE_FAIL": Cause.NODE,
+    "BOOT_FAIL": Cause.NODE,
+}
 PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """States that a requeue may follow within seconds."""
 
@@ -73,18 +78,19 @@ class SlurmElement(NamedTuple):
     status: Status
 
 
-def read_squeue(text: str) -> Iterator[SlurmElement]:
-    """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch).
-    Raises ValueError for a line that is not of that form."""
+def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
+    """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch), with its
+    array. Raises ValueError for a line that is not of that form."""
     for line in text.splitlines():
         if not line.strip():
             continue
         fields = [field.strip() for field in line.split("|", 9)]
-        _, task, word, code, restarts, core_spec, began, ended, node, reason = fields
+        array, task, word, code, restarts, core_spec, began, ended, node, reason = fields
         reason = reason.rstrip("|").strip()
         status = wait_status(code)
         for index in expanded(task):
-            yield _seen(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
+            seen = _seen(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
+            yield array, seen
 
 
 def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
@@ -137,6 +143,7 @@ def _seen(
         exit_code=exit_code,
         signal=signal,
         out_of_memory=word == "OUT_OF_MEMORY",
+        cause=Cause.LAUNCH if launch_failed else CAUSES.get(word, Cause.NONE),
     )
     return SlurmElement(index, word, launch_failed, core_spec, status)
 

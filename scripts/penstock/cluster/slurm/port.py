@@ -199,8 +199,9 @@ class Slurm(Protocol):
     def qos(self, name: str) -> Qos | None:
         """The QOS of this name; None where accounting knows none."""
 
-    def refusal(self, options: JobOptions) -> str:
-        """SLURM's own words where it would refuse such a job now; "" where it would take it."""
+    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
+        """SLURM's own words where it would refuse such a job, which may run on none of the nodes `exclude`,
+        now; "" where it would take it."""
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
         """Submit once; the array's id. After a TransientError nothing is known of the outcome."""
@@ -214,6 +215,9 @@ class Slurm(Protocol):
 
     def elements(self, array: str) -> list[SlurmElement]:
         """All elements that the controller knows, by one query; [] of an array that it has forgotten."""
+
+    def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
+        """`elements` of each of these arrays, by one query for all of them."""
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         """All elements that accounting knows. To be asked only where `Facts.accounting`."""
@@ -233,6 +237,10 @@ class Slurm(Protocol):
 
     def cancel(self, job: str, indices: Sequence[int] | None = None) -> None:
         """End a job, or these elements of an array. One that has ended is no error."""
+
+    def keep_off(self, array: str, nodes: Sequence[str]) -> None:
+        """Elements that have not started go to none of these nodes, whatever was said before. No error where
+        all have."""
 
     def throttle(self, array: str, at_once: int) -> None:
         """Let at most so many elements of an array run at once. One that has ended is no error."""

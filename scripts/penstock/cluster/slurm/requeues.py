@@ -23,6 +23,17 @@ class _Last(NamedTuple):
     """PREEMPTED or NODE_FAIL, when a look came at that moment."""
 
 
+class Requeue(NamedTuple):
+    """Why an element was started again."""
+
+    why: str
+    """`preempted on n2`."""
+    node: str
+    """Where it ran before; "" where no query saw it there."""
+    lost: bool
+    """That node failed."""
+
+
 class Requeues:
     """Remembers restarts and nodes of the elements between two looks."""
 
@@ -30,8 +41,8 @@ class Requeues:
         self._slurm = slurm
         self._last: dict[tuple[str, int], _Last] = {}
 
-    def seen(self, array: str, seen: Mapping[int, SlurmElement]) -> dict[int, str]:
-        """{element: cause} of those that were requeued since the last call: `preempted on n2`."""
+    def seen(self, array: str, seen: Mapping[int, SlurmElement]) -> dict[int, Requeue]:
+        """Those that were requeued since the last call."""
         again: dict[int, _Last] = {}
         for index, one in seen.items():
             key = (array, index)
@@ -56,9 +67,10 @@ class Requeues:
         return []
 
 
-def _cause(old: _Last, down: Sequence[str]) -> str:
+def _cause(old: _Last, down: Sequence[str]) -> Requeue:
     if old.word == "PREEMPTED":
-        return f"preempted on {old.node}"
+        return Requeue(f"preempted on {old.node}", old.node, lost=False)
     if old.node in down or old.word in ("NODE_FAIL", "BOOT_FAIL"):
-        return f"lost with node {old.node}"
-    return f"taken off {old.node or 'its node'} (preempted, or requeued by hand)"
+        return Requeue(f"lost with node {old.node}", old.node, lost=True)
+    why = f"taken off {old.node or 'its node'} (preempted, or requeued by hand)"
+    return Requeue(why, old.node, lost=False)

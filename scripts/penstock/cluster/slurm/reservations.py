@@ -10,6 +10,8 @@ import time
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.times import written
+from penstock.config.settings import AUTO_TIME
+from penstock.core import job_time
 from penstock.core.checks import CheckResult
 from penstock.core.host_lists import host_list
 
@@ -44,13 +46,18 @@ def judged(
 def lasts(options: JobOptions, partitions: Sequence[Partition]) -> float | None:
     """Seconds for which SLURM plans with such an element; None: without end.
 
-    | `time` | the partition's DefaultTime | its MaxTime | planned with |
-    |--------|-----------------------------|-------------|--------------|
-    | given  | any                         | any         | `time`       |
-    | null   | given                       | any         | DefaultTime  |
-    | null   | none                        | given       | MaxTime      |
-    | null   | none                        | none        | without end  |
+    | `time` | the partition's DefaultTime | its MaxTime | planned with                              |
+    |--------|-----------------------------|-------------|-------------------------------------------|
+    | given  | any                         | any         | `time`                                    |
+    | auto   | any                         | any         | what is asked for where nothing was       |
+    |        |                             |             | estimated yet (`core.job_time.first`)     |
+    | null   | given                       | any         | DefaultTime                               |
+    | null   | none                        | given       | MaxTime                                   |
+    | null   | none                        | none        | without end                               |
     """
+    if options.time == AUTO_TIME:
+        bounds = [one.max_time for one in partitions if one.max_time is not None]
+        return float(job_time.first(None, max(bounds, default=0.0)))
     if options.time is not None:
         return float(options.time)
     times = [one.max_time if one.default_time is None else one.default_time for one in partitions]

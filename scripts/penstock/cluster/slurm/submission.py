@@ -10,11 +10,12 @@ import os
 import pwd
 import re
 import shlex
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
+from penstock.cluster.port import log_stem
 from penstock.cluster.slurm.environment import STOP_AT
-from penstock.core.host_lists import FORM
+from penstock.core.host_lists import FORM, host_list, host_names
 from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -57,9 +58,13 @@ def validated(key: str, value: str) -> str:
     return value
 
 
-def job_arguments(options: JobOptions, nodes: int = 1) -> list[str]:
+def job_arguments(options: JobOptions, nodes: int = 1, exclude: Sequence[str] = ()) -> list[str]:
     """The options that choose where a job runs and with what. Memory and TmpDisk are rounded up to
-    MiB, time to minutes. On several nodes it has one task on each."""
+    MiB, time to minutes. On several nodes it has one task on each. `exclude`: nodes that it does not run on,
+    beside those of the options."""
+    if exclude:
+        names = {*host_names(options.exclude or ""), *exclude}
+        options = replace(options, exclude=host_list(names))
     arguments = [f"--nodes={nodes}", f"--ntasks={nodes}"]
     if nodes > 1:
         arguments.append("--ntasks-per-node=1")
@@ -77,7 +82,7 @@ def job_arguments(options: JobOptions, nodes: int = 1) -> list[str]:
         arguments.append(f"--tmp={-(-options.tmp // (1 << 20))}M")
     if options.nice is not None:
         arguments.append(f"--nice={options.nice}")
-    if options.time is not None:
+    if options.time:
         arguments.append(f"--time={_minutes(options.time)}")
     if options.memory is not None:
         arguments.append(f"--mem={-(-options.memory // (1 << 20))}M")
@@ -125,9 +130,9 @@ def array_arguments(spec: ArraySpec, at_once: int, options: JobOptions) -> list[
         "--export=ALL",
         "--open-mode=append",
         "--input=/dev/null",
-        f"--output={pattern(spec.logs)}/{validated('name', spec.step)}-%A_%a.log",
+        f"--output={pattern(spec.logs)}/{validated('name', log_stem(spec.step, spec.base))}-%A_%a.log",
         "--chdir=/",
-        *job_arguments(options),
+        *job_arguments(options, exclude=spec.exclude),
     ]
 
 
@@ -155,8 +160,9 @@ def pattern(folder: Path) -> str:
     return text.replace("%", "%%")
 
 
-def script(command: Sequence[str], options: JobOptions, account: Account) -> str:
-    """A batch script that becomes the command with the element's index as its last argument.
+def script(command: Sequence[str], options: JobOptions, account: Account, base: int = 0) -> str:
+    """A batch script that becomes the command with the element's index, its number in the array and `base`,
+    as its last argument.
 
     It `exec`s, so that `--signal=B:` reaches the element itself, and names the node when the
     interpreter is not there. HOME and USER are the account's, unless the node sets them: SLURM gives
@@ -164,15 +170,16 @@ def script(command: Sequence[str], options: JobOptions, account: Account) -> str
     """
     interpreter = shlex.quote(command[0])
     lines = ["#!/bin/sh", *account.exports()]
-    if options.time is not None:
+    if options.time:
         until = 60 * _minutes(options.time) - _lead(options)
         lines.append(f"{STOP_AT}=$(($(date +%s) + {until})); export {STOP_AT}")
+    index = f"$((SLURM_ARRAY_TASK_ID + {base}))" if base else "$SLURM_ARRAY_TASK_ID"
     lines += [
         f"if ! [ -x {interpreter} ]; then",
         f'  printf "penstock: no interpreter %s on node %s\\n" {interpreter} "$SLURMD_NODENAME" >&2',
         "  exit 127",
         "fi",
-        f'exec {shlex.join(command)} "$SLURM_ARRAY_TASK_ID"',
+        f'exec {shlex.join(command)} "{index}"',
     ]
     return "".join(f"{line}\n" for line in lines)
 
@@ -209,7 +216,7 @@ def _minutes(seconds: int) -> int:
 
 
 def _lead(options: JobOptions) -> int:
-    return LEAD if options.time is None else max(1, min(LEAD, 60 * _minutes(options.time) // 4))
+    return LEAD if not options.time else max(1, min(LEAD, 60 * _minutes(options.time) // 4))
 
 
 def compressed(indices: Iterable[int]) -> str:

@@ -1,0 +1,51 @@
+"""How long a controller waits between two queries of slurmctld.
+
+slurmctld with `SlurmctldParameters=rl_enable` (23.02 and later) has clients back off that send too many
+requests. SLURM's own commands then sleep 1 s, 2 s, 3 s, ... and send again by themselves, without a word: all
+that is seen of it is a command that takes seconds (src/common/slurm_protocol_api.c,
+`slurm_send_recv_controller_msg`). Only where a command gives up, it prints "Rate limit exceeded, please retry
+momentarily". A busy slurmctld answers as late. So a slow answer counts as a request to back off, too.
+
+| seen                           | the next wait is at least                     |
+|--------------------------------|-----------------------------------------------|
+| an answer within SLOW          | half of what it was; nothing below SLOW       |
+| a later answer                 | SHARE times as long as it took                |
+| "Rate limit exceeded"          | twice what it was, and at least FIRST_BACKOFF |
+
+Never more than LONGEST.
+"""
+
+from __future__ import annotations
+
+SLOW = 1.0
+"""Seconds: the shortest sleep of a command that has to back off. One that need not takes 50 ms."""
+SHARE = 20.0
+"""Where answers take seconds, slurmctld works for this controller 5 % of the time at most."""
+FIRST_BACKOFF = 15.0
+USUAL_LONGEST = 60.0
+LONGEST = 300.0
+
+
+class QueryPace:
+    """Of one controller; `poll` is `cluster.poll`, in seconds."""
+
+    def __init__(self, poll: float) -> None:
+        self._poll = poll
+        self._least = 0.0
+
+    def answered(self, seconds: float) -> None:
+        """A query was answered after so many seconds."""
+        if seconds >= SLOW:
+            self._least = min(LONGEST, SHARE * seconds)
+        else:
+            self._least = self._least / 2 if self._least >= 2 * SLOW else 0.0
+
+    def refused(self) -> None:
+        """SLURM refused a query, since there were too many."""
+        self._least = min(LONGEST, max(FIRST_BACKOFF, 2 * self._least))
+
+    def interval(self, waited: float) -> float:
+        """Seconds until the next query, after `waited` seconds of waiting: 1 s at first, then `poll`, up to a
+        minute in runs of an hour."""
+        usual = min(1.0 + waited / 10.0, max(self._poll, min(USUAL_LONGEST, waited / 60.0)))
+        return max(usual, self._least)

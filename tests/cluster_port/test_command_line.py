@@ -1,0 +1,89 @@
+"""What SLURM's commands are called with: each is a script here that keeps its words."""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+
+from penstock.cluster.port import State
+from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.config.settings import JobOptions
+from penstock.errors import ConfigError, FailedError, TransientError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+
+class Commands:
+    """`answers[program]`: what it prints and its exit status."""
+
+    def __init__(self, folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.folder = folder
+        monkeypatch.setenv("PATH", f"{folder}:/usr/bin:/bin")
+
+    def answers(self, program: str, text: str = "", code: int = 0) -> None:
+        stream = "" if code == 0 else " >&2"
+        path = self.folder / program
+        path.write_text(
+            f'#!/bin/sh\nprintf "%s\\n" "$*" >> {self.folder}/{program}.words\n'
+            f"cat >/dev/null\ncat{stream} <<'EOT'\n{text}EOT\nexit {code}\n"
+        )
+        path.chmod(0o755)
+
+    def words(self, program: str) -> list[str]:
+        return (self.folder / f"{program}.words").read_text().splitlines()
+
+
+@pytest.fixture
+def commands(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Commands:
+    return Commands(tmp_path, monkeypatch)
+
+
+def test_s26_several_arrays_are_one_squeue_of_this_accounts_jobs(commands: Commands) -> None:
+    commands.answers(
+        "squeue",
+        "18|0|RUNNING|0|0|2|1795263274|1795263334|n2|None|\n"
+        "19|3|PENDING|0|0|2|N/A|N/A||Priority|\n"
+        "20|0|RUNNING|0|0|2|1795263274|1795263334|n2|None|\n",
+    )
+    found = SlurmCommands().elements_of(["18", "19", "21"])
+    assert {array: [one.element for one in some] for array, some in found.items()} == {
+        "18": [0], "19": [3], "21": [],
+    }  # fmt: skip
+    (words,) = commands.words("squeue")
+    assert f"--user={os.geteuid()} -j 18,19,21" in words
+    assert SlurmCommands().elements("18")[0].status.state is State.RUNNING
+    assert "--user" not in commands.words("squeue")[1], "slurmctld then sends the one array alone"
+
+
+def test_an_array_that_slurm_has_forgotten_has_no_elements(commands: Commands) -> None:
+    commands.answers("squeue", "slurm_load_jobs error: Invalid job id specified\n", 1)
+    assert SlurmCommands().elements("18") == []
+
+
+def test_nodes_that_failed_are_excluded_by_name(commands: Commands) -> None:
+    commands.answers("scontrol")
+    commands.answers("sbatch")
+    slurm = SlurmCommands()
+    slurm.keep_off("18", ["n3", "n4"])
+    assert commands.words("scontrol") == ["update JobId=18 ExcNodeList=n3,n4"]
+    assert slurm.refusal(JobOptions(core_spec=None), exclude=["n3", "n4"]) == ""
+    assert "--exclude=n[3-4]" in commands.words("sbatch")[0].split()
+    with pytest.raises(ConfigError):
+        slurm.keep_off("18", ["n3 JobId=1"])
+
+
+@pytest.mark.parametrize(
+    "words", ["Invalid job id specified", "Job is no longer pending execution", "Job has already finished"]
+)
+def test_keeping_an_array_off_that_has_started_is_no_error(commands: Commands, words: str) -> None:
+    commands.answers("scontrol", f"slurm_update error: {words}\n", 1)
+    SlurmCommands().keep_off("18", ["n3"])
+    commands.answers("scontrol", "slurm_update error: Access/permission denied\n", 1)
+    with pytest.raises(FailedError):
+        SlurmCommands().keep_off("18", ["n3"])
+    commands.answers("scontrol", "slurm_update error: Unable to contact slurm controller\n", 1)
+    with pytest.raises(TransientError):
+        SlurmCommands().keep_off("18", ["n3"])

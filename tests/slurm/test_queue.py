@@ -1,0 +1,100 @@
+"""Elements that time out, and nodes that fail: what the next submission asks for.
+
+PENSTOCK_TEST_TIMEOUTS=4 has the first test's element time out four times in a row: 1, 2, 4 and 8 minutes.
+"""
+
+from __future__ import annotations
+
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster.processes import signal_to
+
+if TYPE_CHECKING:
+    from tests.cluster.place import Place
+
+pytestmark = pytest.mark.slurm
+
+TIMEOUTS = int(os.environ.get("PENSTOCK_TEST_TIMEOUTS", "1"))
+SIGSTOP = 19
+
+
+def asked(place: Place, array: str, field: str) -> set[str]:
+    """What SLURM shows of an array's elements, by a field of `squeue -O`."""
+    answer = place.machine.run("squeue", "-h", "--states=all", "-j", array, "-O", f"{field}:40").stdout
+    return {line.strip() for line in answer.splitlines()}
+
+
+@pytest.mark.timeout(300 + 60 * 2 ** (TIMEOUTS + 1))
+def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: Place) -> None:
+    """A payload that is stopped can end by itself no more: SLURM kills it at its limit."""
+    place.fill("a", 60)
+    place.configure(
+        ["a"], cluster={"time": "1min", "retries": 0}, plan={"shard_files": 60}, engine={"limit": "200KiB/s"}
+    )
+    place.planned("a")
+    process = place.penstock("copy", "a")
+    for count in range(1, TIMEOUTS + 1):
+
+        def stopped(wanted: int = count) -> bool:
+            arrays = place.submissions("a", "copy")
+            node = place.running().get(f"{arrays[-1][0]}_0") if len(arrays) == wanted else None
+            if node is None or not (payload := place.machine.payload(node)):
+                return False
+            for pid in payload:
+                signal_to(pid, SIGSTOP)
+            return True
+
+        place.until(stopped, "the element to run", process, seconds=60 + 60 * 2**count)
+    said = place.ends(process, seconds=240 + 60 * 2**TIMEOUTS)
+    for count in range(TIMEOUTS):
+        before, after = f"{1 << count} min 00 s", f"{2 << count} min 00 s"
+        raised = f"the limit is raised from {before} to {after}; no retry is used"
+        assert f"element 0 timed out after {before}: {raised}" in said, said
+    arrays = [array for array, _ in place.submissions("a", "copy")]
+    assert [asked(place, array, "TimeLimit") for array in arrays] == [
+        {f"{1 << count}:00"} for count in range(TIMEOUTS + 1)
+    ]
+    assert [asked(place, array, "State") for array in arrays] == [{"TIMEOUT"}] * TIMEOUTS + [{"COMPLETED"}]
+    place.ends(place.penstock("run"))
+    place.published("a")
+
+
+@pytest.mark.timeout(420)
+def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) -> None:
+    place.fill("a", 240)
+    place.configure(
+        ["a"],
+        cluster={"max_elements": 4, "time": "auto"},
+        plan={"shard_files": 20},
+        engine={"limit": "150KiB/s", "workers": 1, "streams": 2},
+    )
+    place.planned("a")
+    process = place.penstock("copy", "a")
+    bad = "n3"
+    seen: set[str] = set()
+
+    def killed() -> bool:
+        """Whatever runs on that node is killed, once each."""
+        for element, node in place.running().items():
+            if node == bad and element not in seen and place.machine.payload(node):
+                place.machine.kill_payload(node)
+                seen.add(element)
+        return f"node {bad} is excluded from this run" in place.output(process)
+
+    place.until(killed, "the node to be excluded", process)
+    first = seen.copy()
+    said = place.ends(process)
+    assert f"node {bad} is excluded from this run from now on: elements " in said
+    assert len(first) == 2
+    arrays = [array for array, _ in place.submissions("a", "copy")]
+    assert asked(place, arrays[-1], "ExcNodes") == {bad}
+    began = {line for array in arrays for line in asked(place, array, "NodeList")}
+    assert began - {bad}
+    again = {f"{array}_{index}" for array in arrays[1:] for index in range(12)}
+    assert not {e for e in again if place.running().get(e) == bad}
+    limits = set.union(*(asked(place, array, "TimeLimit") for array in arrays))
+    assert limits <= {"16:00", "17:00"}, "15 min and the estimate, not UNLIMITED"
+    place.ends(place.penstock("run"))
+    place.published("a")

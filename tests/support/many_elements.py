@@ -1,0 +1,114 @@
+"""`python -m tests.support.many_elements FOLDER ELEMENTS`: a step of so many elements over the port to SLURM,
+with a scripted slurmctld; prints as JSON what following them cost.
+
+Elements end as soon as they were seen to run, as many at once as the arrays allow, and leave a receipt. What
+counts is how often the controller looks at their files.
+"""
+
+from __future__ import annotations
+
+import json
+import resource
+import sys
+import time
+from collections import Counter
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from tests.cluster_port.test_slurm_rules import Scripted, cluster_of
+from tests.support.staging_runs import context_for
+
+from penstock.arrays.array_runner import run_array
+from penstock.cluster.port import State, Status
+from penstock.cluster.slurm.job_states import SlurmElement
+from penstock.core.layout import RunLayout
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from penstock.cluster.port import ArraySpec
+    from penstock.config.settings import JobOptions
+
+SLOTS = 500
+
+
+@dataclass
+class Busy(Scripted):
+    """A slurmctld that forgets nothing while it is asked."""
+
+    books: bool = False
+    arrays: dict[str, list[tuple[int, str]]] = field(default_factory=dict)
+    bases: dict[str, int] = field(default_factory=dict)
+    at_once: dict[str, int] = field(default_factory=dict)
+    queries: int = 0
+    run: RunLayout | None = None
+
+    def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
+        array = str(100 + len(self.arrays))
+        self.arrays[array] = [(number, "PENDING") for number in spec.indices]
+        self.bases[array], self.at_once[array] = spec.base, at_once
+        return array
+
+    def find(self, name: str) -> list[int]:
+        return []
+
+    def throttle(self, array: str, at_once: int) -> None:
+        self.at_once[array] = at_once
+
+    def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
+        self.queries += 1
+        return {array: self._moved(array) for array in arrays}
+
+    def _moved(self, array: str) -> list[SlurmElement]:
+        """Those that ran have ended, and others run in their place."""
+        after, free = [], self.at_once[array]
+        for number, word in self.arrays[array]:
+            now = "COMPLETED" if word != "PENDING" else "RUNNING" if free else "PENDING"
+            free -= now == "RUNNING"
+            after.append((number, now))
+            if now == "COMPLETED" and word == "RUNNING":
+                assert self.run is not None
+                self.run.receipt("copy", number + self.bases[array]).write_text('{"files": 1, "bytes": 9}')
+        self.arrays[array] = after
+        states = {"COMPLETED": State.DONE, "RUNNING": State.RUNNING, "PENDING": State.PENDING}
+        return [SlurmElement(n, word, False, "2", Status(states[word], node="n1")) for n, word in after]
+
+
+def main(folder: Path, elements: int) -> None:
+    run = RunLayout(folder / "runs" / "0123456789abcdef")
+    run.folder.mkdir(parents=True)
+    slurm = Busy(run=run)
+    context = context_for(folder, "/nowhere")
+    context.cluster = cluster_of(slurm, slots=SLOTS, poll=0.001)
+    looked = 0
+
+    def ok(index: int) -> bool:
+        nonlocal looked
+        looked += 1
+        return run.receipt("copy", index).exists()
+
+    opened: Counter[str] = Counter()
+
+    def count(event: str, arguments: tuple[object, ...]) -> None:
+        if event in ("open", "os.listdir", "os.scandir") and str(run.folder) in str(arguments[0]):
+            opened[str(arguments[0]).removeprefix(str(run.folder)).strip("/").partition("/")[0]] += 1
+
+    sys.addaudithook(count)
+    began, cpu = time.monotonic(), time.process_time()
+    statuses = run_array(context, "data", run, "copy", range(elements), ok)
+    told = {
+        "arrays": [len(one) for one in slurm.arrays.values()],
+        "done": sum(status.state is State.DONE for status in statuses.values()),
+        "queries": slurm.queries,
+        "looked": looked,
+        "opened": opened,
+        "cpu": round(time.process_time() - cpu, 2),
+        "seconds": round(time.monotonic() - began, 2),
+        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+    }
+    print(json.dumps(told))
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1]), int(sys.argv[2]))
