@@ -6,7 +6,7 @@ import threading
 
 import pytest
 
-from penstock.engine.pacing import BURST, BYTES, LATE, LOOK, REQUESTS, Allowance, Pace
+from penstock.engine.pacing import BURST, BYTES, LOOK, REQUESTS, Allowance, Pace
 from penstock.engine.shared_memory import Shared
 
 MIB = 1 << 20
@@ -90,7 +90,7 @@ def test_the_pace_holds_over_one_and_over_five_seconds(make) -> None:  # type: i
     assert virtual.between(2.0, 7.0) == pytest.approx(5 * rate, rel=0.03)
     for tenth in range(10, 110):
         start = tenth / 10
-        assert virtual.between(start, start + 1.0) <= rate * (1 + BURST + LATE) + MIB
+        assert virtual.between(start, start + 1.0) <= rate * (1 + BURST) + MIB
 
 
 def test_a_lower_rate_holds_for_what_waits_already(make) -> None:  # type: ignore[no-untyped-def]
@@ -101,7 +101,7 @@ def test_a_lower_rate_holds_for_what_waits_already(make) -> None:  # type: ignor
     virtual.run(16.0, [MIB])
     assert virtual.between(2.0, 5.0) == pytest.approx(30 * MIB, rel=0.05)
     assert virtual.between(5.0 + LOOK, 9.0) <= 5 * MIB
-    assert virtual.between(9.0 + LOOK, 12.0) <= MIB
+    assert virtual.between(9.0 + LOOK, 12.0) == 0
     assert virtual.between(13.0, 16.0) == pytest.approx(30 * MIB, rel=0.05)
 
 
@@ -137,7 +137,7 @@ def test_without_a_cap_nobody_waits(make) -> None:  # type: ignore[no-untyped-de
     assert virtual.between(0.0, 1.0) > 900 * MIB
 
 
-def test_requests_have_a_line_of_their_own() -> None:
+def test_requests_have_a_store_of_their_own() -> None:
     shared, waited = Shared(), []
     now = 5.0
 
@@ -151,7 +151,9 @@ def test_requests_have_a_line_of_their_own() -> None:
         data = Pace(shared, BYTES, wait, None, lambda: now)
         for _ in range(3):
             requests.take(1)
-        assert waited == pytest.approx([0.1 - BURST, 0.2 - BURST], abs=0.03)
+        # One more than nothing; the stop ends the wait of the others.
+        assert len(waited) == 2
+        assert all(0 < seconds <= 0.1 + BURST for seconds in waited)
         waited.clear()
         data.take(50)
         data.take(50)

@@ -27,9 +27,9 @@ _DUE_AT = SLOTS * _WORD
 _OPS_DUE_AT = _DUE_AT + _WORD
 _OPS_AT = _OPS_DUE_AT + _WORD
 _ALLOWANCE_AT = _OPS_AT + _WORD
-LINES_AT = _ALLOWANCE_AT + 3 * _WORD
-"""Where the two lines of `engine.pacing` begin."""
-LINE_BYTES = 4 * _WORD
+STORES_AT = _ALLOWANCE_AT + 3 * _WORD
+"""Where the two stores of `engine.pacing` begin."""
+STORE_BYTES = 2 * _WORD
 SIZE = _DUE_AT + mmap.PAGESIZE
 # What may be taken ahead of the rate, in seconds: smooths the clock's grain, below 5 % of 5 s.
 BURST = 0.05
@@ -49,7 +49,7 @@ class Shared:
         # Set and read by one store and one load of the CPU: `pack_into` writes zeros before the value, and a
         # worker that reads meanwhile would see them.
         self._ops = self._view[_OPS_AT : _OPS_AT + _WORD].cast("d")
-        self._allowance = self._view[_ALLOWANCE_AT:LINES_AT].cast("d")
+        self._allowance = self._view[_ALLOWANCE_AT:STORES_AT].cast("d")
         self._retired = 0
 
     def total(self) -> int:
