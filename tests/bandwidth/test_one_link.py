@@ -18,6 +18,7 @@ import tempfile
 import threading
 import time
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
@@ -38,7 +39,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
 CAP, HALF = 40_000_000, 20_000_000
-OBJECT, OBJECTS = 500_000, 3600
+OBJECT, OBJECTS = 250_000, 6400
+HELD_UP = 0.15
+"""Seconds."""
 FIRST = ("nice", "-n", "-10")
 """Before other tests on this machine, where this account may: what is measured here is time."""
 
@@ -81,15 +84,18 @@ class Meter:
             self.samples.append((time.monotonic(), sum(self._totals.values())))
 
     def rates(self, start: float, end: float, window: float) -> list[float]:
-        """Bytes a second over every window that lies between these times."""
+        """Bytes a second over every window that lies between these times. One in which this thread, which
+        only sleeps, was held up for HELD_UP says something of the machine alone, and is left out."""
         samples, found, last = [one for one in self.samples if start <= one[0] <= end], [], 0
+        held_up = [then for (then, _), (now, _) in pairwise(samples) if now - then > HELD_UP]
         for when, total in samples:
             while last < len(samples) and samples[last][0] < when + window:
                 last += 1
             if last == len(samples):
                 break
-            found.append((samples[last][1] - total) / (samples[last][0] - when))
-        assert found, "no sample between these times"
+            if not any(when <= moment < when + window for moment in held_up):
+                found.append((samples[last][1] - total) / (samples[last][0] - when))
+        assert found, "the machine had too much else to do all the time"
         return found
 
 
@@ -157,7 +163,7 @@ def test_z1_four_engines_keep_one_cap_on_a_link(memory: Path, late: int) -> None
         _wait(halved + 11.0)
         raised = time.monotonic()
         limit(memory, "40MB/s")
-        _wait(raised + 6.0)
+        _wait(raised + 8.0)
         killed = time.monotonic()
         elements[0].send_signal(signal.SIGKILL)
         until(lambda: _held(slots) == [0, 20, 20, 20], "the share of the one that was killed")
@@ -165,22 +171,23 @@ def test_z1_four_engines_keep_one_cap_on_a_link(memory: Path, late: int) -> None
         _wait(taken + 8.0)
         end = time.monotonic()
     print(f"late {late}: taken over after {taken - killed:.1f} s")
+    wrong = []
     for what, start, until_then, cap in (
         ("four", settled, halved, CAP),
         ("halved", halved + 5.0, raised, HALF),
         ("raised", raised + 5.0, killed, CAP),
         ("three", taken + 1.0, end, CAP),
+        ("after the kill", killed, end, CAP),
     ):
-        one = meter.rates(start, until_then, 1.0)
-        print(f"  {what}: over 1 s {min(one) / cap:.3f} to {max(one) / cap:.3f}", end="")
-        assert max(one) <= 1.1 * cap, what
-        if until_then - start > 5.0:
-            five = meter.rates(start, until_then, 5.0)
-            print(f", over 5 s {min(five) / cap:.3f} to {max(five) / cap:.3f}", end="")
-            assert min(five) >= 0.95 * cap, what
-            assert max(five) <= 1.05 * cap, what
+        one = [rate / cap for rate in meter.rates(start, until_then, 1.0)]
+        print(f"  {what}: over 1 s {min(one):.3f} to {max(one):.3f}", end="")
+        wrong += [f"{what}: {max(one):.3f} in a second"] if max(one) > 1.1 else []
+        if until_then - start > 5.0 and start != killed:
+            five = [rate / cap for rate in meter.rates(start, until_then, 5.0)]
+            print(f", over 5 s {min(five):.3f} to {max(five):.3f}", end="")
+            wrong += [f"{what}: {rate:.3f} in 5 s" for rate in (min(five), max(five)) if abs(rate - 1) > 0.05]
         print()
-    assert max(meter.rates(killed, end, 1.0)) <= 1.1 * CAP
+    assert not wrong
     assert taken - killed < LEASE
 
 
