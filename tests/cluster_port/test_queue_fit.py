@@ -8,8 +8,14 @@ import pytest
 
 from penstock.cluster.slurm import job_limits, placement, reservations
 from penstock.cluster.slurm.job_limits import Places
-from penstock.cluster.slurm.nodes import Node, fits, has_gres, is_lost
+from penstock.cluster.slurm.nodes import Node, fits, has_gres, is_lost, read_nodes
 from penstock.cluster.slurm.port import Association, Bound, Facts, Limits, Partition, Qos, Reservation
+from penstock.cluster.slurm.site_answers import (
+    read_associations,
+    read_partitions,
+    read_qos,
+    read_reservations,
+)
 from penstock.config.settings import AUTO_TIME, JobOptions
 from penstock.errors import PreflightError
 
@@ -39,6 +45,66 @@ def options(**over: Any) -> JobOptions:
 
 def verdicts(results: list[CheckResult]) -> list[str]:
     return [one.verdict for one in results]
+
+
+# SLURM's answers: Slurm 22.05.8, on the cluster of the tests -------------------------------
+
+PARTITIONS = """\
+PartitionName=data AllowGroups=ALL AllowAccounts=ALL Default=YES QoS=N/A DefaultTime=NONE MaxNodes=UNLIMITED \
+MaxTime=UNLIMITED MinNodes=0 LLN=NO Nodes=n[1-4] PreemptMode=REQUEUE State=UP TotalNodes=4 JobDefaults=(null)
+PartitionName=cpu AllowGroups=ALL AllowAccounts=ALL Default=NO QoS=N/A DefaultTime=NONE MaxNodes=UNLIMITED \
+MaxTime=01:00:00 MinNodes=0 LLN=NO Nodes=n[3-4] PreemptMode=REQUEUE State=UP TotalNodes=2 JobDefaults=(null)
+"""
+RESERVATIONS = """\
+ReservationName=service StartTime=1795429531 EndTime=1795436731 Duration=02:00:00 Nodes=n[1-4] NodeCnt=4 \
+CoreCnt=32 Features=(null) PartitionName=(null) Flags=MAINT,IGNORE_JOBS,SPEC_NODES,ALL_NODES TRES=cpu=32 \
+Users=root Groups=(null) Accounts=(null) Licenses=(null) State=INACTIVE BurstBuffer=(null) Watts=n/a
+"""
+ASSOCIATIONS = """\
+ml|||root|||9|||30
+ml|daemon|||||9|||
+ml|root|||||9|||
+"""
+QOS = """\
+normal||||||||
+bulk|DenyOnLimit,OverPartQOS||50|||1-02:00:00||7
+"""
+NODE = (
+    "NodeName=n4 Arch=x86_64 CoresPerSocket=8  CPUAlloc=1 CPUEfctv=8 CPUTot=8 AvailableFeatures=plain "
+    "ActiveFeatures=plain Gres=(null) RealMemory=8000 Sockets=1 Boards=1 State={state} ThreadsPerCore=1 "
+    "TmpDisk=0 Weight=1 Partitions=data,cpu,urgent "
+)
+
+
+def test_answers_of_a_real_cluster_are_read() -> None:
+    assert read_partitions(PARTITIONS) == [DATA, Partition("cpu", max_time=HOUR)]
+    (kept,) = read_reservations(RESERVATIONS)
+    assert (kept.name, kept.start, kept.end) == ("service", 1795429531.0, 1795436731.0)
+    assert kept.nodes == {"n1", "n2", "n3", "n4"}
+    assert "MAINT" in kept.flags
+    assert (kept.users, kept.accounts) == ("root", "")
+    assert read_reservations("No reservations in the system\n") == []
+    assert read_associations(ASSOCIATIONS) == [
+        Association("ml", parent="root", limits={"MaxSubmit": 9, "GrpSubmit": 30}),
+        Association("ml", "daemon", limits={"MaxSubmit": 9}),
+        Association("ml", "root", limits={"MaxSubmit": 9}),
+    ]
+    assert read_qos(QOS) == [
+        Qos("normal"),
+        Qos(
+            "bulk",
+            frozenset({"DenyOnLimit", "OverPartQOS"}),
+            {"MaxSubmitPU": 50, "MaxWall": 26 * 3600, "GrpSubmit": 7},
+        ),
+    ]
+
+
+@pytest.mark.parametrize(
+    "state", ["IDLE+POWERING_DOWN", "IDLE+POWERED_DOWN", "MIXED+NOT_RESPONDING+POWERING_UP"]
+)
+def test_states_of_a_real_node_that_was_switched_off(state: str) -> None:
+    (seen,) = read_nodes(NODE.format(state=state))
+    assert (seen.away, seen.idle, seen.saving) == (False, False, True)
 
 
 # Limits ------------------------------------------------------------------------------------
