@@ -75,9 +75,6 @@ class Scripted:
     def partitions(self) -> list[Partition]:
         return self.parts
 
-    def time_limits(self, partition: str) -> list[str]:
-        return ["infinite"]
-
     def reservations(self) -> list[Reservation]:
         return []
 

@@ -95,9 +95,6 @@ class SlurmCommands:
     def partitions(self) -> list[Partition]:
         return read_partitions(ask("scontrol", "show", "partition", "--oneliner"))
 
-    def time_limits(self, partition: str) -> list[str]:
-        return ask("sinfo", "-h", "-o", "%l", f"--partition={partition}").split()
-
     def reservations(self) -> list[Reservation]:
         return read_reservations(ask("scontrol", "show", "reservation", "--oneliner", extra=EPOCH))
 

@@ -183,9 +183,6 @@ class Slurm(Protocol):
     def partitions(self) -> list[Partition]:
         """All partitions that this account may see."""
 
-    def time_limits(self, partition: str) -> list[str]:
-        """The longest time of the partition's jobs, as SLURM writes it; several for several partitions."""
-
     def reservations(self) -> list[Reservation]:
         """All reservations, also those that begin later."""
 
