@@ -333,6 +333,8 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
             ["a"],
             cluster={"account": "ml", "qos": "bulk", "on_nodes": ["list", "plan", "permissions", "publish"]},
             plan={"shard_files": 20},
+            # SLURM samples memory every 5 s: elements of copy last longer.
+            engine={"limit": "120KiB/s"},
         )
         job = place.ends(place.penstock("submit", "--parsable")).strip()
         assert f"runs already: job {job}" in place.ends(place.penstock("submit"))
@@ -373,3 +375,12 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
             raise AssertionError(told()) from None
         comments = slurm_accounting.run("sacct", "-X", "-n", "-P", "-a", "-o", "Comment").stdout.splitlines()
         assert f"penstock dataset=a step=copy release={release}" in comments
+        place.ends(place.penstock("report", "a", "--html", str(place.work / "page.html")))
+        rows = pq.read_table(place.work / "page.elements.parquet").to_pylist()
+        assert len(rows) == 2 * len(place.receipts("a", "copy"))
+        for row in rows:
+            assert (row["queue_wait_by"], row["slurm_starts"], row["attempts"]) == ("slurmdbd", 1, 1)
+            assert row["slurm_seconds"] == pytest.approx(row["seconds"], abs=3)
+            assert row["slurm_granted_seconds"] >= row["slurm_seconds"]
+            assert row["slurm_cpu_seconds"] == pytest.approx(row["cpu_seconds"], abs=1)
+            assert row["step"] == "verify" or row["slurm_memory_peak"] > 10 << 20
