@@ -35,18 +35,18 @@ def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: P
     )
     place.planned("a")
     process = place.penstock("copy", "a")
-    for count in range(1, TIMEOUTS + 1):
 
-        def stopped(wanted: int = count) -> bool:
-            arrays = place.submissions("a", "copy")
-            node = place.running().get(f"{arrays[-1][0]}_0") if len(arrays) == wanted else None
-            if node is None or not (payload := place.machine.payload(node)):
-                return False
-            for pid in payload:
-                signal_to(pid, SIGSTOP)
+    def stopped() -> bool:
+        """SLURM wakes it when it signals the end of its time: it is stopped anew each time."""
+        arrays = place.submissions("a", "copy")
+        if len(arrays) > TIMEOUTS:
             return True
+        node = place.running().get(f"{arrays[-1][0]}_0") if arrays else None
+        for pid in place.machine.payload(node) if node else ():
+            signal_to(pid, SIGSTOP)
+        return False
 
-        place.until(stopped, "the element to run", process, seconds=60 + 60 * 2**count)
+    place.until(stopped, "the last array", process, seconds=120 + 60 * 2 ** (TIMEOUTS + 1))
     said = place.ends(process, seconds=240 + 60 * 2**TIMEOUTS)
     for count in range(TIMEOUTS):
         before, after = f"{1 << count} min 00 s", f"{2 << count} min 00 s"
@@ -56,7 +56,10 @@ def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: P
     assert [asked(place, array, "TimeLimit") for array in arrays] == [
         {f"{1 << count}:00"} for count in range(TIMEOUTS + 1)
     ]
-    assert [asked(place, array, "State") for array in arrays] == [{"TIMEOUT"}] * TIMEOUTS + [{"COMPLETED"}]
+    states = [asked(place, array, "State") for array in arrays]
+    # FAILED: between two stops it could end tidily, having finished nothing.
+    assert set.union(*states[:-1]) <= {"TIMEOUT", "FAILED"}
+    assert states[-1] == {"COMPLETED"}
     place.ends(place.penstock("run"))
     place.published("a")
 
@@ -89,7 +92,8 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     assert f"node {bad} is excluded from this run from now on: elements " in said
     assert len(first) == 2
     arrays = [array for array, _ in place.submissions("a", "copy")]
-    assert asked(place, arrays[-1], "ExcNodes") == {bad}
+    shown = place.machine.run("scontrol", "show", "job", arrays[-1]).stdout
+    assert f"ExcNodeList={bad}" in shown, said + shown
     began = {line for array in arrays for line in asked(place, array, "NodeList")}
     assert began - {bad}
     again = {f"{array}_{index}" for array in arrays[1:] for index in range(12)}

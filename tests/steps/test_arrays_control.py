@@ -162,7 +162,7 @@ class TestTimeSlots:
             return FAILED
 
         one = stage(tmp_path, how, reason="exit 143")
-        one.retries(1)
+        one.retries(1, time=None)
         with pytest.raises(FailedError) as failed:
             one.go([0])
         assert len(arrays(one)) == 2

@@ -118,6 +118,19 @@ class TestTime:
             one.go([0])
         assert times(one) == [MINUTE << n for n in range(5)]
 
+    def test_a_tidy_stop_with_nothing_finished_gets_more_time_too(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, tries: int) -> State | Status:
+            if tries <= 2:
+                one.outcome(index, exit_code=143, stopped="time", progress=False, retry=True)
+                return Status(FAILED, "exit 143", "n1", exit_code=143)
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how)
+        one.retries(0, time=HOUR)
+        one.go([0])
+        assert times(one) == [HOUR, 2 * HOUR, 4 * HOUR]
+
     def test_without_a_limit_of_penstocks_own_a_timeout_is_a_failure(self, tmp_path: Path) -> None:
         one = stage(tmp_path, late(1))
         one.retries(1, time=None)

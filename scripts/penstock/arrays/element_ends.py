@@ -3,7 +3,8 @@ line about each of it. Each end is judged once.
 
 | an element ended                          | then                                                          |
 |-------------------------------------------|---------------------------------------------------------------|
-| at its time limit, which may be longer    | its next array asks for twice as much; that uses up no retry  |
+| at its time limit, which may be longer,   | its next array asks for twice as much; that uses up no retry  |
+| or tidily before, with nothing finished   |                                                               |
 | at the longest limit, with progress       | it goes on in another array; that uses up no retry            |
 | at the longest limit, or after `RAISES`   | a failure                                                     |
 | raises without progress                   |                                                               |
@@ -53,6 +54,8 @@ def judge(watch: Watch) -> None:
                 continue
             if status.cause is Cause.TIME:
                 timed.append((index, live.submission.time, _progress(watch, live, index)))
+            elif _stopped_in_vain(watch, index):
+                timed.append((index, live.submission.time, False))
             if _against_node(watch, index, status) and watch.failures.add(status.node, index, _why(status)):
                 suspects[status.node] = None
     if timed:
@@ -78,6 +81,12 @@ def _first(watch: Watch, index: int) -> int:
 
 def _longest(watch: Watch) -> float:
     return patiently(watch, partial(watch.context.cluster.longest, watch.step))
+
+
+def _stopped_in_vain(watch: Watch, index: int) -> bool:
+    """Whether it stopped tidily before the end of its time, and had finished nothing."""
+    outcome = watch.ends.outcome(index)
+    return outcome is not None and outcome.stopped == "time" and not outcome.progress
 
 
 def _progress(watch: Watch, live: WatchedArray, index: int) -> bool:
