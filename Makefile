@@ -3,6 +3,7 @@
 # make test-patience   tests that wait for the lock's real heartbeat (minutes; as root)
 # make test-filesystems   the test bed with the tempers of parallel file systems (as root)
 # make test-slurm-suite    the tests on SLURM, on that of a later Debian (SUITE=trixie): as root, on Debian
+# make pyslurm   pyslurm for this machine's SLURM, where it fits, for the tests: below .suites
 # make lint    formatting, lint, types, import layers, workflow
 # make docs    write docs/configuration.md anew, from the schema
 # make bench   side by side with other tools, on this machine (benchmarks/)
@@ -21,7 +22,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check -q
 WORKERS ?= 2
 
-.PHONY: run test test-unit test-filesystems test-patience test-slurm test-slurm-suite lint docs bench cluster-up cluster-down lock clean venv venv-dev system
+.PHONY: run test test-unit test-filesystems test-patience test-slurm test-slurm-suite pyslurm lint docs bench cluster-up cluster-down lock clean venv venv-dev system
 
 run: venv
 	@$(BIN)/python -m tests.demo.example
@@ -69,10 +70,14 @@ test-patience: venv-dev
 test-slurm: venv-dev
 	@PATH="$(CURDIR)/$(BIN):$$PATH" tests/cluster/reachable.sh $(BIN)/python -m pytest -m slurm $(ARGS)
 
-# The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie.
+# The same on the SLURM of another Debian, in a tree of its own: 24.11 in trixie; 26.05 in forky, for which
+# pyslurm is built.
 SUITE ?= trixie
 test-slurm-suite:
-	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="-o cache_dir=.suites/pytest-$(SUITE) $(ARGS)" system test-slurm
+	@tests/cluster/suite.sh $(SUITE) make VENV=.suites/venv-$(SUITE) ARGS="-o cache_dir=.suites/pytest-$(SUITE) $(ARGS)" system pyslurm test-slurm
+
+pyslurm:
+	@tests/cluster/pyslurm.sh .suites/pyslurm-$$(. /etc/os-release && echo "$$VERSION_CODENAME")
 
 lint: venv-dev
 	$(BIN)/ruff format --check .

@@ -40,6 +40,7 @@ class ScriptedCluster:
 
     script: Callable[[int, int], State | Status]
     kind: str = "slurm"
+    way: str = "commands"
     most: int = 1000
     queued: int | None = None
     reason: str = "so"

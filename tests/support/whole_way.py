@@ -56,6 +56,7 @@ class InProcess:
     """A cluster whose elements are done by this process as soon as they are submitted, one by one."""
 
     kind = "local"
+    way = ""
 
     def __init__(self) -> None:
         self._ended: dict[str, dict[int, Status]] = {}

@@ -116,13 +116,17 @@ class Session:
     def context(self, config: Config) -> Iterator[Context]:
         """The steps' context, with the display open."""
         from penstock.cluster.registry import open_cluster
+        from penstock.core import events
 
         with self.display() as view:
-            cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir)
+            sink = logged(view)
+
+            def warn(text: str) -> None:
+                sink(events.Warned("", "slurm", text))
+
+            cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
             controller = "".join(os.environ.get(ABOVE, "").split()[-1:])
-            yield Context(
-                config, cluster, logged(view), self.stop, program=self.program, controller=controller
-            )
+            yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:

@@ -64,6 +64,7 @@ class LocalCluster:
 
     kind = "local"
     abilities = abilities_of(kind)
+    way = ""
 
     def __init__(
         self, config: ClusterConfig, *, cpus: int | None = None, grace: float = GRACE,

@@ -201,6 +201,11 @@ class Cluster(Protocol):
     def abilities(self) -> Abilities:
         """What its elements can and cannot do. Code checks this instead of `kind`."""
 
+    @property
+    def way(self) -> str:
+        """How this process talks to the scheduler, as receipts name it: `commands`, `pyslurm 25.11.2`, or
+        `pyslurm 25.11.2, then commands`. "" where there is no scheduler."""
+
     def name(self) -> str:
         """The cluster's own name: a job's number means nothing without it. "" where jobs have no number.
         Raises TransientError while the cluster's controller does not answer."""

@@ -39,15 +39,20 @@ def constrained_cores(environment: Mapping[str, str], root: str | os.PathLike[st
 
 
 def open_cluster(
-    config: ClusterConfig, target: Path | None = None, *, changed: Callable[[], None] | None = None
+    config: ClusterConfig,
+    target: Path | None = None,
+    *,
+    changed: Callable[[], None] | None = None,
+    warn: Callable[[str], None] | None = None,
 ) -> Cluster:
     """The cluster of `config.backend`. No query is made yet. `target` is the folder whose presence preflight
     checks on a node. `changed` is called, from any thread, when an element's state changed: by the local
-    cluster alone, since SLURM reports no changes by itself."""
+    cluster alone, since SLURM reports no changes by itself. `warn` is called, from any thread, with what a
+    person should know of how SLURM is talked to; None: the log has it."""
     if config.backend == "slurm":
         from penstock.cluster.slurm import open_slurm
 
-        return open_slurm(config, target)
+        return open_slurm(config, target, warn)
     from penstock.cluster.local import LocalCluster
 
     return LocalCluster(config, changed=changed)

@@ -269,6 +269,10 @@ class ClusterConfig:
     python: str | None = None
     """Interpreter on the nodes; default: the one that runs now."""
     poll: Duration = 15.0
+    slurm_api: str = "commands"
+    """How SLURM is spoken to: `commands`, `pyslurm`, or `auto`."""
+    pyslurm_python: str | None = None
+    """Interpreter that has pyslurm; default: the one that runs now."""
     retries: int = 2
     """How often elements that failed are submitted again within one run."""
     mail: MailConfig = MailConfig()

@@ -108,6 +108,7 @@ def copy(context: Context, run: Run) -> CopyReceipt:
         "taken": sum(r.taken for r in told),
         "retries": sum(r.retries for r in told),
         "hosts": sorted({r.host for r in told}),
+        "slurm_api": context.cluster.way,
     }
     receipts.keep(run, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))

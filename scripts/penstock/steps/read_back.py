@@ -67,6 +67,7 @@ def read_back(context: Context, run: Run, copy_again: Callable[[], None]) -> Ver
         "methods": _summed(one.methods for one in told),
         "copied_again": sorted(again),
         "hosts": sorted({one.host for one in told}),
+        "slurm_api": context.cluster.way,
     }
     receipts.keep(run, receipt)
     context.emit(events.Ended(run.dataset, STEP, receipt))

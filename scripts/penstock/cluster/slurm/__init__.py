@@ -5,15 +5,26 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from penstock.cluster.slurm.cluster import SlurmCluster
     from penstock.config.settings import ClusterConfig
 
 
-def open_slurm(config: ClusterConfig, target: Path | None = None) -> SlurmCluster:
-    """The cluster that this machine's SLURM commands speak to. With `target`, preflight's probe job checks on
-    a node that this folder is there."""
+def open_slurm(
+    config: ClusterConfig, target: Path | None = None, warn: Callable[[str], None] | None = None
+) -> SlurmCluster:
+    """The cluster that this machine's SLURM commands speak to, in the way of `cluster.slurm_api`. With
+    `target`, preflight's probe job checks on a node that this folder is there. `warn` is called where that
+    way is left; None: the log has it."""
     from penstock.cluster.slurm.cluster import SlurmCluster
+    from penstock.cluster.slurm.command_line import SlurmCommands
 
-    return SlurmCluster(config, target)
+    if config.slurm_api == "commands":
+        return SlurmCluster(config, target)
+    from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
+
+    wanted = config.slurm_api == "pyslurm"
+    bindings = SlurmBindings(SlurmCommands(), config.pyslurm_python, wanted=wanted, warn=warn)
+    return SlurmCluster(config, target, bindings)

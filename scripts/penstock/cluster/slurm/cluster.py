@@ -65,6 +65,10 @@ class SlurmCluster:
         self._ended: dict[str, dict[int, Status]] = {}
         """The last status of each element that was seen as ended."""
 
+    @property
+    def way(self) -> str:
+        return self._slurm.way
+
     def name(self) -> str:
         return self._known().cluster
 

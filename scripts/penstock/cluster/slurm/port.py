@@ -1,8 +1,9 @@
 """The port to SLURM itself: what is asked of it, and how one talks to it left open.
 
 The rules of the scheduler (what a requeue may still undo, what preflight refuses) stand in `cluster`, `site`,
-`probe_job` and `requeues`, and know this port alone. `command_line.SlurmCommands` is the one way there is:
-sbatch, squeue, sacct, scontrol, scancel, sinfo. Arrays on disk name the scheduler, never the way.
+`probe_job` and `requeues`, and know this port alone. There are two ways: `command_line.SlurmCommands`
+(sbatch, squeue, sacct, scontrol, scancel, sinfo) and `bindings.slurm_bindings.SlurmBindings` (pyslurm, and
+the commands for what it cannot do). Arrays on disk name the scheduler, never the way; receipts of steps do.
 
 Every call raises TransientError while SLURM cannot be asked, and FailedError with SLURM's own words for what
 it refuses, unless the call says otherwise.
@@ -159,8 +160,9 @@ class JobSeen(NamedTuple):
 class Slurm(Protocol):
     """One way to talk to the SLURM of this machine."""
 
-    way: str
-    """Its name, for people."""
+    @property
+    def way(self) -> str:
+        """Its name, for people and receipts."""
 
     def require(self) -> None:
         """Raises PreflightError where this way cannot be taken on this machine."""

@@ -32,6 +32,9 @@ class StepReceipt(TypedDict):
     files: NotRequired[int]
     bytes: NotRequired[int]
     elements: NotRequired[int]
+    slurm_api: NotRequired[str]
+    """How SLURM was spoken to, of copy and verify: `commands`, `pyslurm 25.11.2`, or `pyslurm 25.11.2, then
+    commands`. "" where elements ran without SLURM."""
 
 
 class CopyReceipt(StepReceipt, total=False):

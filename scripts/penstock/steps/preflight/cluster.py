@@ -25,7 +25,7 @@ from penstock.views import human
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from penstock.cluster.port import Written
+    from penstock.cluster.port import Cluster, Written
     from penstock.config.settings import DatasetConfig
     from penstock.core.documents.node_answer import NodeAnswer, OwnerSeen
     from penstock.state.context import Context
@@ -83,7 +83,7 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
             node_cores.check(context, steps, {one.node: one.answer.cores for one in heard}, looks)
         _fit(context, steps, looks, met=bool(met))
     at_once = human.counted(context.cluster.slots("copy"), "element")
-    looks.saw(CheckResult("cluster", f"{context.cluster.kind}, {at_once} at once"))
+    looks.saw(CheckResult("cluster", f"{_talked_to(context.cluster)}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
 
 
@@ -100,6 +100,11 @@ def _fit(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> 
     if met:
         results = [one._replace(verdict="warning") if one.verdict == "stop" else one for one in results]
     looks.saw(*results, what="elements would not start", where="cluster")
+
+
+def _talked_to(cluster: Cluster) -> str:
+    """`slurm`, and by what where that is not its commands: `slurm by pyslurm 25.11.2`."""
+    return cluster.kind if cluster.way in ("", "commands") else f"{cluster.kind} by {cluster.way}"
 
 
 def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answers, looks: Looks) -> None:

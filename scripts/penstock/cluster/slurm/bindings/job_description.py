@@ -1,0 +1,119 @@
+"""What `sbatch` is asked for, as pyslurm's `JobSubmitDescription` has it.
+
+What a job is stands in `submission` alone, as sbatch's options: so it is the same by both ways. An option
+without a row here is one that pyslurm does not carry, or that was not tried with it: such a job goes through
+`sbatch`.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import signal
+import socket
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.cluster.slurm.client import environment
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+_WARNING = re.compile(r"B:([A-Z0-9]+)@([0-9]+)")
+_LIMITS = ("CPU", "FSIZE", "DATA", "STACK", "CORE", "RSS", "NPROC", "NOFILE", "MEMLOCK", "AS")
+_UNLIMITED = (1 << 64) - 1
+
+
+def attributes(arguments: Sequence[str], script: str) -> dict[str, object] | None:
+    """Of sbatch's arguments, `sbatch` first. None where one of them is not carried by pyslurm."""
+    found: dict[str, object] = {"script": script, "environment": exported()}
+    for word in arguments[1:]:
+        option, _, value = word.partition("=")
+        row = _OPTIONS.get(option)
+        more = None if row is None else row(value)
+        if more is None:
+            return None
+        found.update(more)
+    return found
+
+
+def exported(proc: str = "/proc") -> dict[str, str]:
+    """The environment that sbatch hands to a job beside its options: with `--export=ALL` that of its own bare
+    one, and the umask and limits that slurmd gives the job's processes."""
+    handed = {
+        "SUBMIT_DIR": "/",
+        "SUBMIT_HOST": socket.gethostname(),
+        "PRIO_PROCESS": str(os.getpriority(os.PRIO_PROCESS, 0)),
+        "UMASK": _umask(proc),
+    }
+    for name in _LIMITS:
+        soft = resource.getrlimit(getattr(resource, f"RLIMIT_{name}"))[0]
+        handed[f"RLIMIT_{name}"] = str(_UNLIMITED if soft == resource.RLIM_INFINITY else soft)
+    return {**environment(), **{f"SLURM_{name}": text for name, text in handed.items() if text}}
+
+
+def _umask(proc: str) -> str:
+    """Read without setting it; "" where /proc does not say: slurmd then takes its own."""
+    try:
+        text = Path(proc, "self/status").read_text()
+    except OSError:
+        return ""
+    found = re.search(r"^Umask:\s*([0-7]+)$", text, re.MULTILINE)
+    return found[1] if found else ""
+
+
+def _text(name: str) -> Callable[[str], Mapping[str, object]]:
+    return lambda value: {name: value}
+
+
+def _number(name: str) -> Callable[[str], Mapping[str, object] | None]:
+    # A text of digits raises TypeError for a time limit, and 0 is never sent.
+    return lambda value: {name: int(value)} if value.isdecimal() and int(value) > 0 else None
+
+
+def _several(name: str) -> Callable[[str], Mapping[str, object]]:
+    return lambda value: {name: value.split(",")}
+
+
+def _fixed(**found: object) -> Callable[[str], Mapping[str, object]]:
+    return lambda _: found
+
+
+def _warned(value: str) -> Mapping[str, object] | None:
+    """`B:USR1@120`: a signal for the batch script alone, so many seconds before the end of its time."""
+    found = _WARNING.fullmatch(value)
+    if found is None:
+        return None
+    number = int(signal.Signals[f"SIG{found[1]}"])
+    return {"signal": {"signal": number, "time": int(found[2]), "batch_only": True}}
+
+
+_OPTIONS: Mapping[str, Callable[[str], Mapping[str, object] | None]] = {
+    "--parsable": _fixed(),
+    "--export": lambda value: {} if value == "ALL" else None,
+    "--job-name": _text("name"),
+    "--comment": _text("comment"),
+    "--array": _text("array"),
+    "--requeue": _fixed(is_requeueable=True),
+    "--no-requeue": _fixed(is_requeueable=False),
+    "--signal": _warned,
+    "--open-mode": _text("log_files_open_mode"),
+    "--input": _text("standard_in"),
+    "--output": _text("standard_output"),
+    "--chdir": _text("working_directory"),
+    "--nodes": _number("nodes"),
+    "--ntasks": _number("ntasks"),
+    "--cpus-per-task": _number("cpus_per_task"),
+    "--partition": _several("partitions"),
+    "--account": _text("account"),
+    "--qos": _text("qos"),
+    "--reservation": _several("reservations"),
+    "--constraint": _text("constraints"),
+    "--licenses": _several("licenses"),
+    "--time": _number("time_limit"),
+    "--mem": _text("memory_per_node"),
+    "--core-spec": _number("cores_reserved_for_system"),
+    "--exclusive": _fixed(resource_sharing="exclusive"),
+    "--nodelist": _several("required_nodes"),
+}
