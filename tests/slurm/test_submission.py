@@ -15,7 +15,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from penstock.cluster.port import ArraySpec, Mail, State
+from penstock.cluster.port import ArraySpec, Cause, Mail, State
 from penstock.cluster.slurm.client import CommandOutput, call, problem
 from penstock.cluster.slurm.environment import STOP_AT
 from penstock.cluster.slurm.job_states import read_sacct, read_squeue
@@ -299,6 +299,12 @@ class TestAnswers:
             3: (State.DONE, ""),
         }
         assert ends(one for _, one in read_squeue(text)) == {1: (3, None), 2: (None, 9), 3: (0, None)}
+
+    def test_what_slurm_itself_ended_an_element_for(self) -> None:
+        lines = ["FAILED|10", "FAILED|9", "FAILED|256", "TIMEOUT|15", "NODE_FAIL|0", "OUT_OF_MEMORY|125"]
+        text = "".join(f"18|{n}|{one}|0|2|1|2|n1|None|\n" for n, one in enumerate(lines))
+        causes = [one.status.cause for _, one in read_squeue(text)]
+        assert causes == [Cause.TIME, Cause.NONE, Cause.NONE, Cause.TIME, Cause.NODE, Cause.NONE]
 
     def test_sacct(self) -> None:
         text = (

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import signal as signals
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.port import Cause, State, Status
@@ -143,9 +144,15 @@ def _seen(
         exit_code=exit_code,
         signal=signal,
         out_of_memory=word == "OUT_OF_MEMORY",
-        cause=Cause.LAUNCH if launch_failed else CAUSES.get(word, Cause.NONE),
+        cause=Cause.LAUNCH if launch_failed else _cause(word, signal),
     )
     return SlurmElement(index, word, launch_failed, core_spec, status)
+
+
+def _cause(word: str, number: int | None) -> Cause:
+    """SIGUSR1 says that the time ends (`submission.array_arguments`). It kills an element that has no handler
+    for it yet: one whose interpreter took as long as its time to start."""
+    return Cause.TIME if number == signals.SIGUSR1 else CAUSES.get(word, Cause.NONE)
 
 
 def _end(word: str, code: int) -> tuple[int | None, int | None]:
