@@ -72,6 +72,9 @@ def test_an_element_gets_what_it_was_promised_and_its_receipt_says_so(place: Pla
         (receipt,) = place.receipts("a", step)
         assert receipt["granted"] == {"cores": cores, "memory": PROMISED << 20, "numa_nodes": nodes}
         assert receipt["cpus"] == len(here), "the engine sized itself by it"
+        usage = receipt["usage"]
+        assert usage["job_memory_file"] in ("memory.max_usage_in_bytes", "memory.peak")
+        assert 10 << 20 < usage["job_memory_peak"] <= PROMISED << 20, "of the job's own control group"
     place.ends(place.penstock("report", "a", "--html", "report.html"))
     page = (place.work / "report.html").read_text()
     assert re.search(rf"{CONFINED}: cores? {cores} of NUMA nodes? {nodes}, {PROMISED} MiB of memory", page)
