@@ -42,8 +42,8 @@ def held(mounts: Iterable[MountSeen]) -> TicketSeen | None:
 
 def needed(config: ClusterConfig) -> int | None:
     """Seconds that the elements of a run may take one after the other, by `cluster.time`; None where that
-    is not set for each step."""
-    times = [config.of(step).time for step in RUN_IN_ELEMENTS]
+    is not set for each step, or is estimated by the plan."""
+    times = [config.of(step).time or None for step in RUN_IN_ELEMENTS]
     return None if None in times else sum(one for one in times if one is not None)
 
 
