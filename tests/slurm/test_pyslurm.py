@@ -52,6 +52,41 @@ def helpers(process: subprocess.Popen[bytes]) -> list[int]:
     return found
 
 
+def arrays_of_copy(place: Place) -> set[str]:
+    """Those that SLURM knows, of all tests until now."""
+    lines = place.machine.run("squeue", "-h", "--states=all", "-o", "%F %j").stdout.splitlines()
+    return {line.split()[0] for line in lines if "-copy-" in line}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_staging_whose_controller_is_killed_and_an_element_cancelled(kind: str, place: Place) -> None:
+    """S26: the receipts name the way. Nothing is submitted twice, and what a person cancelled not at all."""
+    place.fill("a", 240)
+    configure(place, kind, slow=True)
+    tried = place.ends(place.penstock("preflight", "a"))
+    assert "slurm by pyslurm" in tried
+    first = place.penstock("run")
+    place.until(lambda: place.fetched("a"), "bytes on their way", first)
+    assert helpers(first)
+    place.kill(first)
+    ((array, indices),) = place.submissions("a", "copy")
+    second = place.penstock("run")
+    place.until(lambda: f"array {array} lives" in place.output(second), "the array is met", second)
+    place.until(lambda: f"{array}_0" in place.running(), "element 0 to run", second)
+    place.machine.run("scancel", f"{array}_0")
+    # Another element of the array does its shard, where one is left that can; else the run ends.
+    assert second.wait(200) in (0, 1)
+    assert "element 0 cancelled" in place.output(second)
+    assert place.submissions("a", "copy") == [(array, indices)]
+    configure(place, kind)
+    place.ends(place.penstock("run"))
+    place.published("a")
+    for step in ("copy", "verify"):
+        way = step_receipt(place, step)["slurm_api"]
+        assert way.startswith("pyslurm ")
+        assert "commands" not in way
+
+
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_helper_that_is_killed_leaves_the_run_to_the_commands(kind: str, place: Place) -> None:
     place.fill("a", 120)
@@ -72,3 +107,15 @@ def test_a_helper_that_is_killed_leaves_the_run_to_the_commands(kind: str, place
     assert arrays[1:]
     assert all(indices == [0] for indices in arrays[1:])
     assert step_receipt(place, "copy")["slurm_api"].endswith(", then commands")
+
+
+def test_a_helper_that_dies_after_a_submission_leaves_one_array(place: Place) -> None:
+    """The answer is lost, the array is there: it is found by its name."""
+    place.fill("a", 60)
+    before = arrays_of_copy(place)
+    configure(place, "stand-in", dies_after=["submit"])
+    place.planned("a")
+    said = place.ends(place.penstock("copy", "a"))
+    assert said.count("pyslurm's helper is lost") == 1
+    ((array, _),) = place.submissions("a", "copy")
+    assert arrays_of_copy(place) - before == {array}
