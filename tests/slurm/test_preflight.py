@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.cluster.fixtures import borrowed
+from tests.cluster.machine import Machine
 from tests.cluster.processes import wait_for
 from tests.cluster.settings import Settings
 
@@ -24,8 +25,6 @@ from penstock.steps.preflight import node_cores
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
-
-    from tests.cluster.machine import Machine
 
     from penstock.core.checks import CheckResult
 
@@ -136,6 +135,35 @@ def test_elements_run_on_all_nodes_of_a_list_and_on_no_other(slurm: Machine, tmp
         open_cluster(
             ClusterConfig(backend="slurm", options=replace(options, nodelist="n9,n3"), probe=False)
         ).check(["copy"])
+
+
+def test_a_node_that_is_switched_off_is_switched_on_for_an_element(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """Nothing really switches the node on here: its element stays at CONFIGURING."""
+    power = {"SuspendProgram": "/bin/true", "ResumeProgram": "/bin/true", "SuspendTimeout": "1"}
+    machine = Machine.new(Settings(extra={**power, "SuspendTime": "100000", "JobRequeue": "0"}))
+    try:
+        machine.up()
+        machine.guard()
+        monkeypatch.setenv("SLURM_CONF", str(machine.conf))
+        monkeypatch.setenv("PATH", machine.env["PATH"])
+        machine.run("scontrol", "update", "NodeName=n4", "State=POWER_DOWN_FORCE")
+
+        def state() -> str:
+            return machine.run("sinfo", "-h", "-N", "-p", "data", "-n", "n4", "-o", "%T").stdout.strip()
+
+        wait_for(lambda: state() == "idle~", "the node to be off")
+        options = replace(GOOD, core_spec=None, nodelist="n4")
+        cluster = open_cluster(ClusterConfig(backend="slurm", options=options, probe=False))
+        assert cluster.check(["copy"]) == []
+        array = cluster.submit(ArraySpec("penstock-power", "copy", (0,), ("/bin/true",), tmp_path))
+        wait_for(lambda: cluster.states(array, (0,))[0].starting, "the node to be switched on")
+        seen = cluster.states(array, (0,))[0]
+        assert (seen.state, seen.node) == (State.RUNNING, "n4")
+        assert "Requeue=1" in machine.run("scontrol", "show", "job", array).stdout
+    finally:
+        machine.down()
 
 
 def test_the_limits_of_account_and_qos(slurm_accounting: Machine) -> None:
