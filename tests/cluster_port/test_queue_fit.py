@@ -22,7 +22,7 @@ from penstock.errors import PreflightError
 if TYPE_CHECKING:
     from penstock.core.checks import CheckResult
 
-FACTS = Facts("22.05.8", 1001, True, True, True, enforced=frozenset({"associations", "limits", "qos"}))
+FACTS = Facts("22.05.8", 1001, True, True, enforced=frozenset({"associations", "limits", "qos"}))
 DATA = Partition("data", default=True)
 NOW = 1_795_000_000.0
 HOUR = 3600.0

@@ -58,7 +58,7 @@ class Scripted:
         return
 
     def facts(self) -> Facts:
-        return Facts("24.11", 1001, self.obeys, True, self.books, "lab", 30.0)
+        return Facts("24.11", 1001, self.obeys, self.books, "lab", 30.0)
 
     def settings(self) -> Settings:
         return Settings({"AllowSpecResourcesUsage": "Yes" if self.obeys else "No", **self.configured})

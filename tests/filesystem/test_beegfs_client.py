@@ -9,7 +9,7 @@ from tests.filesystem.conftest import CLIENT, LIVE, changed
 from penstock.filesystem.clients import beegfs
 from penstock.filesystem.clients.beegfs import Client, judge, judge_chunk, parse_config, parse_mount, proof
 from penstock.filesystem.clients.proof import MountProof
-from penstock.filesystem.mounts import Mount
+from penstock.runtime.mounts import Mount
 
 LINE = Mount(
     "0:30", "/mnt/beegfs", "beegfs", "rw,relatime,rw,cfgFile=/etc/beegfs/beegfs-client.conf", "beegfs_nodev"

@@ -34,7 +34,7 @@ SCRIPT = """
 import ctypes, json, os, subprocess, sys, time
 from pathlib import Path
 from penstock.filesystem import kernel_quotas, libc
-from penstock.filesystem.mounts import mount_of
+from penstock.runtime.mounts import mount_of
 
 KIND, MKFS_OPTIONS, MODULES = {kind!r}, {options!r}, {modules!r}
 USER, GROUP, PROJECT = {user}, {group}, {project}

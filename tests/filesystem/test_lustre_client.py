@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.filesystem.clients.lustre import LustreMount, judge, parse_mount, proof
-from penstock.filesystem.mounts import Mount
+from penstock.runtime.mounts import Mount
 
 
 def line(options: str) -> Mount:

@@ -26,7 +26,7 @@ from penstock.filesystem.capabilities import facts
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.clients.registry import beegfs_clients, check_mount
 from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.mounts import option_values
+from penstock.runtime.mounts import option_values
 from penstock.steps import report_step
 from penstock.steps.preflight import mounts
 

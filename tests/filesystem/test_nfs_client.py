@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from penstock.filesystem.clients.nfs import NfsMount, judge, parse_mount, proof
-from penstock.filesystem.mounts import Mount
+from penstock.runtime.mounts import Mount
 
 GOOD = (
     "rw,noatime,nodiratime,rw,vers=4.2,rsize=1048576,wsize=1048576,namlen=255,hard,proto=tcp,sec=sys,"
@@ -36,6 +36,7 @@ def test_a_line_becomes_facts() -> None:
         soft=False,
         local_lock="none",
         local_cache=False,
+        address="10.0.0.1",
         directory_seconds=0,
     )
     old = parse_mount(Mount("0:32", "/x", "nfs", "ro,relatime,ro,vers=3,soft,fsc,acdirmax=5", "[fe80::1]:/x"))
@@ -46,6 +47,8 @@ def test_a_line_becomes_facts() -> None:
         True,
         True,
     )
+    assert old.address == "fe80::1"
+    assert parse_mount(line("rw")).address == "filer.example"
     assert (old.directory_seconds, parse_mount(line("rw")).directory_seconds) == (5, 60)
     assert (parse_mount(line("rw")).version, parse_mount(line("rw", "nfs")).version) == ("4", "")
 

@@ -25,7 +25,7 @@ from penstock.steps import preflight_step
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 MNT_DETACH = 2
 

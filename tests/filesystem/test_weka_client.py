@@ -13,7 +13,7 @@ from penstock.filesystem import kinds
 from penstock.filesystem.clients.proof import IN_WORDS
 from penstock.filesystem.clients.weka import WekaMount, judge, parse_mount, proof
 from penstock.filesystem.clients.weka_processes import cores_of_containers
-from penstock.filesystem.mounts import Mount
+from penstock.runtime.mounts import Mount
 
 if TYPE_CHECKING:
     from pathlib import Path

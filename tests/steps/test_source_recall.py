@@ -15,7 +15,7 @@ from penstock.errors import PreflightError
 from penstock.filesystem import kinds
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.kinds import Kind
-from penstock.filesystem.mounts import mount_of
+from penstock.runtime.mounts import mount_of
 from penstock.steps import list_step, plan_step
 
 if TYPE_CHECKING:

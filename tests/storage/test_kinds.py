@@ -18,8 +18,8 @@ from penstock.filesystem import kinds
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
 from penstock.filesystem.kinds import NEVER, Kind
-from penstock.filesystem.mounts import mount_of
 from penstock.release.evidence import beyond
+from penstock.runtime.mounts import mount_of
 from penstock.sources.posix import sparse
 
 if TYPE_CHECKING:

@@ -8,7 +8,6 @@ counts is how often the controller looks at their files.
 from __future__ import annotations
 
 import json
-import resource
 import sys
 import time
 from collections import Counter
@@ -23,6 +22,7 @@ from penstock.arrays.array_runner import run_array
 from penstock.cluster.port import State, Status
 from penstock.cluster.slurm.job_states import SlurmElement
 from penstock.core.layout import RunLayout
+from penstock.runtime.proc import peak_memory
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -105,7 +105,7 @@ def main(folder: Path, elements: int) -> None:
         "opened": opened,
         "cpu": round(time.process_time() - cpu, 2),
         "seconds": round(time.monotonic() - began, 2),
-        "peak": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10,
+        "peak": peak_memory("self") >> 20,
     }
     print(json.dumps(told))
 

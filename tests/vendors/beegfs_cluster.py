@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from penstock.filesystem import kinds
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.kinds import Kind
-from penstock.filesystem.mounts import mount_of
+from penstock.runtime.mounts import mount_of
 
 if TYPE_CHECKING:
     from collections.abc import Iterable

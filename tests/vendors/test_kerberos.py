@@ -13,8 +13,8 @@ from tests.support.staging_runs import context_for, events_of, tree
 
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.core.documents.node_answer import MountSeen, TicketSeen
-from penstock.filesystem.mounts import Mount
 from penstock.planning import ticket_life
+from penstock.runtime.mounts import Mount
 from penstock.steps import list_step, plan_step
 from penstock.steps.preflight import ticket as row
 from penstock.vendors import kerberos

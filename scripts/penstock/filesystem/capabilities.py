@@ -12,12 +12,12 @@ from typing import TYPE_CHECKING
 from penstock.filesystem import libc
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
-from penstock.filesystem.mounts import mount_of, mount_of_device, nearest
+from penstock.runtime.mounts import mount_of, mount_of_device, nearest
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from penstock.filesystem.kinds import Kind
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 
 @dataclass(frozen=True)

@@ -23,8 +23,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
 from penstock.filesystem import libc
-from penstock.filesystem.mounts import mount_of, nearest
 from penstock.filesystem.quotas import Quota, beside, judge, owner_of_new
+from penstock.runtime.mounts import mount_of, nearest
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:

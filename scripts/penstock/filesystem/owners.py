@@ -15,11 +15,11 @@ from functools import cache
 from typing import TYPE_CHECKING
 
 from penstock.core.documents.node_answer import OwnerSeen
-from penstock.filesystem.mounts import mount_of
+from penstock.runtime.mounts import mount_of
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 IDENTITY = ["0", "0", "4294967295"]
 """The only line of uid_map and gid_map outside of user namespaces (user_namespaces(7))."""

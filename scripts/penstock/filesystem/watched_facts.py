@@ -19,14 +19,14 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.filesystem.capabilities import StorageFacts, facts
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.kinds import kind_of, named_kind
-from penstock.filesystem.mounts import holding, mounts
+from penstock.runtime.mounts import holding, mounts
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 ANSWER_WITHIN = 10.0
 """Seconds in which a file system must answer: a hundred times what a loaded one takes."""

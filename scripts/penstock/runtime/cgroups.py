@@ -22,15 +22,18 @@ from __future__ import annotations
 
 import os
 import re
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from penstock.core import cpu_lists
 from penstock.core.documents.granted import Granted
+from penstock.runtime.mounts import mounts
 from penstock.runtime.numa_nodes import SYS, numa_nodes
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    from penstock.runtime.mounts import Mount
 
 Root = str | os.PathLike[str]
 _FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
@@ -69,7 +72,7 @@ def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
     and of version 2 before Linux 5.19."""
     for mount, names in _of_memory(proc):
         if name in names:
-            file = _PEAKS[mount.kind]
+            file = _PEAKS[mount.type]
             folder = "/".join([mount.point.rstrip("/"), *names[: names.index(name) + 1]])
             peak = _text(f"{folder}/{file}").strip()
             if peak.isdecimal():
@@ -77,44 +80,34 @@ def memory_peak(name: str, proc: Root = PROC) -> tuple[int, str]:
     return 0, ""
 
 
-class _Mount(NamedTuple):
-    """A mount of cgroups, as one line of /proc/self/mountinfo has it."""
-
-    kind: str
-    point: str
-    root: str
-    """The cgroup that `point` shows: `/`, and in some containers the container's own."""
-    of_memory: bool
-    """Of version 1: whether it is the hierarchy of the memory controller."""
-
-
 def _limits(proc: Root) -> Iterator[int]:
     for mount, names in _of_memory(proc):
         yield from _limits_up(mount, names)
 
 
-def _of_memory(proc: Root) -> Iterator[tuple[_Mount, Sequence[str]]]:
+def _of_memory(proc: Root) -> Iterator[tuple[Mount, Sequence[str]]]:
     """This process's cgroups that may count memory: a mount that shows them, and their names below its
     top."""
     # A later mount hides an earlier one.
-    mounts = list(_mounts(proc))[::-1]
+    latest = mounts(proc)[::-1]
     for line in _text(f"{proc}/self/cgroup").splitlines():
         _, _, named = line.partition(":")
         controllers, found, path = named.partition(":")
         kind = "cgroup" if controllers else "cgroup2"
         if not found or (controllers and "memory" not in controllers.split(",")):
             continue
-        fitting = [one for one in mounts if one.kind == kind and (not controllers or one.of_memory)]
+        # The hierarchy of version 1 that counts memory is mounted with the controller's name as an option.
+        fitting = [one for one in latest if one.type == kind and (not controllers or "memory" in one.values)]
         ways = [(mount, names) for mount in fitting if (names := _below(mount.root, path)) is not None]
         # Where no mount shows the process's own cgroup, its top is nearest to it that can be seen.
         yield from [*ways, *((mount, []) for mount in fitting)][:1]
 
 
-def _limits_up(mount: _Mount, names: Sequence[str]) -> Iterator[int]:
+def _limits_up(mount: Mount, names: Sequence[str]) -> Iterator[int]:
     """The limits of a cgroup, by its names below the mount's top, and of all above it up to that top."""
     for depth in range(len(names), -1, -1):
         folder = "/".join([mount.point.rstrip("/"), *names[:depth]])
-        for name in _FILES[mount.kind]:
+        for name in _FILES[mount.type]:
             limit = _text(f"{folder}/{name}").strip()
             if limit.isdecimal():
                 yield int(limit)
@@ -127,19 +120,6 @@ def _below(root: str, path: str) -> list[str] | None:
         return None
     names = [name for name in path.removeprefix(root.rstrip("/")).split("/") if name]
     return None if ".." in names else names
-
-
-def _mounts(proc: Root) -> Iterator[_Mount]:
-    for line in _text(f"{proc}/self/mountinfo").splitlines():
-        left, _, right = line.partition(" - ")
-        fields, tail = left.split(" "), right.split(" ")
-        if len(fields) >= 6 and len(tail) >= 3 and tail[0] in _FILES:
-            yield _Mount(tail[0], _plain(fields[4]), _plain(fields[3]), "memory" in tail[2].split(","))
-
-
-def _plain(text: str) -> str:
-    """A path without the escapes that the kernel writes for blanks and backslashes."""
-    return re.sub(r"\\([0-7]{3})", lambda found: chr(int(found[1], 8)), text)
 
 
 def _text(path: str) -> str:

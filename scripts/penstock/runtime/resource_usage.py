@@ -21,10 +21,13 @@ from __future__ import annotations
 import os
 import resource
 import time
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.runtime import cgroups
 from penstock.runtime.proc import PROC, children, peak_memory, process_stat
+
+if TYPE_CHECKING:
+    from penstock.runtime.proc import ProcessStat
 
 EVERY = 5.0
 """Seconds between two looks at the children that `Meter.used` makes by itself: each reads two small files of
@@ -53,12 +56,16 @@ class Meter:
     """Measures this process from its start (`whole`), or from this call on."""
 
     def __init__(self, *, whole: bool = False, cgroup: str = "", proc: str = PROC) -> None:
-        """`cgroup`: the name of the job's own control group (`JobEnvironment.cgroup`)."""
+        """`cgroup`: the name of the job's own control group (`JobEnvironment.cgroup`). Not `whole`: the peaks
+        of children that live already are of what went before, and do not count."""
         self._cgroup, self._proc = cgroup, proc
         age = _age(proc) if whole else 0.0
         self._start = time.monotonic() - age
         self._began = time.time() - age
         self._peak, self._processes, self._others = 0, 0, 0.0
+        self._earlier: frozenset[tuple[int, str]] = frozenset()
+        if not whole:
+            self._earlier = frozenset((one.pid, one.start) for one in self._children())
         self._job: tuple[int, str] = (0, "")
         self.look()
         self._before = 0.0 if whole else _cpu(resource.RUSAGE_SELF) + self._others
@@ -66,15 +73,19 @@ class Meter:
     def look(self) -> None:
         """Read the peaks of this process and of its living children now."""
         self._looked = time.monotonic()
-        own = process_stat("self", self._proc)
-        stats = children(own.pid, self._proc) if own is not None else []
+        stats = self._children()
         # Those that end now are in one of the two, or for this look in neither.
         self._others = _cpu(resource.RUSAGE_CHILDREN) + sum(one.ticks for one in stats) / _TICK
-        peaks = [peak_memory("self", self._proc), *(peak_memory(one.pid, self._proc) for one in stats)]
+        since = [one.pid for one in stats if (one.pid, one.start) not in self._earlier]
+        peaks = [peak_memory("self", self._proc), *(peak_memory(pid, self._proc) for pid in since)]
         if sum(peaks) > self._peak:
             self._peak, self._processes = sum(peaks), sum(map(bool, peaks))
         if self._cgroup:
             self._job = cgroups.memory_peak(self._cgroup, self._proc)
+
+    def _children(self) -> list[ProcessStat]:
+        own = process_stat("self", self._proc)
+        return children(own.pid, self._proc) if own is not None else []
 
     def used(self) -> Used:
         """What was used so far; looks at the children where the last look is older than `EVERY`."""

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import re
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from penstock.config.source_kinds import AZURE, FOLDER_SCHEMES, GCS, S3, WEB, through_fsspec
-from penstock.filesystem.mounts import mount_of
+from penstock.filesystem.clients.registry import server_address
 from penstock.runtime.proc import PROC
 from penstock.sources.http.endpoint import endpoint
 from penstock.sources.registry import folder, scheme
@@ -32,10 +31,7 @@ def server_host(config: SourceConfig, secrets: object | None, proc: str | os.Pat
     """
     kind = scheme(config.url)
     if kind in FOLDER_SCHEMES:
-        mount = mount_of(os.path.realpath(folder(config.url)), proc)
-        if not mount.type.startswith("nfs"):
-            return ""
-        return next(iter(mount.values.get("addr", ())), "") or _exporting(mount.device)
+        return server_address(os.path.realpath(folder(config.url)), proc)
     options, base = config.storage_options, str(config.storage_options.get("endpoint_url") or "")
     if through_fsspec(options) or kind not in (*S3, *GCS, *AZURE, *WEB):
         url = base or config.url
@@ -52,9 +48,3 @@ def server_host(config: SourceConfig, secrets: object | None, proc: str | os.Pat
     else:
         base = config.url
     return endpoint(base, options).address[0]
-
-
-def _exporting(device: str) -> str:
-    """The server in `server:/export` or `[fe80::1]:/export`."""
-    found = re.match(r"\[([^\]]+)\]:|([^:/]+):", device)
-    return (found[1] or found[2]) if found else ""

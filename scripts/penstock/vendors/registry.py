@@ -18,8 +18,8 @@ from penstock.core.text import printable
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.clients.registry import check_chunk
 from penstock.filesystem.kinds import AUTO, rules_of
-from penstock.filesystem.mounts import mount_of, nearest
 from penstock.filesystem.quotas import owner_of_new, unnamed_group
+from penstock.runtime.mounts import mount_of, nearest
 from penstock.runtime.proc import PROC
 from penstock.vendors import command, health, placement, space, striping
 from penstock.vendors.data_states import DataStates

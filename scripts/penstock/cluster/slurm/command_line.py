@@ -63,7 +63,6 @@ class SlurmCommands:
             version=found.get("SLURM_VERSION", ""),
             max_array=int(found.get("MaxArraySize", "1001")),
             allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
-            confines="task/cgroup" in found.get("TaskPlugin", ""),
             accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=found.get("ClusterName", ""),
             min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),

@@ -28,8 +28,6 @@ class Facts(NamedTuple):
     version: str
     max_array: int
     allows_core_spec: bool
-    confines: bool
-    """task/cgroup is there: reserved cores are kept free of the job's processes."""
     accounting: bool
     """slurmdbd can be asked for jobs that the controller has forgotten."""
     cluster: str = ""

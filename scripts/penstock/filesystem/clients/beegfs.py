@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from penstock.filesystem.clients.proof import Method
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 CONFIGS = "fs/beegfs"
 """Below /proc; in it a folder for each client."""

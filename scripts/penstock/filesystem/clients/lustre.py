@@ -9,7 +9,7 @@ from penstock.core.text import printable
 from penstock.filesystem.clients.proof import IN_WORDS, MountProof
 
 if TYPE_CHECKING:
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 
 class LustreMount(NamedTuple):

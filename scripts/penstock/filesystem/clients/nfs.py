@@ -12,7 +12,7 @@ from penstock.filesystem.clients.values import number, one_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 GROUPS = 16
 """Groups of an account that AUTH_SYS carries to the server (RFC 5531, appendix A)."""
@@ -38,6 +38,8 @@ class NfsMount(NamedTuple):
     """Which locks stay on this node: `none`, `flock`, `posix`, `all`; "" where the mount does not say."""
     local_cache: bool
     """`fsc`: what was read is kept on a disk of this node, too."""
+    address: str
+    """Of the server that the mount was made with; else its name in `server`, without brackets."""
     directory_seconds: int
     """How long a folder may be seen as it was (`acdirmax`)."""
 
@@ -59,6 +61,7 @@ def parse_mount(mount: Mount) -> NfsMount:
         soft="soft" in values or "softerr" in values,
         local_lock=one_of(values.get("local_lock")),
         local_cache="fsc" in values,
+        address=one_of(values.get("addr")) or server.strip("[]"),
         directory_seconds=0 if "noac" in values else DIRECTORY_SECONDS if seconds is None else seconds,
     )
 

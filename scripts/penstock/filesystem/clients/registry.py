@@ -12,13 +12,13 @@ from penstock.filesystem.clients import beegfs, lustre, nfs, weka
 from penstock.filesystem.clients.proof import MountProof
 from penstock.filesystem.clients.weka_processes import cores_of_containers
 from penstock.filesystem.kinds import AUTO, kind_of, rules_of
-from penstock.filesystem.mounts import mount_of, mounts
 from penstock.filesystem.owners import mapping
+from penstock.runtime.mounts import mount_of, mounts
 from penstock.runtime.proc import PROC
 
 if TYPE_CHECKING:
     from penstock.filesystem.kinds import Kind
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 
 def check_mount(
@@ -68,6 +68,16 @@ def check_chunk(
     about = f"chunks on the mount {printable(mount.point or real)}"
     clients = beegfs.parse_mount(mount, beegfs_clients(proc)).clients
     return list(dict.fromkeys(beegfs.judge_chunk(about, one, chunk) for one in clients if one.rdma))
+
+
+def server_address(path: str, proc: str | os.PathLike[str] = PROC) -> str:
+    """The one host to which the client of the mount that holds a real path connects, by its address or name;
+    "" where the mount is of no client, or of one that has many servers."""
+    mount = mount_of(path, proc)
+    # The mount table alone: statfs would wait for a server that is away.
+    if kind_of(0, mount.type).client == "nfs":
+        return nfs.parse_mount(mount).address
+    return ""
 
 
 def _row(real: str, mount: Mount) -> Kind:

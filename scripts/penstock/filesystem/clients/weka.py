@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.filesystem.clients.proof import Method
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 METHODS: dict[str, Method] = {
     "forcedirect": "any",

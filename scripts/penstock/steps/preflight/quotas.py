@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.filesystem import kernel_quotas
-from penstock.filesystem.mounts import nearest
 from penstock.filesystem.quotas import unnamed_group
+from penstock.runtime.mounts import nearest
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig

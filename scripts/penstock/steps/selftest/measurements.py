@@ -15,9 +15,9 @@ from penstock.core.documents.probe_report import ABILITIES, NOT_TRIED
 from penstock.core.text import printable
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.cold_read import ColdReader
-from penstock.filesystem.mounts import mount_of
 from penstock.filesystem.probe.judgement import differences
 from penstock.filesystem.probe.trials import TRIALS, probe
+from penstock.runtime.mounts import mount_of
 from penstock.views import human
 
 if TYPE_CHECKING:

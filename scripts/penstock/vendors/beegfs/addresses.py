@@ -12,7 +12,7 @@ from __future__ import annotations
 import os
 from typing import NamedTuple
 
-from penstock.filesystem.mounts import holding, mount_of, mounts
+from penstock.runtime.mounts import holding, mount_of, mounts
 
 CLIENT = "beegfs"
 """The type of its mounts."""

@@ -7,7 +7,7 @@ import re
 import time
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
-from penstock.filesystem.mounts import mounts
+from penstock.runtime.mounts import mounts
 from penstock.runtime.proc import PROC
 from penstock.vendors import command
 from penstock.vendors.beegfs import addresses, licence, v7, v8

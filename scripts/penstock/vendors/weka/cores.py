@@ -26,7 +26,7 @@ from penstock.core.documents.node_cores import HeldCores
 from penstock.core.text import printable
 from penstock.filesystem.clients.weka import parse_mount
 from penstock.filesystem.clients.weka_processes import cores_of_containers
-from penstock.filesystem.mounts import mounts
+from penstock.runtime.mounts import mounts
 from penstock.runtime.numa_nodes import SYS
 from penstock.runtime.proc import PROC
 from penstock.runtime.setting_files import setting

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.filesystem.mounts import mount_of
+from penstock.runtime.mounts import mount_of
 from penstock.runtime.proc import PROC
 from penstock.vendors import command
 from penstock.vendors.facts import Rules, Silence, Survey
@@ -14,7 +14,7 @@ from penstock.vendors.weka import cli, health
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from penstock.filesystem.mounts import Mount
+    from penstock.runtime.mounts import Mount
 
 PROGRAMS = (cli.WEKA,)
 BUDGET = 40.0

@@ -117,7 +117,6 @@ class slurmctld:  # noqa: N801 - as pyslurm has it
             config.cluster_name = said["ClusterName"]
             config.max_array_size = int(said["MaxArraySize"])
             config.allow_spec_resource_usage = said["AllowSpecResourcesUsage"].lower() in ("yes", "1")
-            config.task_plugin = None if said["TaskPlugin"] in ("", "(null)") else said["TaskPlugin"]
             config.accounting_storage_type = said["AccountingStorageType"]
             config.min_job_age = int(said["MinJobAge"].split()[0]) or None
             config.__dict__.update(FAULTS.get("facts", {}))

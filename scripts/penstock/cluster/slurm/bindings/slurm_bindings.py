@@ -376,7 +376,6 @@ def _own(told: Mapping[str, Any]) -> dict[str, Any]:
         "version": told["version"] or "",
         "max_array": int(told["max_array"] or 0),
         "allows_core_spec": bool(told["allows_core_spec"]),
-        "confines": "task/cgroup" in (told["task_plugin"] or ""),
         "accounting": (told["storage"] or "").endswith("slurmdbd"),
         "cluster": told["cluster"] or "",
         "min_job_age": float(told["min_job_age"] or 0),

@@ -29,7 +29,6 @@ def facts(pyslurm: Any, given: Dict[str, Any]) -> Any:
         "cluster": config.cluster_name,
         "max_array": config.max_array_size,
         "allows_core_spec": config.allow_spec_resource_usage,
-        "task_plugin": config.task_plugin,
         "storage": config.accounting_storage_type,
         "min_job_age": config.min_job_age,
     }
