@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, State, Status, Visit, Written
+from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, Written
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
@@ -26,7 +26,9 @@ if TYPE_CHECKING:
 
 
 def seen(index: int, word: str, state: State, *, core_spec: str = "2", **more: object) -> SlurmElement:
-    status = Status(state, node=str(more.pop("node", "")), restarts=int(str(more.pop("restarts", 0))))
+    cause = Cause.LAUNCH if more.get("launch_failed") else Cause.NONE
+    node, restarts = str(more.pop("node", "")), int(str(more.pop("restarts", 0)))
+    status = Status(state, node=node, restarts=restarts, cause=cause)
     return SlurmElement(index, word, bool(more.get("launch_failed")), core_spec, status)
 
 
@@ -207,8 +209,11 @@ def test_a_preempted_element_is_not_lost_with_its_node() -> None:
 
 def test_a_launch_that_failed_is_cancelled() -> None:
     slurm = Scripted(known=[seen(3, "PENDING", State.FAILED, launch_failed=True)])
-    cluster_of(slurm).states("77", [3])
+    cluster = cluster_of(slurm)
+    before = cluster.states("77", [3])
     assert slurm.cancelled == [("77", (3,))]
+    slurm.known = [seen(3, "CANCELLED", State.CANCELLED)]
+    assert cluster.states("77", [3]) == before, "no person cancelled it"
 
 
 def test_a_core_spec_that_was_dropped_ends_the_array(tmp_path: Path) -> None:

@@ -64,6 +64,17 @@ class TestTime:
         assert len(raised) == 4
         assert notes.count("1 timed-out element is submitted again") == 4
 
+    def test_s29_the_next_controller_asks_for_what_was_raised(self, tmp_path: Path) -> None:
+        one = stage(tmp_path, late(2))
+        one.retries(0, time=MINUTE)
+        one.go(range(2))
+        for name, index, asked in (("again", 0, 4 * MINUTE), ("other", 1, MINUTE)):
+            then = stage(tmp_path / name, late(0))
+            then.run.arrays.write_bytes(one.run.arrays.read_bytes())
+            then.retries(0, time=MINUTE)
+            then.go([index])
+            assert times(then) == [asked]
+
     def test_s29_auto_asks_by_the_estimate_of_the_largest_shard_of_the_array(self, tmp_path: Path) -> None:
         one = stage(tmp_path, late(1))
         one.retries(0)
@@ -157,6 +168,9 @@ class TestTime:
         (Status(FAILED, signal=9), False, True),
         (Status(FAILED, exit_code=127), False, True),
         (Status(FAILED, exit_code=6), False, False),
+        (Status(FAILED, "PREEMPTED", cause=Cause.PREEMPTED), False, False),
+        (Status(FAILED, "DEADLINE"), False, False),
+        (Status(FAILED, "REVOKED"), False, False),
         (Status(FAILED, exit_code=1), True, False),
         (TIMEOUT, False, False),
         (Status(FAILED, out_of_memory=True), False, False),
@@ -185,7 +199,7 @@ class TestNodes:
         assert excluded(one)[-1] == ["n3"]
         (said,) = (text for text in one.texts("note") if "excluded" in text)
         why = "elements 0 (exit 127) and 1 (exit 127) failed there"
-        assert said == f"node n3 is excluded from this run from now on: {why}"
+        assert said == f"node n3 is excluded from this run for 12 hours: {why}"
         assert ("1", ("n3",)) in one.cluster.kept_off, "elements that wait in a living array do not go there"
 
     def test_the_next_controller_knows_it(self, tmp_path: Path) -> None:
@@ -202,6 +216,54 @@ class TestNodes:
         three.go(range(2))
         assert excluded(three) == [[]], "no other node is left"
         assert any("used again" in text for text in three.texts("note"))
+
+    def test_what_fails_everywhere_leaves_few_nodes_out_and_not_for_ever(
+        self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """A target that is away fails elements on every node, before they write anything."""
+        names = {f"n{number}" for number in range(8)}
+
+        def everywhere(one: Stage, index: int, tries: int) -> Status:
+            return Status(FAILED, "exit 1", f"n{(index + tries) % 8}", exit_code=1)
+
+        one = stage(tmp_path, everywhere, nodes=names, slot_count=12)
+        one.retries(3)
+        with pytest.raises(FailedError):
+            one.go(range(12))
+        book = ArrayBook(one.run.arrays)
+        assert len(book.excluded(0.0)) == 3
+        assert any("elements fail on 4 nodes and 0 ended well" in text for text in one.texts("note"))
+        two = stage(tmp_path / "again", lambda one, index, _: one.receipt(index) or DONE, nodes=names)
+        two.run.arrays.write_bytes(one.run.arrays.read_bytes())
+        monkeypatch.setattr("penstock.arrays.node_failures.HOURS", 0)
+        two.go(range(2))
+        assert excluded(two) == [[]]
+
+    def test_beyond_three_a_node_is_left_out_for_each_element_that_ended_well(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, tries: int) -> State | Status:
+            if index < 10 and tries == 1:
+                return Status(FAILED, "exit 127", f"n{index // 2}", exit_code=127)
+            one.receipt(index)
+            return DONE
+
+        lasts = lambda index, tries: 2 if index >= 10 else 4 if tries == 1 else 2  # noqa: E731
+        one = stage(tmp_path, how, nodes={f"n{number}" for number in range(8)}, slot_count=12, lasts=lasts)
+        one.go(range(12))
+        assert sorted(excluded(one)[-1]) == ["n0", "n1", "n2", "n3", "n4"]
+
+    def test_a_preempted_element_uses_no_retry_and_its_node_is_not_to_blame(self, tmp_path: Path) -> None:
+        def how(one: Stage, index: int, tries: int) -> State | Status:
+            if tries <= 4:
+                return Status(FAILED, "PREEMPTED", "n3", cause=Cause.PREEMPTED)
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how, nodes={"n3", "n4"})
+        one.retries(0)
+        one.go([0])
+        assert excluded(one) == [[]] * 5
+        assert one.texts("note")[0] == "element 0 was preempted on n3: no retry is used"
+        assert one.texts("note")[1] == "1 preempted element is submitted again"
 
     def test_the_last_node_is_never_left_out(self, tmp_path: Path) -> None:
         one = stage(tmp_path, self.bad, nodes={"n3"})

@@ -24,19 +24,24 @@ if TYPE_CHECKING:
 
 
 @pytest.mark.parametrize(
-    ("now", "most", "then"),
+    ("alive", "running", "most", "then"),
     [
-        ([4], 2, [2]),
-        ([4], 8, [8]),
-        ([3, 1], 2, [1, 1]),
-        ([3, 1], 8, [7, 1]),
-        ([1, 3], 4, [2, 2]),
-        ([2, 1, 1], 1, [1, 1, 1]),
-        ([], 3, []),
+        ([100], [4], 2, [2]),
+        ([100], [4], 8, [8]),
+        ([5], [4], 8, [8]),
+        ([100, 1], [3, 0], 8, [7, 1]),
+        ([2, 100], [1, 3], 8, [2, 6]),
+        ([100, 100], [3, 5], 8, [3, 5]),
+        ([100, 100], [3, 5], 4, [2, 2]),
+        ([9, 9, 9], [0, 0, 0], 1, [1, 1, 1]),
+        ([9, 9], [2, 0], -3, [1, 1]),
+        ([], [], 3, []),
     ],
 )
-def test_the_shares_of_several_arrays(now: Sequence[int], most: int, then: list[int]) -> None:
-    assert shares(now, most) == then
+def test_the_shares_of_several_arrays(
+    alive: Sequence[int], running: Sequence[int], most: int, then: list[int]
+) -> None:
+    assert shares(alive, running, most) == then
 
 
 # The controller ----------------------------------------------------------------------------
@@ -81,6 +86,64 @@ def test_a_living_array_gets_what_a_person_said(tmp_path: Path, said: int, widen
     assert one.cluster.throttles == [("1", said)]
     assert asked_for == widened, "shares of target.ops are told to others before more elements run"
     assert any(f"at most {said} element" in text for text in one.texts("note"))
+
+
+def watched(one: Stage) -> list[int]:
+    """How many elements run at each query from now on; what was to be done at a query is done first."""
+    found: list[int] = []
+    before = one.cluster.on_query
+
+    def look() -> None:
+        before()
+        runs = one.cluster.started.items()
+        found.append(sum(len(started - one.cluster.ended.get(array, {}).keys()) for array, started in runs))
+
+    one.cluster.on_query = look
+    return found
+
+
+def test_one_element_that_runs_again_takes_one_slot(tmp_path: Path) -> None:
+    """The others' array is lowered once, however long the freed slot takes to come."""
+    one = stage(
+        tmp_path, first_fails, lasts=lambda index, _: 30 * (1 + index // 4) if index else 2, slot_count=4
+    )
+    one.go(range(13))
+    assert one.cluster.throttles == [("1", 3), ("1", 4)]
+
+
+def test_the_last_arrays_of_many_fill_all_slots(tmp_path: Path) -> None:
+    one = stage(
+        tmp_path, done, most=10, slot_count=8, lasts=lambda i, _: 3 + i % 7 if i < 10 else 5 * (1 + i % 10)
+    )
+    running = watched(one)
+    one.go(range(40))
+    assert max(running) <= 8
+    until = max(place for place, number in enumerate(running) if number == 8)
+    assert running[40:until].count(8) > 0.8 * (until - 40), running
+
+
+def test_an_array_of_an_earlier_controller_gets_all_slots(tmp_path: Path) -> None:
+    """Also one that took what another array left, as its book says."""
+    one = stage(tmp_path, done, lasts=lambda index, _: 3 + index, slot_count=4)
+    array = one.cluster.submit(ArraySpec("a-name", "copy", range(6), ["x"], one.run.logs, at_once=1))
+    book = ArrayBook(one.run.arrays)
+    book.intend("a-name", "copy", "slurm", range(6), "alpha", at_once=1)
+    book.submitted("a-name", array)
+    assert book.open("copy")[0].at_once == 1
+    running = watched(one)
+    one.go(range(6))
+    assert one.cluster.throttles[0] == ("1", 4)
+    assert max(running) == 4
+
+
+def test_what_runs_elsewhere_counts_when_a_person_lowers_it(tmp_path: Path) -> None:
+    """SLURM cannot lower an array of which no element waits, so the other arrays have the rest alone."""
+    one = stage(tmp_path, done, slot_count=6, most=6, lasts=lambda i, _: 60 if i in (3, 4, 5) else 6)
+    after(one, 14, 3)
+    running = watched(one)
+    one.go(range(30))
+    assert max(running) == 6
+    assert max(running[60:]) <= 4, "three that cannot be stopped, and one: no array can be told none"
 
 
 def test_it_holds_in_further_arrays_and_is_not_given_back(tmp_path: Path) -> None:

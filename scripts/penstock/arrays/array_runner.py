@@ -21,7 +21,7 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.arrays import array_throttle, element_ends, local_elements
+from penstock.arrays import array_throttle, element_ends, local_elements, node_failures
 from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tell, tell_amounts, watch_of
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
@@ -79,12 +79,11 @@ def run_array(
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
     watch.amounts, watch.widen, watch.expected = amounts, widen, expected
     if command is None:  # the book of a light step is not of one run alone
-        watch.excluded = watch.book.excluded()
+        watch.excluded = watch.book.excluded(time.time() - node_failures.HOURS * 3600)
+        watch.limits = watch.book.raised(step)
     begun = time.monotonic()
     try:
         _meet(watch)
-        if watch.throttled.at_once:
-            array_throttle.share_out(watch)
         while True:
             if who := watch.cancelled.said():
                 _cancel(watch, who)
@@ -136,11 +135,12 @@ def _meet(watch: Watch) -> None:
     """Watch the arrays of earlier submissions that still live."""
     for live in _living(watch):
         watch.live.append(live)
-        alive = sum(not s.state.ended for s in live.statuses.values())
-        told = f"{alive} of {human.counted(len(live.statuses), 'element')} wait or run"
+        told = f"{live.alive} of {human.counted(len(live.statuses), 'element')} wait or run"
         watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
     if watch.live:
         tell(watch)
+        # An earlier controller may have noted a number that it did not live to tell the cluster.
+        array_throttle.share_out(watch, again=True)
         element_ends.judge(watch)
         _close(watch)
 
@@ -233,14 +233,14 @@ def _places(watch: Watch) -> int:
 
 def _room(watch: Watch, *, retry: bool) -> int:
     """How many elements of a further array may run at once, so that all arrays together stay within the
-    step's slots. Where the first array fills every slot and elements wait to be run again (`retry`), the
-    first array is throttled by one slot, which `_give_back` returns when those elements have ended."""
+    step's slots. Where one array may fill every slot and elements wait to be run again (`retry`), that array
+    is throttled by one slot, which is free when the next of its elements ends. `_give_back` returns it."""
     slots = array_throttle.slots_of(watch)
     free = slots - sum(live.used for live in watch.live)
     if free >= 1 or not retry:
         return free
     first = watch.live[0]
-    if first.pending and first.at_once > 1 and len(watch.live) == 1:
+    if first.pending and first.at_once >= slots > 1 and len(watch.live) == 1:
         array_throttle.throttle(watch, first, first.at_once - 1)
         free = slots - sum(live.used for live in watch.live)
     return free
@@ -265,8 +265,9 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
     watch.book.intend(
-        name, step, context.cluster.kind, indices, cluster, base=base, time=limit, whole_nodes=alone
-    )
+        name, step, context.cluster.kind, indices, cluster,
+        base=base, time=limit, whole_nodes=alone, at_once=at_once,
+    )  # fmt: skip
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.
     context.assert_held()
@@ -311,13 +312,10 @@ def _close(watch: Watch) -> None:
 
 
 def _give_back(watch: Watch) -> None:
-    """Return to the first array the slot that `_room` took from it, once no element that runs again is
-    left."""
-    most = array_throttle.slots_of(watch)
-    if len(watch.live) == 1 and watch.live[0].at_once < most and watch.live[0].pending:
-        if any(watch.tries[i] for i in watch.missing()):
-            return
-        array_throttle.throttle(watch, watch.live[0], most)
+    """Give slots that no further array will take now to the arrays whose elements wait."""
+    if len(watch.live) < ARRAYS and any(watch.ends.may_run(i, watch.tries[i]) for i in watch.missing()):
+        return
+    array_throttle.share_out(watch)
 
 
 def _cancel(watch: Watch, who: str) -> None:

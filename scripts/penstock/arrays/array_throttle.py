@@ -59,11 +59,17 @@ def obey(watch: Watch) -> None:
     share_out(watch)
 
 
-def share_out(watch: Watch) -> None:
-    """Tell the cluster how many elements of each living array may run at once."""
+def share_out(watch: Watch, *, again: bool = False) -> None:
+    """Tell the cluster how many elements of each array that has waiting ones may run at once, so that all of
+    the step together keep to its slots. `again`: also what did not change."""
     arrays = [live for live in watch.live if live.pending]
-    for live, at_once in zip(arrays, shares([one.at_once for one in arrays], slots_of(watch)), strict=True):
-        throttle(watch, live, at_once)
+    rest = slots_of(watch) - sum(live.used for live in watch.live if not live.pending)
+    alive = [live.alive for live in arrays]
+    then = shares(alive, [live.alive - live.pending for live in arrays], rest)
+    for live, at_once in zip(arrays, then, strict=True):
+        # Above the number of those that live, one number is as good as another.
+        if again or (at_once != live.at_once and min(at_once, live.at_once) < live.alive):
+            throttle(watch, live, at_once)
 
 
 def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
@@ -74,20 +80,26 @@ def throttle(watch: Watch, live: WatchedArray, at_once: int) -> None:
     live.at_once = at_once
 
 
-def shares(now: Sequence[int], most: int) -> list[int]:
-    """How many elements of each array may run at once, so that all together are at most so many. `now`: how
-    many may; the first array is the step's own, later ones have elements that run again.
+def shares(alive: Sequence[int], running: Sequence[int], most: int) -> list[int]:
+    """How many elements of each array may run at once, so that all together are at most so many. `alive`: how
+    many of each wait or run; `running`: how many run. Where there are too few slots for those that run, the
+    array with the most of them is lowered; where there are more, earlier arrays come first.
 
-    | now     | most | then    | why                                                     |
-    |---------|------|---------|---------------------------------------------------------|
-    | 4       | 2    | 2       |                                                         |
-    | 4       | 8    | 8       |                                                         |
-    | 3, 1    | 2    | 1, 1    |                                                         |
-    | 3, 1    | 8    | 7, 1    | the first has most that wait                            |
-    | 1, 3    | 4    | 2, 2    |                                                         |
-    | 2, 1, 1 | 1    | 1, 1, 1 | no array can be stopped: to SLURM 0 means any number    |
+    | alive    | running  | most | then     | why                                                     |
+    |----------|----------|------|----------|---------------------------------------------------------|
+    | 100      | 4        | 2    | 2        | nothing is stopped: two that end have no successor      |
+    | 100      | 4        | 8    | 8        |                                                         |
+    | 5        | 4        | 8    | 8        | what is left over does no harm                          |
+    | 100, 1   | 3, 0     | 8    | 7, 1     | each array gets one                                     |
+    | 2, 100   | 1, 3     | 8    | 2, 6     | the first has no more that could run                    |
+    | 100, 100 | 3, 5     | 8    | 3, 5     | one raised before the other's have ended were too many  |
+    | 9, 9, 9  | 0, 0, 0  | 1    | 1, 1, 1  | no array can be stopped: to SLURM 0 means any number    |
     """
-    if not now:
-        return []
-    later = [min(one, max(1, most // len(now))) for one in now[1:]]
-    return [max(1, most - sum(later)), *later]
+    found = [max(1, number) for number in running]
+    while sum(found) > most and max(found, default=1) > 1:
+        found[found.index(max(found))] -= 1
+    for place, number in enumerate(alive):
+        found[place] += max(0, min(number - found[place], most - sum(found)))
+    if found:
+        found[-1] += max(0, most - sum(found))
+    return found

@@ -17,6 +17,7 @@ from penstock.arrays.wait_report import Element, WaitReport
 from penstock.cluster.port import State, Status
 from penstock.core import events
 from penstock.core.documents.throttle_file import Throttle
+from penstock.core.job_time import CLOCKS
 from penstock.errors import TransientError
 from penstock.state import throttle_mark
 from penstock.state.cancel_mark import CancelMark
@@ -33,9 +34,6 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-CLOCKS = 300.0
-"""Seconds by which the clocks of two nodes may differ: munge refuses what is older (its TTL), so nodes that
-differ by more have no SLURM."""
 RECEIPT_GRACE = 30.0
 """Seconds in which a receipt written on another node must become visible here."""
 
@@ -78,10 +76,14 @@ class WatchedArray:
         return sum(s.state is State.PENDING for s in self.statuses.values())
 
     @property
+    def alive(self) -> int:
+        """How many of its elements wait or run."""
+        return sum(not s.state.ended for s in self.statuses.values())
+
+    @property
     def used(self) -> int:
         """The slots that it takes, or may take at any moment."""
-        alive = [s.state for s in self.statuses.values() if not s.state.ended]
-        return max(alive.count(State.RUNNING), min(self.at_once, len(alive)))
+        return max(self.alive - self.pending, min(self.at_once, self.alive))
 
 
 @dataclass

@@ -11,6 +11,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.core import element_use
 from penstock.core.documents.element_usage import EarlierUsage, ElementUsage
 from penstock.core.element_columns import ElementRow
+from penstock.core.job_time import CLOCKS
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import PenstockError
 from penstock.state.element_progress import usage_of
@@ -26,8 +27,6 @@ if TYPE_CHECKING:
     from penstock.state.run import Run
     from penstock.state.submission_log import Submission
 
-CLOCKS = 300.0
-"""Seconds by which the clocks of node and controller may differ (munge refuses more)."""
 Place = tuple[str, int]
 """Step and shard."""
 

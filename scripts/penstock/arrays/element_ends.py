@@ -9,6 +9,7 @@ line about each of it. Each end is judged once.
 | at the longest limit, or after `RAISES`   | a failure                                                     |
 | raises without progress                   |                                                               |
 | at a limit that penstock did not ask for  | as at the longest limit                                       |
+| preempted, and not started again          | it is submitted again; that uses up no retry                  |
 | by the fault of its node                  | no further array of the run goes to that node, nor an element |
 | (`node_failures`), the second time there  | that waits, while the cluster finds another one               |
 """
@@ -19,7 +20,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.arrays.array_watch import patiently
-from penstock.arrays.node_failures import against_node
+from penstock.arrays.node_failures import HOURS, UNPROVEN, against_node
 from penstock.arrays.wait_report import named
 from penstock.cluster.port import Cause, State
 from penstock.core.job_time import RAISES, first, raised
@@ -54,6 +55,9 @@ def judge(watch: Watch) -> None:
                 continue
             if status.cause is Cause.TIME:
                 timed.append((index, live.submission.time, _progress(watch, live, index)))
+            elif status.cause is Cause.PREEMPTED:
+                watch.ends.free.add(index)
+                watch.note(f"element {index} was preempted{_on(status)}: no retry is used")
             elif _stopped_in_vain(watch, index):
                 timed.append((index, live.submission.time, False))
             if _against_node(watch, index, status) and watch.failures.add(status.node, index, _why(status)):
@@ -128,6 +132,10 @@ def _against_node(watch: Watch, index: int, status: Status) -> bool:
     return against_node(status, outcome=watch.ends.outcome(index) is not None)
 
 
+def _on(status: Status) -> str:
+    return f" on {status.node}" if status.node else ""
+
+
 def _why(status: Status) -> str:
     return "its node failed" if status.cause is Cause.NODE else status.reason or status.state.value
 
@@ -139,6 +147,12 @@ def _leave_out(watch: Watch, node: str) -> None:
         return
     without = [*watch.excluded, node]
     why = watch.failures.told(node)
+    if len(watch.excluded) >= UNPROVEN + len(watch.done):
+        watch.note(
+            f"node {node} is not excluded: elements fail on {len(without)} nodes and {len(watch.done)} ended "
+            f"well, so it is not the nodes' fault: {why}"
+        )
+        return
     if not patiently(watch, partial(cluster.spares, watch.step, without)):
         watch.note(f"node {node} is not excluded, since the cluster finds no other one now: {why}")
         return
@@ -147,7 +161,7 @@ def _leave_out(watch: Watch, node: str) -> None:
     for live in watch.live:
         if live.pending:
             patiently(watch, partial(cluster.keep_off, live.array, watch.step, without))
-    watch.note(f"node {node} is excluded from this run from now on: {why}")
+    watch.note(f"node {node} is excluded from this run for {HOURS} hours: {why}")
 
 
 def excluded(watch: Watch) -> list[str]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from penstock.cluster.port import State
+from penstock.cluster.port import Cause, State
 from penstock.errors import NAMED_FILES, FailedError, FindingsError, NoSpaceError, SourceChangedError
 from penstock.filesystem.capabilities import facts
 from penstock.state import outcomes
@@ -70,7 +70,7 @@ class Ends:
         return outcome is not None and outcome.stopped == "time" and outcome.progress
 
     def uses_no_retry(self, index: int) -> bool:
-        """Whether its last end was by its time alone, and is no failure."""
+        """Whether its last end was by its time or by a preemption alone, and is no failure."""
         return index in self.free or self.planned(index)
 
     def may_run(self, index: int, tries: int) -> bool:
@@ -81,6 +81,7 @@ class Ends:
         any                | its time, progress     | yes: that is no failure
         any                | its time, more is      | yes: likewise
                            | asked for now          |
+        any                | preempted              | yes: likewise
         more than          | any other              | no
         cluster.retries    |                        |
         else               | says retry is vain     | no
@@ -126,9 +127,11 @@ class Ends:
     def _kind(self, index: int) -> str:
         if self.planned(index):
             return "stopped"
+        status = self.statuses.get(index)
+        if status is not None and status.cause is Cause.PREEMPTED:
+            return "preempted"
         if index in self.free:
             return "timed-out"
-        status = self.statuses.get(index)
         return status.state.value if status and status.state in (State.LOST, State.CANCELLED) else "failed"
 
     def failure(self, missing: Sequence[int]) -> PenstockError:

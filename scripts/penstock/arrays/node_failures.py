@@ -10,11 +10,13 @@ What an element fails by may be the node's fault or not:
 | with the exit status of a full target   | none                         | no                           |
 | by a signal, or an exit status          | written                      | no: it reached the target,   |
 |                                         |                              | and names what was wrong     |
-| at its time limit, out of memory        | any                          | no                           |
+| at its time limit, out of memory,       | any                          | no                           |
+| preempted, or otherwise by the cluster  |                              |                              |
 | cancelled, or not known to the cluster  | any                          | no                           |
 
-A node counts as bad after MOST such ends. An element that fails everywhere makes every node look bad: a node
-is left out only while the cluster still finds another one (`Cluster.spares`).
+A node counts as bad after MOST such ends. What fails everywhere makes every node look bad. So a node is left
+out only while the cluster still finds another one (`Cluster.spares`); beyond UNPROVEN nodes only as many as
+elements of the step ended well; and only for HOURS, after which the node may have been mended.
 """
 
 from __future__ import annotations
@@ -31,6 +33,10 @@ if TYPE_CHECKING:
 
 MOST = 2
 """Ends of elements on a node after which it is left out."""
+UNPROVEN = 3
+"""Nodes that are left out although no element of the step has ended well anywhere."""
+HOURS = 12
+"""How long a node is left out of arrays."""
 
 
 def against_node(status: Status, *, outcome: bool) -> bool:
@@ -39,7 +45,8 @@ def against_node(status: Status, *, outcome: bool) -> bool:
         return False
     if status.cause in (Cause.NODE, Cause.LAUNCH):
         return True
-    return not outcome and status.exit_code != NoSpaceError.exit_code
+    by_itself = status.exit_code is not None or status.signal is not None
+    return by_itself and not outcome and status.exit_code != NoSpaceError.exit_code
 
 
 @dataclass

@@ -50,6 +50,8 @@ class Cause(enum.Enum):
     """Its node failed, and the cluster does not start it again."""
     LAUNCH = "launch"
     """It could not be started on its node."""
+    PREEMPTED = "preempted"
+    """Another job took its place, and the cluster does not start it again."""
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ class Submission:
     indices: Sequence[int]
     array: str = ""
     at_once: int = 0
-    """How many of its elements may run at once, where that was changed since; 0: as submitted."""
+    """How many of its elements may run at once; 0 of versions that did not note it."""
     cluster: str = ""
     """The cluster's name; "" of a local array, and of versions that did not note it."""
     by: Holder | None = None
@@ -78,6 +78,7 @@ class ArrayBook:
         base: int = 0,
         time: int = 0,
         whole_nodes: bool | None = None,
+        at_once: int = 0,
     ) -> None:
         line = ArrayLine(
             intent=name,
@@ -89,6 +90,7 @@ class ArrayBook:
             by=asdict(holders.this_process("", step)),
             time=time,
             whole_nodes=whole_nodes,
+            at_once=at_once,
         )
         self._append(line)
 
@@ -103,9 +105,23 @@ class ArrayBook:
         """No further array of the run goes to this node."""
         self._append(ArrayLine(excluded=node, step=step, why=why))
 
-    def excluded(self) -> list[str]:
-        """The nodes that no further array of the run goes to. Raises as `open`."""
-        return list(dict.fromkeys(line.excluded for line in self._lines() if line.excluded))
+    def excluded(self, since: float) -> list[str]:
+        """The nodes that were left out of further arrays after this moment, in seconds since the epoch.
+        Raises as `open`."""
+        lines = (line for line in self._lines() if line.excluded and line.at >= since)
+        return list(dict.fromkeys(line.excluded for line in lines))
+
+    def raised(self, step: str) -> dict[int, int]:
+        """By index the last time limit, in seconds, of those elements of the step that had a shorter one
+        before. Raises as `open`."""
+        first: dict[int, int] = {}
+        last: dict[int, int] = {}
+        for submission in self.all():
+            if submission.step == step and submission.time:
+                for index in submission.indices:
+                    first.setdefault(index, submission.time)
+                    last[index] = submission.time
+        return {index: time for index, time in last.items() if time > first[index]}
 
     def ended(self, name: str, starts: Mapping[int, float] = NOTHING) -> None:
         """None of its elements lives any more, or it was never submitted. `starts`: when the cluster last
@@ -133,6 +149,7 @@ class ArrayBook:
                     whole_nodes=line.whole_nodes,
                     base=line.base,
                     time=line.time,
+                    at_once=line.at_once,
                 )
             elif old := found.get(line.submitted):
                 found[old.name] = replace(old, array=line.array, at=line.at)

@@ -77,7 +77,7 @@ def _under_way(layout: DatasetLayout) -> list[RunLayout]:
 def _lowered(step: str, living: list[LiveArray], most: int) -> list[str]:
     now = [one.submission.at_once or one.cluster.slots(step) for one in living]
     told = []
-    for one, before, after in zip(living, now, shares(now, most), strict=True):
+    for one, before, after in zip(living, now, shares(now, now, most), strict=True):
         if after < before:
             one.cluster.throttle(one.array, after)
             told.append(f"array {one.array} of {step}: no more than {after} at once")

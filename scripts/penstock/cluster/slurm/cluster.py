@@ -13,7 +13,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from penstock.cluster.abilities import abilities_of
-from penstock.cluster.port import State, Status
+from penstock.cluster.port import Cause, State, Status
 from penstock.cluster.slurm import core_choice, core_doctor, job_limits, placement, queue_fit, site
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.command_line import SlurmCommands
@@ -179,6 +179,9 @@ class SlurmCluster:
         for index in indices:
             if index in seen:
                 status = self._settled(array, seen[index])
+                before = over.get(index)
+                if status.state is State.CANCELLED and before is not None and before.cause is Cause.LAUNCH:
+                    status = before  # it was cancelled above, not by a person
                 if status.state.ended:
                     over[index] = status
                 else:

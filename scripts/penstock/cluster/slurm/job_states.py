@@ -57,6 +57,7 @@ CAUSES = {
     "TIMEOUT": Cause.TIME,
     "NODE_FAIL": Cause.NODE,
     "BOOT_FAIL": Cause.NODE,
+    "PREEMPTED": Cause.PREEMPTED,
 }
 PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """States that a requeue may follow within seconds."""

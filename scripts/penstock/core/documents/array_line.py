@@ -16,8 +16,8 @@ class ArrayLine(NamedTuple):
     """Exactly one of the first five is set: the array's name, or a node's."""
 
     intent: str = ""
-    """The array is about to be submitted: with `step`, `kind`, `indices`, `base`, `time`, `cluster`, `by` and
-    `whole_nodes`."""
+    """The array is about to be submitted: with `step`, `kind`, `indices`, `base`, `time`, `at_once`,
+    `cluster`, `by` and `whole_nodes`."""
     submitted: str = ""
     """It was, as `array`."""
     throttled: str = ""
