@@ -7,8 +7,9 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.bandwidth import folder
-from penstock.bandwidth.folder import SlotFolder, looked_at, prepared
+from penstock.bandwidth.folder import SlotFolder, has_mark, looked_at, marked, prepared
 from penstock.bandwidth.holder import ListFolder, LookForCap, Make, Read, Remove, Rename, Tidy
+from penstock.bandwidth.slots import parse
 from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
@@ -79,6 +80,31 @@ def test_a_folder_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path) -
         prepared(tmp_path)
     tmp_path.chmod(0o1777)
     prepared(tmp_path)
+
+
+def test_s25_a_mark_is_there_as_long_and_in_this_folder_alone(tmp_path: Path) -> None:
+    here, other = tmp_path / "here", tmp_path / "other"
+    for link in (here, other):
+        (link / "slots").mkdir(parents=True)
+    with marked(here) as mark:
+        assert (has_mark(here, mark), has_mark(other, mark)) == (True, False)
+        assert parse(os.listdir(here / "slots")) == parse([])
+    assert os.listdir(here / "slots") == []
+    with marked(tmp_path / "none") as mark:
+        assert mark == ""
+
+
+def test_a_mark_that_was_left_is_removed_as_generations_are(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    slots, beat, left = SlotFolder(tmp_path, lambda: None), f"beat.{ID}.0.0.60", f"mark.{ID}"
+    for name in (beat, left):
+        slots.carry_out(Make(name))
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat))
+    assert sorted(os.listdir(tmp_path)) == [beat, left]
+    monkeypatch.setattr(folder, "KEPT", -1.0)
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat))
+    assert os.listdir(tmp_path) == [beat]
 
 
 def test_preflight_makes_nothing(tmp_path: Path) -> None:

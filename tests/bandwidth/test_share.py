@@ -116,6 +116,23 @@ def test_a_folder_that_cannot_be_written_ends_the_element_with_what_to_do(tmp_pa
         raise AssertionError("it began")
 
 
+def test_s25_nothing_is_read_before_the_cap_is_known(tmp_path: Path) -> None:
+    """A cap file that is not believed when an element begins: that of a node which sees another owner."""
+    cap_file.write(tmp_path, render("600B/s", None))
+    (tmp_path / "cap").chmod(0o666)
+    said: list[str] = []
+    with Share(tmp_path, CAP, None, "copy data, shard 3", "r1", said.append) as one:
+        until(
+            lambda: any(beat.slots for beat in parse(os.listdir(tmp_path / "slots")).beats.values()), "slots"
+        )
+        assert one().rate == one().requests == 0
+        wrong = f"{tmp_path}/cap has mode 0666: others than its owner may write it"
+        assert said == [f"warning: nothing is read before the bandwidth cap is known: {wrong}"]
+        (tmp_path / "cap").chmod(0o644)
+        until(lambda: one().rate == 600, "the cap")
+        assert said[1:] == ["the cap is right again"]
+
+
 def test_a_folder_that_vanishes_stops_the_reading_and_it_goes_on_when_it_is_back(tmp_path: Path) -> None:
     with held(tmp_path) as one:
         (tmp_path / "slots").rename(tmp_path / "away")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -17,18 +18,27 @@ from tests.support import machines
 from tests.support.staging_runs import context_for, tree
 
 import penstock
+from penstock.bandwidth.overview import set_cap
 from penstock.cluster.port import VISIT_FAILED
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.nodes import Node
 from penstock.cluster.slurm.port import JobSeen
 from penstock.config.serialization import to_json
-from penstock.config.settings import ClusterConfig, DatasetConfig, JobOptions, PermissionsConfig, TargetConfig
+from penstock.config.settings import (
+    BandwidthConfig,
+    ClusterConfig,
+    DatasetConfig,
+    JobOptions,
+    PermissionsConfig,
+    TargetConfig,
+)
 from penstock.core.checks import CheckResult
 from penstock.core.documents import node_answer
 from penstock.core.documents.node_answer import (
     AclEntrySeen,
     AclsSeen,
     HostSeen,
+    LinkSeen,
     MountSeen,
     NodeAnswer,
     OwnerSeen,
@@ -39,7 +49,7 @@ from penstock.errors import NewerFormatError, PreflightError
 from penstock.filesystem.owners import owner
 from penstock.runtime import topology
 from penstock.steps import preflight_step
-from penstock.steps.preflight import acl, node_view
+from penstock.steps.preflight import acl, bandwidth, node_view
 from penstock.steps.preflight.looks import Looks
 
 if TYPE_CHECKING:
@@ -139,6 +149,8 @@ class Carried(Scripted):
     """The target's."""
     without: Path | None = None
     """A folder that the node does not have."""
+    another: bool = False
+    """In its place it has another one, of the same modes."""
     owner: int | None = None
     """The number by which this machine sees the owner of what the node wrote."""
     says: dict[str, object] = field(default_factory=dict)
@@ -154,9 +166,13 @@ class Carried(Scripted):
         away = self.without and self.without.with_name("away")
         if self.without and away:
             self.without.rename(away)
+            if self.another:
+                shutil.copytree(away, self.without, ignore=shutil.ignore_patterns("mark.*"))
         words = ["/bin/sh"]
         done = subprocess.run(words, input=script, text=True, env=env, cwd="/", check=False)
         if self.without and away:
+            if self.another:
+                shutil.rmtree(self.without)
             away.rename(self.without)
         self.runs.append(done.returncode)
         if self.owner is not None:
@@ -376,6 +392,60 @@ def test_s19_a_node_names_who_has_the_number_of_the_submitting_machine() -> None
         AclEntrySeen("user:no-such-user:r", None, "bin"),
         AclEntrySeen("group:4243:r", 4243, "root"),
     )
+
+
+@pytest.mark.parametrize(
+    ("there", "verdict", "words"),
+    [
+        (
+            LinkSeen("/l", "there is no such folder", same=False),
+            "stop",
+            "elements cannot use /l there: there is",
+        ),
+        (LinkSeen("/l", same=False), "stop", "/l is another folder there"),
+        (
+            LinkSeen("/l", wrong="/l/cap belongs to uid 7", same=True),
+            "stop",
+            "would wait there: /l/cap belongs",
+        ),
+        (LinkSeen("/l"), "note", "/l: not known whether it is the folder that is here"),
+        (LinkSeen("/l", same=True), "ok", "/l, the folder that is here"),
+    ],
+)
+def test_s25_what_a_node_says_of_the_folder_of_the_link(there: LinkSeen, verdict: str, words: str) -> None:
+    """S25: the rows of `bandwidth.on_node`."""
+    (result,) = bandwidth.on_node("n1", there)
+    assert (result.about, result.verdict) == ("bandwidth folder on n1", verdict)
+    assert words in result.found
+    assert bool(result.mend) == (verdict == "stop")
+
+
+def test_s25_a_node_that_does_not_have_the_folder_of_the_link_stops(tmp_path: Path) -> None:
+    """S25: by the script that the job runs. What another folder at that path is, the node finds by a name
+    that this machine makes in `slots` meanwhile."""
+    slurm = Carried(root=tmp_path / "target")
+    context, link = context_on(tmp_path, slurm), tmp_path / "link"
+    set_cap(link, "40Gbit/s", None)
+    context.config = replace(context.config, bandwidth=BandwidthConfig(link))
+    result, error = preflight_step.look(context, "data")
+    assert error is None
+    (node,) = result["nodes"]
+    assert node["link"] == {"path": str(link), "error": "", "wrong": "", "same": True}
+    assert f"bandwidth folder on n1: {link}, the folder that is here" in result["checked"]
+    assert os.listdir(link / "slots") == []
+
+    slurm.without = link
+    result, error = preflight_step.look(context, "data")
+    assert error is not None
+    assert error.exit_code == 3
+    assert str(error).startswith(
+        f"on the node n1, the bandwidth cap would not hold [bandwidth.folder]: bandwidth folder: elements "
+        f"cannot use {link} there: there is no such folder"
+    )
+    slurm.another = True
+    result, error = preflight_step.look(context, "data")
+    assert f"{link} is another folder there: its elements would keep a cap of their own" in str(error)
+    assert os.listdir(link / "slots") == []
 
 
 def test_nodes_that_are_stopped_by_the_same_are_named_together(tmp_path: Path) -> None:

@@ -122,6 +122,8 @@ class CapFile:
         """Why the last content was not believed: a phrase for people; "" when it was."""
         self.cap = Cap()
         """The last one that could be believed; no cap where there is no file."""
+        self.known = False
+        """Whether `cap` may be gone by: false until a file was believed, or was seen not to be there."""
 
     def look(self) -> None:
         """Open the file by its name, which may be another's by now, and read it: a lookup, an open and a
@@ -130,6 +132,8 @@ class CapFile:
         if fd < 0:
             if self._fd >= 0:
                 self.wrong = f"{printable(str(self._path))} is gone: what it said last still holds"
+            else:
+                self.wrong, self.known = "", True
             return
         if results := judged(self._path, os.fstat(fd), self._owner):
             os.close(fd)
@@ -158,7 +162,7 @@ class CapFile:
             return
         read = os.preadv(self._fd, [self._page], 0)
         try:
-            self.cap, self.wrong = parse(self._page[:read]), ""
+            self.cap, self.wrong, self.known = parse(self._page[:read]), "", True
         except ValueError as error:
             self.wrong = f"{printable(str(self._path))}: {error}"
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
+import secrets
 import stat
 from typing import TYPE_CHECKING
 
@@ -27,7 +29,7 @@ from penstock.core.text import printable
 from penstock.errors import PreflightError
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from penstock.bandwidth.holder import Operation
@@ -39,6 +41,7 @@ listing that is that late, or an order that is held up for so long and then used
 _SHARED = 0o1777
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 _MODE = 0o644
+_MARK = re.compile("mark[.][0-9a-f]{16}", re.ASCII)
 
 
 def prepared(folder: Path) -> Path:
@@ -79,6 +82,27 @@ def looked_at(folder: Path) -> None:
         why = "it has no folder `slots` yet" if folder.is_dir() else "there is no such folder"
         raise _unusable(folder, why)
     prepared(folder)
+
+
+@contextlib.contextmanager
+def marked(folder: Path) -> Iterator[str]:
+    """The name of a file in `slots`, which is there as long: who sees it there sees this folder, and not
+    another one at the same path. "" where none could be made."""
+    name, path = "", folder / SLOTS_FOLDER / f"mark.{secrets.token_hex(8)}"
+    with contextlib.suppress(OSError):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC, _MODE))
+        name = path.name
+    try:
+        yield name
+    finally:
+        if name:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+
+
+def has_mark(folder: Path, mark: str) -> bool:
+    """Whether the folder is the one that was `marked`."""
+    return os.path.lexists(folder / SLOTS_FOLDER / mark)
 
 
 def _unusable(path: Path, why: str) -> PreflightError:
@@ -140,8 +164,8 @@ class SlotFolder:
 
     def tidy(self, names: list[str], beat: str) -> None:
         """Remove this account's files that mean nothing any more: generations below one that is older than
-        KEPT, and beats that stood still for as long. `beat` was just made: its time is now, by the file
-        system's clock."""
+        KEPT, beats that stood still for as long, and marks. `beat` was just made: its time is now, by the
+        file system's clock."""
         now = (self._slots / beat).stat().st_ctime
         highest: dict[int, int] = {}
         for name in names:
@@ -155,7 +179,8 @@ class SlotFolder:
             if slot in old:
                 self._forget(name)
         for name in names:
-            if name != beat and parse_beat(name) and self._is_old(name, now):
+            left = _MARK.fullmatch(name) or parse_beat(name)
+            if name != beat and left and self._is_old(name, now):
                 self._forget(name)
 
     def _is_old(self, name: str, now: float) -> bool:

@@ -86,12 +86,17 @@ class Share:
         if self._failed or not self._thread.is_alive():
             raise self._error(self._failed or "the thread that holds the share has ended")
         used, until = self._holder.usable()
-        wrong = self._file.wrong
+        wrong, known = self._file.wrong, self._file.known
         if wrong != self._told:
             self._told = wrong
-            self._say(
-                f"warning: the bandwidth cap is as it was: {wrong}" if wrong else "the cap is right again"
+            now = (
+                "the bandwidth cap is as it was"
+                if known
+                else "nothing is read before the bandwidth cap is known"
             )
+            self._say(f"warning: {now}: {wrong}" if wrong else "the cap is right again")
+        if not known:
+            return Allowance(0.0, 0.0, until, 0.0)
         cap, part = self.cap, len(used) / SLOTS
         rate = math.inf if cap.rate is None else cap.rate
         requests = math.inf if cap.requests is None else cap.requests

@@ -8,6 +8,7 @@ import json
 import os
 import signal
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
@@ -61,6 +62,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
         check,
         deadline(),
         given.get("acl_numbers", ()),
+        link=Path(given["link"]) if given.get("link") else None,
+        mark=given.get("mark", ""),
     )
     with parsed.answer.open("w", encoding="utf-8") as stream:
         made = os.fstat(stream.fileno())

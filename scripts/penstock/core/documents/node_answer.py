@@ -104,6 +104,18 @@ class SourceSeen(NamedTuple):
     """Of a folder."""
 
 
+class LinkSeen(NamedTuple):
+    """The folder of the link that all runs share (`bandwidth.folder`), as one machine sees it."""
+
+    path: str
+    error: str = ""
+    """Why elements cannot use it there; "" where they can."""
+    wrong: str = ""
+    """Why the cap file is not believed there; "" where it is, or there is none."""
+    same: bool | None = None
+    """Whether it is the folder that the submitting machine sees at that path; None: not known."""
+
+
 class NodeAnswer(NamedTuple):
     """The whole answer."""
 
@@ -122,6 +134,8 @@ class NodeAnswer(NamedTuple):
     """None where the dataset is to have none, and of older versions."""
     cores: NodeCores | None = None
     """None of older versions."""
+    link: LinkSeen | None = None
+    """None where no cap is configured, and of older versions."""
 
     @property
     def errors(self) -> list[str]:

@@ -1,17 +1,22 @@
-"""The folder of the link that all runs share: whether elements can use it, and whose its cap is."""
+"""The folder of the link that all runs share: whether elements can use it, here and on the nodes, and whose
+its cap is."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.bandwidth.cap_file import Cap
-from penstock.bandwidth.folder import looked_at
+from penstock.bandwidth.folder import has_mark, looked_at
 from penstock.bandwidth.overview import overview
 from penstock.core.checks import CheckResult
+from penstock.core.documents.node_answer import LinkSeen
 from penstock.core.text import printable
+from penstock.errors import PenstockError
 from penstock.views import human
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.bandwidth.overview import Overview
     from penstock.config.settings import BandwidthConfig
     from penstock.state.context import Context
@@ -57,3 +62,48 @@ def judged(config: BandwidthConfig, seen: Overview) -> list[CheckResult]:
     holders = sum(not one.ended for one in seen.held)
     found = f"{rate}{requests}, {human.counted(holders, 'element')} with a part of it now"
     return [CheckResult("bandwidth cap", found)]
+
+
+def seen(folder: Path, mark: str, answers: Answers) -> LinkSeen:
+    """What this machine, a node, sees of the folder. `mark`: of the submitting machine (`folder.marked`); ""
+    where it made none. Changes nothing."""
+    path = str(folder)
+    try:
+        answers.require(folder, "the bandwidth folder")
+        same = has_mark(folder, mark) if mark else None
+        looked_at(folder)
+        return LinkSeen(path, wrong=overview(folder).wrong, same=same)
+    except (PenstockError, OSError) as error:
+        why = error.why if isinstance(error, PenstockError) else error.strerror
+        return LinkSeen(path, why or str(error))
+
+
+def on_node(node: str, there: LinkSeen) -> list[CheckResult]:
+    """What a node says of the folder. An element that cannot use it there fails before its first byte; one
+    that sees another folder at that path would take its share of a cap of its own.
+
+    | on the node                                             | result |
+    |---------------------------------------------------------|--------|
+    | the folder is not there, does not answer, or `slots` in |        |
+    | it cannot be listed and written by this account         | stop   |
+    | another folder is at that path                          | stop   |
+    | the cap file is not believed: of another account there  | stop   |
+    | not known whether it is the same one                    | note   |
+    | the folder that this machine sees                       | ok     |
+    """
+    about, where = f"bandwidth folder on {printable(node)}", printable(there.path)
+    mount = "mount the file system that holds it on each node, at the path that it has here"
+    if there.error:
+        mend = f"{mount}; each account that stages must be able to list and write its folder `slots`"
+        found = f"elements cannot use {where} there: {printable(there.error)}"
+        return [CheckResult(about, found, "stop", "one folder for all elements", mend)]
+    if there.same is False:
+        found = f"{where} is another folder there: its elements would keep a cap of their own"
+        return [CheckResult(about, found, "stop", "one folder for all elements", mount)]
+    if there.wrong:
+        mend = "its owner must be the same account on each node: compare `ls -ln` of it here and there"
+        found = f"elements would wait there: {printable(there.wrong)}"
+        return [CheckResult(about, found, "stop", "a cap of the administrator's alone", mend)]
+    if there.same is None:
+        return [CheckResult(about, f"{where}: not known whether it is the folder that is here", "note")]
+    return [CheckResult(about, f"{where}, the folder that is here")]

@@ -9,6 +9,7 @@ import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.arrays.live_arrays import live_arrays
+from penstock.bandwidth.folder import marked
 from penstock.cluster.port import Visit
 from penstock.config.serialization import to_json
 from penstock.core import events
@@ -18,12 +19,13 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.core.text import printable
 from penstock.errors import FailedError, TransientError
 from penstock.filesystem import owners
-from penstock.steps.preflight import acl, evidence, mounts, node_cores, node_view, ticket
+from penstock.steps.preflight import acl, bandwidth, evidence, mounts, node_cores, node_view, ticket
 from penstock.steps.preflight.answers import folders, roots
 from penstock.views import human
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
+    from contextlib import AbstractContextManager
 
     from penstock.cluster.port import Cluster, Written
     from penstock.config.settings import DatasetConfig
@@ -75,7 +77,8 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
         context.emit(events.Noted(config.name, STEP, text))
     heard: list[Heard] = []
     try:
-        warnings = context.cluster.check(steps, _visit(context, config, heard), met=bool(met))
+        with _mark(context, answers) as mark:
+            warnings = context.cluster.check(steps, _visit(context, config, mark, heard), met=bool(met))
     finally:
         for one in heard:
             _node(context, config, one, answers, looks)
@@ -85,6 +88,14 @@ def check(context: Context, config: DatasetConfig, answers: Answers, looks: Look
     at_once = human.counted(context.cluster.slots("copy"), "element")
     looks.saw(CheckResult("cluster", f"{_talked_to(context.cluster)}, {at_once} at once"))
     looks.saw(*(CheckResult("cluster", printable(text), "warning") for text in warnings))
+
+
+def _mark(context: Context, answers: Answers) -> AbstractContextManager[str]:
+    """What nodes must see in the folder of the link; "" where there is none, or it does not answer."""
+    link = context.config.bandwidth.folder
+    if link is None or not context.cluster.abilities.has_nodes or answers.silent(link):
+        return contextlib.nullcontext("")
+    return marked(link)
 
 
 def _fit(context: Context, steps: Sequence[str], looks: Looks, *, met: bool) -> None:
@@ -122,6 +133,9 @@ def _node(context: Context, config: DatasetConfig, heard: Heard, answers: Answer
     place = f"on the node {node}"
     looks.heard(answer)
     looks.saw(*results, what="a mount is not in order", node=node)
+    if answer.link is not None:
+        shared = bandwidth.on_node(node, answer.link)
+        looks.saw(*shared, what="the bandwidth cap would not hold", where="bandwidth.folder", node=node)
     acls = acl.judged(node, config, target, answer)
     looks.saw(*acls, what="the target keeps no ACLs", where=acl.key(config), node=node)
     if answer.acls is not None:
@@ -140,10 +154,10 @@ def _numbers_differ(heard: Heard) -> bool:
     return there is not None and (there.uid, there.gid) != (here.uid, here.gid)
 
 
-def _visit(context: Context, config: DatasetConfig, heard: list[Heard]) -> Visit:
+def _visit(context: Context, config: DatasetConfig, mark: str, heard: list[Heard]) -> Visit:
     """The command that opens the dataset's sources on a node, and looks at its mounts: profiles, routes and
-    mounts may differ from this machine's. Answers that are read are added to `heard`, with the names that the
-    cluster has for their nodes."""
+    mounts may differ from this machine's. `mark`: a file that it looks for in the link's folder. Answers that
+    are read are added to `heard`, with the names that the cluster has for their nodes."""
     root = context.config.target.root
     given = {
         "dataset": to_json(config),
@@ -151,6 +165,8 @@ def _visit(context: Context, config: DatasetConfig, heard: list[Heard]) -> Visit
         "target": to_json(context.config.target),
         "acl_numbers": [one.number for one in acl.entries(config.permissions.acl)],
     }
+    if (link := context.config.bandwidth.folder) is not None:
+        given |= {"link": str(link.absolute()), "mark": mark}
 
     def read(node: str, written: Written) -> str:
         try:

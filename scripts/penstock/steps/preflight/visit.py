@@ -10,12 +10,13 @@ import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
 from penstock.listing.collection import folder_of, open_sources
-from penstock.steps.preflight import acl, mounts, node_cores, ticket
+from penstock.steps.preflight import acl, bandwidth, mounts, node_cores, ticket
 from penstock.steps.preflight.answers import Answers, folders, roots
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from contextlib import AbstractContextManager
+    from pathlib import Path
 
     from penstock.config.settings import DatasetConfig, SourceConfig, TargetConfig
 
@@ -27,11 +28,15 @@ def answer(
     check: Callable[[], None],
     deadline: AbstractContextManager[None],
     numbers: Sequence[int | None] = (),
+    link: Path | None = None,
+    mark: str = "",
 ) -> NodeAnswer:
     """The answer of this machine. `timeout`: seconds without a byte of a source. `check` is called before
     each source is opened, and the sources are opened inside `deadline`: what these raise is the source's
-    error. `numbers` are those that the ACL's users and groups have on the submitting machine."""
-    answers = Answers([*roots(target), *folders(dataset.sources)])
+    error. `numbers` are those that the ACL's users and groups have on the submitting machine. `link`: the
+    folder of the link that all runs share, with the `mark` that the submitting machine made in it."""
+    shared = [] if link is None else [link]
+    answers = Answers([*roots(target), *folders(dataset.sources), *shared])
     with deadline:
         sources = [_source(dataset, one, timeout, answers, check) for one in dataset.sources]
     return NodeAnswer(
@@ -43,6 +48,7 @@ def answer(
         penstock=penstock.__version__,
         acls=acl.seen(dataset, target, answers, numbers),
         cores=node_cores.seen(),
+        link=None if link is None else bandwidth.seen(link, mark, answers),
     )
 
 
