@@ -114,6 +114,21 @@ def test_z1_a_process_that_died_on_this_machine_loses_its_share_within_the_lease
     assert world.overlaps == []
 
 
+@pytest.mark.parametrize("late", [2.0, 15.0])
+def test_z1_who_died_is_known_to_all_others_also_where_its_beat_was_renamed_before_it_was_read(
+    late: float,
+) -> None:
+    """A listing that is late names a beat that has another name by now."""
+    for seed in range(6):
+        world = World(seed, late=late, local=True)
+        processes = [world.join() for _ in range(4)]
+        world.run(200.0)
+        world.kill(processes[seed % 4])
+        world.run(200.0 + LEASE)
+        assert sorted(len(one.used()) for one in processes) == [0, 20, 20, 20], seed
+        assert world.overlaps == []
+
+
 def test_s25_a_holder_whose_orders_hang_stops_within_half_a_lease() -> None:
     world = World(1)
     one = world.join()

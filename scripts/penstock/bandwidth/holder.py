@@ -245,11 +245,12 @@ class Holder:
         return lacks(self.name, len(self._used), living, self._most())
 
     def _dead_holders(self, seen: Seen) -> Generator[Operation, object, set[str]]:
-        for beat in self._memory.new(seen):
-            if beat.holder != self.name:
+        for holder, beat in seen.beats.items():
+            if holder != self.name and holder not in self._others:
+                # Nothing, where the beat has a later name by now: then it is read at the next look.
                 content = yield Read(beat.name)
                 if isinstance(content, bytes) and content:
-                    self._others[beat.holder] = content
+                    self._others[holder] = content
         return {one for one in seen.beats if one in self._others and self._dead(self._others[one])}
 
     def _give(self, number: int) -> Generator[Operation, object, None]:

@@ -139,10 +139,6 @@ class Memory:
             if now - self._numbers[holder][1] >= ABANDONED:
                 del self._numbers[holder]
 
-    def new(self, seen: Seen) -> list[Beat]:
-        """Holders that `look` has not been shown yet."""
-        return [beat for holder, beat in seen.beats.items() if holder not in self._numbers]
-
     def living(self, seen: Seen, now: float, dead: Collection[str]) -> dict[str, Beat]:
         """The holders that count when the slots are divided."""
         return {
