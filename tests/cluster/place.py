@@ -69,7 +69,7 @@ class Place:
         for made in (self.folder, self.source, self.target, self.work):
             made.mkdir(exist_ok=True)
             made.chmod(0o755)
-            self._give(made)
+            self.give(made)
         for name in LINKED:
             (self.work / name).symlink_to(CHECKOUT / name)
         self.server = self._cleanup.enter_context(S3Server(self.source))
@@ -80,7 +80,8 @@ class Place:
             self.kill(process)
         self._cleanup.close()
 
-    def _give(self, path: Path) -> None:
+    def give(self, path: Path) -> None:
+        """To the ordinary user."""
         entry = pwd.getpwnam(job_user())
         os.chown(path, entry.pw_uid, entry.pw_gid)
 
@@ -136,7 +137,7 @@ class Place:
     def env(self) -> dict[str, str]:
         home = self.folder / "home"
         home.mkdir(exist_ok=True)
-        self._give(home)
+        self.give(home)
         here = str(Path(sys.executable).parent)
         return {**self.machine.env, "PATH": f"{here}:{self.machine.env['PATH']}", "HOME": str(home)}
 

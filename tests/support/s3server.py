@@ -91,6 +91,12 @@ class S3Server:
             self._process = None
             self._folder.cleanup()
 
+    @property
+    def pid(self) -> int:
+        """Of the process that started those that serve."""
+        assert self._process is not None
+        return self._process.pid
+
     def requests(self) -> list[Logged]:
         """Every request so far, in the order of the log."""
         if not self._log.exists():
