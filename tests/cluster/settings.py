@@ -36,6 +36,8 @@ class Settings:
     """ClusterName."""
     extra: Mapping[str, str] = field(default_factory=dict)
     """Further lines of slurm.conf."""
+    node_extra: Mapping[str, str] = field(default_factory=dict)
+    """Further words of a node's line, by its name; not of a node that confines its jobs."""
 
     @property
     def nodes(self) -> Sequence[str]:
@@ -117,7 +119,7 @@ def slurm_conf(
         text += (
             f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[node]} CPUs={CPUS} "
             f"Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MIB} "
-            f"Feature={feature}{reserved} State=UNKNOWN\n"
+            f"Feature={feature}{reserved} {settings.node_extra.get(node, '')} State=UNKNOWN\n"
         )
     text += "PartitionName=data Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1\n"
     text += "PartitionName=cpu Nodes=n[3-4] MaxTime=01:00:00 State=UP PriorityTier=1\n"
