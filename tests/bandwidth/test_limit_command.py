@@ -57,9 +57,15 @@ def test_z1_the_administrator_sets_the_cap_and_all_see_who_has_which_part(tmp_pa
     )
     found = json.loads(receipt.read_text())
     assert (found["rate"], found["requests"], len(found["held"])) == (40 * GBIT, 2000, 1)
-    for words, cap in ((("--requests", "0"), Cap(40 * GBIT)), (("none",), Cap()), (("1GB/s",), Cap(10**9))):
+    for words, cap, line in (
+        (("--requests", "0"), Cap(40 * GBIT), "40Gbit/s"),
+        (("none",), Cap(), "none"),
+        (("1GB/s",), Cap(10**9), "1GB/s"),
+        (("--requests", "7"), Cap(10**9, 7), "8Gbit/s"),
+    ):
         assert penstock("--config", str(config), "limit", *words).returncode == 0
         assert overview(tmp_path / "link").said == cap
+        assert f"limit: {line}\n" in (tmp_path / "link/cap").read_text()
 
 
 def test_limit_says_what_is_wrong(tmp_path: Path) -> None:
@@ -80,6 +86,26 @@ def test_s25_only_the_folders_owner_sets_the_cap(tmp_path: Path, monkeypatch: py
     monkeypatch.setattr(os, "geteuid", lambda: own + 4711)
     with pytest.raises(PreflightError, match=f"it is uid {own + 4711}, and the folder belongs to uid {own}"):
         set_cap(tmp_path / "link", "2GB/s", None)
+
+
+def test_s25_a_cap_file_that_others_may_write_is_said_and_closed_to_them(tmp_path: Path) -> None:
+    config = configured(tmp_path, f"{{folder: {tmp_path}/link}}")
+    set_cap(tmp_path / "link", "40Gbit/s", 9)
+    cap = tmp_path / "link" / "cap"
+    cap.chmod(0o664)
+    said = penstock("--config", str(config), "limit").stdout
+    assert (
+        f"does not count: {cap} has mode 0664: others than its owner may write it\n  chmod 644 {cap}" in said
+    )
+    told = penstock("--config", str(config), "limit", "--requests", "5")
+    assert told.returncode == 3, "a limit that nobody believes is not taken over"
+    assert f"chmod 644 {cap}, as its owner" in told.stderr
+    assert penstock("--config", str(config), "limit", "20Gbit/s").returncode == 0
+    assert cap.stat().st_mode & 0o777 == 0o644
+    assert overview(tmp_path / "link").said == Cap(20 * GBIT)
+    cap.rename(tmp_path / "other")
+    cap.symlink_to(tmp_path / "other")
+    assert penstock("--config", str(config), "limit", "20Gbit/s").returncode == 3
 
 
 @pytest.mark.parametrize(
@@ -137,8 +163,10 @@ def test_s25_preflight_stops_where_the_folder_or_the_cap_is_not_in_order(tmp_pat
 
 
 def test_the_table_of_preflights_verdicts() -> None:
-    wrong = judged(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", []))
-    assert [(one.verdict, one.found) for one in wrong] == [("stop", "/link/cap has mode 0666")]
+    wrong = judged(BandwidthConfig(), Overview(Cap(), "/link/cap has mode 0666", [], "chmod it"))
+    assert [(one.verdict, one.found, one.mend) for one in wrong] == [
+        ("stop", "/link/cap has mode 0666", "chmod it")
+    ]
     held = [Held(30, "one", ended=False), Held(30, "other", ended=True)]
     (both,) = judged(BandwidthConfig(link=10**9), Overview(Cap(5 * 10**8, 7), "", held))
     assert (both.verdict, both.found) == (

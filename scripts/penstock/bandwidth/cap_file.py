@@ -32,6 +32,7 @@ LONGEST = 4096
 _WIDTH = 128
 """Bytes of the file as `write` leaves it: one write, which no reader sees half of."""
 _MODE = 0o644
+ANEW = "its owner writes it anew: penstock limit RATE"
 _COUNT = re.compile("[1-9][0-9]{0,8}", re.ASCII)
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
 
@@ -98,7 +99,7 @@ def judged(path: Path, seen: os.stat_result, owner: int) -> list[CheckResult]:
     """
     where, found, mend = printable(str(path)), "", ""
     if not stat.S_ISREG(seen.st_mode) or seen.st_nlink > 1:
-        found, mend = "is no plain file of one name", "remove it, and write it anew: penstock limit RATE"
+        found, mend = "is no plain file of one name", f"remove it; {ANEW}"
     elif seen.st_uid not in (0, owner):
         found = f"belongs to uid {seen.st_uid}; the folder's owner is uid {owner}"
         mend = f"chown {owner} {where}, as root"
@@ -120,6 +121,8 @@ class CapFile:
         self._page = mmap.mmap(-1, LONGEST)
         self.wrong = ""
         """Why the last content was not believed: a phrase for people; "" when it was."""
+        self.mend = ""
+        """What its owner can do about that."""
         self.cap = Cap()
         """The last one that could be believed; no cap where there is no file."""
         self.known = False
@@ -132,12 +135,13 @@ class CapFile:
         if fd < 0:
             if self._fd >= 0:
                 self.wrong = f"{printable(str(self._path))} is gone: what it said last still holds"
+                self.mend = ANEW
             else:
-                self.wrong, self.known = "", True
+                self.wrong, self.mend, self.known = "", "", True
             return
         if results := judged(self._path, os.fstat(fd), self._owner):
             os.close(fd)
-            self.wrong = results[0].found
+            self.wrong, self.mend = results[0].found, results[0].mend
             return
         self._close()
         self._fd = fd
@@ -162,9 +166,9 @@ class CapFile:
             return
         read = os.preadv(self._fd, [self._page], 0)
         try:
-            self.cap, self.wrong, self.known = parse(self._page[:read]), "", True
+            self.cap, self.wrong, self.mend, self.known = parse(self._page[:read]), "", "", True
         except ValueError as error:
-            self.wrong = f"{printable(str(self._path))}: {error}"
+            self.wrong, self.mend = f"{printable(str(self._path))}: {error}", ANEW
 
     def close(self) -> None:
         self._close()
@@ -177,7 +181,8 @@ class CapFile:
 
 
 def write(folder: Path, content: bytes) -> None:
-    """Set the cap: in the file that is there, so that all who have it open see it. Raises OSError."""
+    """Set the cap: in the file that is there, so that all who have it open see it. Others lose the right to
+    write it. Raises OSError."""
     path = folder / NAME
     try:
         fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -185,8 +190,11 @@ def write(folder: Path, content: bytes) -> None:
         durable.write_file(path, content, mode=_MODE)
         return
     try:
+        seen = os.fstat(fd)
+        if seen.st_mode & _OTHERS and seen.st_uid == os.geteuid():
+            os.fchmod(fd, _MODE)
         # In one write, as long as what stood there at least; what is longer is cut off after it.
-        os.pwrite(fd, content[:-1].ljust(os.fstat(fd).st_size - 1) + b"\n", 0)
+        os.pwrite(fd, content[:-1].ljust(seen.st_size - 1) + b"\n", 0)
         with contextlib.suppress(OSError):
             os.ftruncate(fd, len(content))
         os.fsync(fd)

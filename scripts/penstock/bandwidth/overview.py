@@ -19,6 +19,10 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 
+GBIT = 125_000_000
+"""Bytes."""
+
+
 class Held(NamedTuple):
     """A holder's part."""
 
@@ -37,6 +41,8 @@ class Overview(NamedTuple):
     wrong: str
     """Why the cap file is not believed: a phrase; "" where it is, or there is none."""
     held: list[Held]
+    mend: str = ""
+    """What the owner of a cap file that is not believed can do."""
 
 
 def overview(folder: Path) -> Overview:
@@ -45,7 +51,7 @@ def overview(folder: Path) -> Overview:
         file = CapFile(folder)
         try:
             file.look()
-            said, wrong = file.cap, file.wrong
+            said, wrong, mend = file.cap, file.wrong, file.mend
         finally:
             file.close()
         slots = folder / SLOTS_FOLDER
@@ -60,13 +66,13 @@ def overview(folder: Path) -> Overview:
             held.append(Held(len(beat.slots), who, ended))
     except OSError as error:
         raise _refused(folder, error) from None
-    return Overview(said, wrong, sorted(held, key=lambda one: (-one.slots, one.who)))
+    return Overview(said, wrong, sorted(held, key=lambda one: (-one.slots, one.who)), mend)
 
 
 def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
     """Write the cap file; the folder, and in it `slots`, are made where they are missing. `limit`: a rate as
     people write it, or `none`; None: as it is. `requests`: a number a second, 0 for no cap; None: as it is.
-    Raises PreflightError where this account is not the folder's owner."""
+    Raises PreflightError where this account is not the folder's owner, or the file would not be believed."""
     try:
         if not folder.is_dir():
             durable.make_dirs(folder, 0o755)
@@ -85,10 +91,26 @@ def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
             said = file.cap
         finally:
             file.close()
-        text = limit or ("none" if said.rate is None else f"{said.rate}B/s")
+        if limit is None and file.wrong:
+            raise _not_believed(file.wrong, file.mend)
+        text = limit or _written(said.rate)
         cap_file.write(folder, cap_file.render(text, said.requests if requests is None else requests or None))
+        path = folder / cap_file.NAME
+        if results := cap_file.judged(path, path.lstat(), owner):
+            raise _not_believed(results[0].found, results[0].mend)
     except OSError as error:
         raise _refused(folder, error) from None
+
+
+def _written(rate: int | None) -> str:
+    """As people write it: `60Gbit/s` rather than 7500000000B/s."""
+    if rate is None:
+        return "none"
+    return f"{rate // GBIT}Gbit/s" if rate % GBIT == 0 else f"{rate}B/s"
+
+
+def _not_believed(why: str, mend: str) -> PreflightError:
+    return PreflightError("the cap file does not count", why=why, hint=mend)
 
 
 def _refused(folder: Path, error: OSError) -> PreflightError:

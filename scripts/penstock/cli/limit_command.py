@@ -61,7 +61,7 @@ def rendered(found: Overview, own: Cap, holds: Cap) -> str:
         f"requests  {requests(holds.requests)}",
     ]
     if found.wrong:
-        lines.append(f"the cap file does not count: {found.wrong}")
+        lines += [f"the cap file does not count: {found.wrong}", f"  {found.mend}"]
     for one in found.held:
         part = "" if holds.rate is None else f", {human.rate(holds.rate * one.slots / SLOTS)}"
         ended = "; it has ended, and others take its part over" if one.ended else ""

@@ -49,8 +49,8 @@ def judged(config: BandwidthConfig, seen: Overview) -> list[CheckResult]:
     | says none, or there is none      | not given        | warning: nothing bounds the link|
     """
     if seen.wrong:
-        mend = "have its owner correct it: penstock limit RATE"
-        return [CheckResult("bandwidth cap", seen.wrong, "stop", "a cap of the administrator's alone", mend)]
+        wanted = "a cap of the administrator's alone"
+        return [CheckResult("bandwidth cap", seen.wrong, "stop", wanted, seen.mend)]
     cap = Cap(config.rate, config.requests).lower(seen.said)
     if cap.rate is None and cap.requests is None:
         found = "neither `bandwidth.link` nor the cap file sets one: elements read as fast as they can"
