@@ -5,6 +5,7 @@ PENSTOCK_TEST_TIMEOUTS=4 has the first test's element time out four times in a r
 
 from __future__ import annotations
 
+import html
 import os
 from typing import TYPE_CHECKING
 
@@ -24,6 +25,12 @@ def asked(place: Place, array: str, field: str) -> set[str]:
     """What SLURM shows of an array's elements, by a field of `squeue -O`."""
     answer = place.machine.run("squeue", "-h", "--states=all", "-j", array, "-O", f"{field}:40").stdout
     return {line.strip() for line in answer.splitlines()}
+
+
+def report(place: Place) -> str:
+    """The words of the report's page."""
+    place.ends(place.penstock("report", "a", "--html", "report.html"))
+    return html.unescape((place.work / "report.html").read_text())
 
 
 @pytest.mark.timeout(300 + 60 * 2 ** (TIMEOUTS + 1))
@@ -62,6 +69,8 @@ def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: P
     assert states[-1] == {"COMPLETED"}
     place.ends(place.penstock("run"))
     place.published("a")
+    raised = f"its time limit from 1 min 00 s to {1 << TIMEOUTS} min 00 s"
+    assert f"Copy: submitted again: element 0 (in {len(arrays)} arrays, {raised})." in report(place)
 
 
 @pytest.mark.timeout(420)
@@ -102,3 +111,4 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     assert limits <= {"16:00", "17:00"}, "15 min and the estimate, not UNLIMITED"
     place.ends(place.penstock("run"))
     place.published("a")
+    assert f"Node {bad} was excluded from the rest of the run (copy: elements " in report(place)

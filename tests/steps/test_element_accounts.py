@@ -378,6 +378,28 @@ def test_arrays_of_another_cluster_are_not_asked_for(context: Context) -> None:
     assert found.rows[0].slurm_starts == 1
 
 
+def test_what_became_of_elements_and_nodes_is_a_line_each(context: Context) -> None:
+    folder = slurm_run(context)
+    book = ArrayBook(folder.arrays)
+    for number, limit in enumerate((60, 120, 240)):
+        book.intend(f"t{number}", "verify", "slurm", [0], "lab", time=limit)
+        book.submitted(f"t{number}", str(90 + number))
+    book.intend("never", "verify", "slurm", [1], "lab")
+    book.intend("again", "copy", "slurm", [1], "lab")
+    book.submitted("again", "99")
+    book.exclude("n3", "copy", "elements 0 (signal 9) and 1 (signal 9) failed there")
+    notes = accounts_of(context).notes
+    assert "copy: submitted again: element 1 (in 2 arrays)" in notes
+    assert (
+        "verify: submitted again: element 0 (in 3 arrays, its time limit from 1 min 00 s to 4 min 00 s)"
+        in notes
+    )
+    assert (
+        "node n3 was excluded from the rest of the run "
+        "(copy: elements 0 (signal 9) and 1 (signal 9) failed there)" in notes
+    )
+
+
 def test_what_an_attempt_notes_of_its_job(context: Context) -> None:
     folder = planned(context)
     job_environment.enter(JobEnvironment(job="13", array="12", element=0, restarts=1, cpus=3, node="n7"))

@@ -79,7 +79,7 @@ def run_array(
     watch = watch_of(context, dataset, run, step, receipt_ok, indices, words)
     watch.amounts, watch.widen, watch.expected = amounts, widen, expected
     if command is None:  # the book of a light step is not of one run alone
-        watch.excluded = watch.book.excluded(time.time() - node_failures.HOURS * 3600)
+        watch.excluded = [*watch.book.excluded(time.time() - node_failures.HOURS * 3600)]
         watch.limits = watch.book.raised(step)
     begun = time.monotonic()
     try:

@@ -52,8 +52,10 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
     out and named in the notes: SLURM's accounting only adds to what the elements measured."""
     notes: list[str] = []
     book: Sequence[Submission] = ()
+    excluded: Mapping[str, str] = {}
     try:
-        book = ArrayBook(run.folder.arrays).all()
+        arrays_book = ArrayBook(run.folder.arrays)
+        book, excluded = arrays_book.all(), arrays_book.excluded()
     except PenstockError as error:
         notes.append(f"the submissions are not known: {error}")
     accounted: Mapping[Place, Mapping[str, Accounted]] = {}
@@ -70,7 +72,10 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
         _row(step, index, one, arrays[step, index], accounted.get((step, index), {}))
         for step, index, one in seen
     ]
-    return ElementAccounts(rows, [*notes, *_notes(rows, [one for _, _, one in seen])])
+    notes += _notes(rows, [one for _, _, one in seen])
+    notes += _submitted_again(arrays)
+    notes += [f"node {node} was excluded from the rest of the run ({why})" for node, why in excluded.items()]
+    return ElementAccounts(rows, notes)
 
 
 def _seen(run: Run, elements: Iterable[ElementReceipt]) -> Iterator[tuple[str, int, _Seen]]:
@@ -203,6 +208,23 @@ def _notes(rows: Sequence[ElementRow], seen: Sequence[_Seen]) -> Iterator[str]:
         yield f"{human.counted(left, 'element')} without a receipt: figures up to the last sign of life"
     if old := sum(not one.whole for one in seen):
         yield f"{human.counted(old, 'receipt')} of an older version: CPU time of the engine alone, no memory"
+
+
+def _submitted_again(arrays: Mapping[Place, Sequence[Submission]]) -> Iterator[str]:
+    """A line for each step with elements that were in several arrays of a cluster with nodes."""
+    seen: dict[str, dict[int, list[Submission]]] = defaultdict(dict)
+    for (step, index), several in arrays.items():
+        submitted = [one for one in several if one.array and abilities_of(one.kind).has_nodes]
+        if len(submitted) > 1:
+            seen[step][index] = submitted
+    for step, again in seen.items():
+        most = max(again, key=lambda index: len(again[index]))
+        number = f"{human.counted(len(again), 'element')}, most often " if len(again) > 1 else ""
+        limits = [one.time for one in again[most] if one.time]
+        raised = ""
+        if limits and limits[-1] > limits[0]:
+            raised = f", its time limit from {human.duration(limits[0])} to {human.duration(limits[-1])}"
+        yield f"{step}: submitted again: {number}element {most} (in {len(again[most])} arrays{raised})"
 
 
 def _sum(values: Sequence[float | None]) -> float | None:

@@ -105,11 +105,11 @@ class ArrayBook:
         """No further array of the run goes to this node."""
         self._append(ArrayLine(excluded=node, step=step, why=why))
 
-    def excluded(self, since: float) -> list[str]:
-        """The nodes that were left out of further arrays after this moment, in seconds since the epoch.
-        Raises as `open`."""
+    def excluded(self, since: float = 0.0) -> Mapping[str, str]:
+        """The nodes that were left out of further arrays after this moment, in seconds since the epoch: which
+        elements of which step failed there, for people. Raises as `open`."""
         lines = (line for line in self._lines() if line.excluded and line.at >= since)
-        return list(dict.fromkeys(line.excluded for line in lines))
+        return {line.excluded: f"{line.step}: {line.why}" for line in lines}
 
     def raised(self, step: str) -> dict[int, int]:
         """By index the last time limit, in seconds, of those elements of the step that had a shorter one
