@@ -59,6 +59,7 @@ def test_s29_an_element_that_times_out_gets_more_time_and_uses_no_retry(place: P
         before, after = f"{1 << count} min 00 s", f"{2 << count} min 00 s"
         raised = f"the limit is raised from {before} to {after}; no retry is used"
         assert f"element 0 timed out after {before}: {raised}" in said, said
+    assert "element 0 failed" not in said
     arrays = [array for array, _ in place.submissions("a", "copy")]
     assert [asked(place, array, "TimeLimit") for array in arrays] == [
         {f"{1 << count}:00"} for count in range(TIMEOUTS + 1)

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage
+from tests.support.staging_runs import events_of
 
 from penstock.arrays.node_failures import against_node
 from penstock.cluster.port import ArraySpec, Cause, State, Status
@@ -63,6 +64,9 @@ class TestTime:
         )
         assert len(raised) == 4
         assert notes.count("1 timed-out element is submitted again") == 4
+        changes = [event.data for event in events_of(one.context) if event.kind == "element"]
+        states = {change["state"] for change in changes if change["index"] == 0}
+        assert states == {"running", "stopped", "done"}, "that is no failure"
 
     def test_s29_the_next_controller_asks_for_what_was_raised(self, tmp_path: Path) -> None:
         one = stage(tmp_path, late(2))

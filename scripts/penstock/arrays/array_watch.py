@@ -255,8 +255,9 @@ def tell_amounts(watch: Watch) -> tuple[int, int]:
 
 def _tell_change(watch: Watch, index: int, status: Status) -> None:
     state, reason = status.state.value, status.reason
-    if status.state is State.FAILED and watch.ends.planned(index):
-        state, reason = "stopped", "its time ended; it goes on in another array"
+    if status.state is State.FAILED and watch.ends.by_its_time(index):
+        # What follows from it is a line of its own (`element_ends`).
+        state, reason = "stopped", "its time ended"
     watch.context.emit(events.ElementChanged(watch.dataset, watch.step, index, state, status.node, reason))
 
 

@@ -69,6 +69,14 @@ class Ends:
         outcome = self.outcome(index)
         return outcome is not None and outcome.stopped == "time" and outcome.progress
 
+    def by_its_time(self, index: int) -> bool:
+        """Whether its time ended it: SLURM at its limit, or itself before that."""
+        status = self.statuses.get(index)
+        if status is None or status.state is not State.FAILED:
+            return False
+        outcome = self.outcome(index)
+        return status.cause is Cause.TIME or (outcome is not None and outcome.stopped == "time")
+
     def uses_no_retry(self, index: int) -> bool:
         """Whether its last end was by its time or by a preemption alone, and is no failure."""
         return index in self.free or self.planned(index)
