@@ -12,7 +12,7 @@ from tests.support.staging_runs import events_of
 from penstock.arrays import array_watch
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError
+from penstock.errors import FailedError, InterruptedRunError
 from penstock.state import cancel_mark
 from penstock.state.submission_log import ArrayBook, Submission
 
@@ -235,6 +235,25 @@ class TestCancel:
         assert text.startswith("copy: 1 element was cancelled [data]\n")
         assert "scancel" in text
         assert "fail" not in text
+
+    def test_nor_is_what_a_person_cancels_while_a_later_controller_watches(self, tmp_path: Path) -> None:
+        """Element 0 was cancelled before that controller began, element 1 while it watches."""
+
+        def how(one: Stage, index: int, tries: int) -> State:
+            if index < 2 and tries == 1:
+                return State.CANCELLED
+            one.receipt(index)
+            return DONE
+
+        one = stage(tmp_path, how, reason="CANCELLED", lasts=lambda index, _: 1 if index == 0 else 4)
+        one.cluster.on_query = lambda: one.context.stop.set(2)
+        with pytest.raises(InterruptedRunError):
+            one.go([0, 1, 2])
+        one.cluster.on_query = lambda: None
+        one.context.stop.event.clear()
+        with pytest.raises(FailedError, match="1 element was cancelled"):
+            one.go([0, 1, 2])
+        assert arrays(one) == [[0, 1, 2], [0]]
 
     def test_met_again_and_left_are_said_with_the_command_as_it_was_called(self, tmp_path: Path) -> None:
         one = stage(tmp_path, first_fails, lasts=lambda _i, _t: 4)

@@ -135,6 +135,7 @@ def _meet(watch: Watch) -> None:
     """Watch the arrays of earlier submissions that still live."""
     for live in _living(watch):
         watch.live.append(live)
+        watch.ends.met.update(index for index, status in live.statuses.items() if not status.state.ended)
         told = f"{live.alive} of {human.counted(len(live.statuses), 'element')} wait or run"
         watch.note(f"array {live.array} of an earlier controller lives and is watched: {told}")
     if watch.live:

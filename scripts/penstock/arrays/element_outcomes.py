@@ -44,6 +44,8 @@ class Ends:
     """The last status of each element."""
     free: set[int] = field(default_factory=set)
     """Elements whose last end uses up no retry (`element_ends`)."""
+    met: set[int] = field(default_factory=set)
+    """Elements of earlier submissions that were alive when this call began."""
     _listed: float = float("-inf")
     """When the folder of outcomes was listed anew for the last time."""
 
@@ -63,8 +65,7 @@ class Ends:
 
     def planned(self, index: int) -> bool:
         """Whether it stopped tidily before the end of its time and had made progress: no failure."""
-        status = self.statuses.get(index)
-        if status is not None and status.state is State.CANCELLED:
+        if self._cancelled(index):
             return False
         outcome = self.outcome(index)
         return outcome is not None and outcome.stopped == "time" and outcome.progress
@@ -84,8 +85,9 @@ class Ends:
     def may_run(self, index: int, tries: int) -> bool:
         """
         tries in this call | how it ended           | run (again)
-        none               | any                    | yes
+        none, not `met`    | any                    | yes
         any                | cancelled by a person  | no: nobody asked for it
+        none               | any other              | yes
         any                | its time, progress     | yes: that is no failure
         any                | its time, more is      | yes: likewise
                            | asked for now          |
@@ -98,11 +100,10 @@ class Ends:
         else               | no outcome, exit 6     | no: the target has no room for it
         else               | no outcome (killed)    | yes
         """
+        if self._cancelled(index) and (tries or index in self.met):
+            return False
         if tries == 0:
             return True
-        status = self.statuses.get(index)
-        if status is not None and status.state is State.CANCELLED:
-            return False
         if self.uses_no_retry(index):
             return True
         outcome = self.outcome(index)
