@@ -58,6 +58,10 @@ class TestGoingAgain:
         one.go(range(8))
         assert arrays(one) == [list(range(8)), [0]]
         assert alive == [8, 6], "the second array went as soon as a slot was free"
+        said = [
+            e.data["state"] for e in events_of(one.context) if e.kind == "element" and e.data["index"] == 0
+        ]
+        assert said == ["running", "failed", "running", "done"], "what the first array says of it is over"
         assert ArrayBook(one.run.arrays).open() == []
 
     def test_all_arrays_of_a_step_keep_within_the_slots(self, tmp_path: Path) -> None:

@@ -275,6 +275,7 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     array = patiently(watch, partial(_submit_once, context.cluster, spec))
     watch.book.submitted(name, array)
     watch.left.difference_update(indices)
+    watch.latest.update(dict.fromkeys(indices, array))
     live = WatchedArray(replace(submission, array=array, at=time.time()), array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)

@@ -102,6 +102,8 @@ class Watch:
     ends: Ends
     statuses: dict[int, Status] = field(default_factory=dict)
     live: list[WatchedArray] = field(default_factory=list)
+    latest: dict[int, str] = field(default_factory=dict)
+    """The array in which this call submitted an index last: what earlier arrays say of the index is over."""
     done: set[int] = field(default_factory=set)
     tries: Counter[int] = field(default_factory=Counter)
     late: dict[tuple[str, int], float] = field(default_factory=dict)
@@ -230,8 +232,8 @@ def tell(watch: Watch) -> None:
         for index in live.submission.indices
         if (status := live.of(index)) is not None
     ]
-    for element in elements:  # of an index that went again the later array's goes last
-        index, status = element.index, element.status
+    counts = {e.index: e.status for e in elements if watch.latest.get(e.index, e.array) == e.array}
+    for index, status in counts.items():
         old = watch.statuses.get(index)
         watch.statuses[index] = status
         if old is None or (old.state, old.reason, old.node) != (status.state, status.reason, status.node):
