@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -15,15 +16,18 @@ from tests.cluster.settings import Settings
 from tests.support.cluster_contract import ClusterContract
 from tests.support.pyslurm_python import KINDS, of_kind
 
-from penstock.cluster.port import ArraySpec
+from penstock.cluster.port import ArraySpec, Mail
+from penstock.cluster.slurm.bindings.job_description import attributes
 from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
+from penstock.cluster.slurm.client import environment
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.cluster.slurm.submission import array_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from tests.cluster.machine import Machine
@@ -94,8 +98,8 @@ SHOWS = 'import json, os, resource, sys; print(json.dumps([dict(os.environ), "%0
 def test_an_array_is_the_same_by_both_ways(bindings: SlurmBindings, shared: Path) -> None:
     """What SLURM notes of it, and the environment, umask and limits of its elements."""
     options = replace(OPTIONS, time=1200, memory=512 << 20, licenses=("wan:1",), constraint="plain")
-    shown: dict[str, dict[str, str]] = {}
-    printed: dict[str, list[Any]] = {}
+    noted: list[dict[str, str]] = []
+    printed: list[list[Any]] = []
     for way in (SlurmCommands(), bindings):
         logs = shared / way.way.split()[0]
         logs.mkdir()
@@ -104,33 +108,83 @@ def test_an_array_is_the_same_by_both_ways(bindings: SlurmBindings, shared: Path
         job = way.submit_array(spec, 1, options, script)
         line = SlurmCommands().elements(job)
         assert [one.core_spec for one in line] == ["2"]
-        text = re.sub(r"SubmitLine=.*?(?=WorkDir=)", "", _shown(job))  # the whole command, of sbatch alone
-        shown[way.way] = {k: v for k, v in re.findall(r"(\S+?)=(\S*)", text) if not OWN.match(f"{k}=")}
+        noted.append(_noted(job))
         wait_for(lambda folder=logs: any(path.stat().st_size for path in folder.iterdir()), "its output")
         (output,) = logs.iterdir()
         wait_for(lambda path=output: path.read_text().endswith("\n"), "the end of its output")
-        printed[way.way] = json.loads(output.read_text())
-    (one, other), (first, second) = shown.values(), printed.values()
-    pairs = {key: (one.get(key), other.get(key)) for key in {*one, *other} - DIFFERS}
-    assert not {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
+        printed.append(json.loads(output.read_text()))
+    assert not _differences(*noted)
+    first, second = printed
     assert first[1:] == second[1:]
-    assert {*first[0]} ^ {*second[0]} <= UNSEEN
+    assert {*second[0]} - {*first[0]} <= {"SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK", "SLURM_PROFILE"}
+    assert {*first[0]} - {*second[0]} <= MPI
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_further_options_are_the_same_by_both_ways(
+    kind: str, shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options = JobOptions(
+        core_spec=None, max_elements=2, exclude="n1,n[2-3]", nodelist="n4", gres=("nvme:2",), tmp=1 << 30,
+        begin="2030-01-31T20:00", nice=50, wckey="ingest", comment="ticket 4711, for bio",
+    )  # fmt: skip
+    mail = Mail("alice@example.org", ("end", "time_limit_80"))
+    spec = ArraySpec("penstock-more", "copy", (0, 1), ("/bin/true",), shared / "logs", {}, mail=mail)
+    script = "#!/bin/sh\nexit 0\n"
+    assert attributes(array_arguments(spec, 2, options), script) is not None
+    for _ in borrowed(Settings(local_disk=True), monkeypatch):
+        bindings = SlurmBindings(SlurmCommands(), of_kind(kind, shared), wanted=True)
+        jobs = [way.submit_array(spec, 2, options, script) for way in (SlurmCommands(), bindings)]
+        one, other = (_noted(job) for job in jobs)
+        assert not _differences(one, other)
+        assert other["MinTmpDiskNode"] == "1G"
+        assert (other["ReqNodeList"], other["ExcNodeList"]) == ("n4", "n[1-3]")
+        assert "nvme:2" in other["TresPerNode"]
+        assert other["Nice"] == "50"
+        assert (other["MailUser"], other["MailType"]) == ("alice@example.org", "END,TIME_LIMIT_80")
+        for job in jobs:
+            assert "StartTime=2030-01-31T20:00:00" in _shown(job)
+            assert _squeue(job, "wckey") == {"ingest"}
+            assert _squeue(job, "comment") == {"penstock ticket 4711, for bio"}
+        assert re.fullmatch(r"pyslurm \S+", bindings.way), "the commands took over"
 
 
 DIFFERS = {
     "Command",  # sbatch has no file either, but pyslurm says nothing
     "CPUs/Task",  # pyslurm states 1 where nothing is asked for
+    "OOMKillStep",  # pyslurm states 0
     "ArrayTaskId", "JobState", "Reason", "NodeList", "BatchHost", "NumCPUs", "NumNodes", "AllocTRES",
-    "AllocNode:Sid", "TRES", "LastSchedEval", "TresPerTask",
+    "LicensesAlloc", "AllocNode:Sid", "TRES", "LastSchedEval", "TresPerTask",
 }  # fmt: skip
 """Depend on the moment, or are stated by pyslurm where sbatch leaves them to SLURM's default."""
-UNSEEN = {"SLURM_CPUS_PER_TASK", "SLURM_TRES_PER_TASK"}
+MPI = {
+    "HYDRA_BOOTSTRAP", "HYDRA_LAUNCHER_EXTRA_ARGS", "I_MPI_HYDRA_BOOTSTRAP",
+    "I_MPI_HYDRA_BOOTSTRAP_EXEC_EXTRA_ARGS", "OMPI_MCA_plm_slurm_args", "PRTE_MCA_plm_slurm_args",
+}  # fmt: skip
+"""Variables of MPI programs, which sbatch alone hands to a job (26.05)."""
+
+
+def _noted(job: str) -> dict[str, str]:
+    """What SLURM notes of a job, but for what is each job's own."""
+    text = re.sub(r"SubmitLine=.*?(?=WorkDir=)", "", _shown(job))  # the whole command, of sbatch alone
+    return {key: value for key, value in re.findall(r"(\S+?)=(\S*)", text) if not OWN.match(f"{key}=")}
+
+
+def _differences(
+    one: Mapping[str, str], other: Mapping[str, str]
+) -> dict[str, tuple[str | None, str | None]]:
+    pairs = {key: (one.get(key), other.get(key)) for key in {*one, *other} - DIFFERS}
+    return {key: pair for key, pair in pairs.items() if pair[0] != pair[1]}
 
 
 def _shown(job: str) -> str:
-    import subprocess
+    return _asked("scontrol", "show", "job", "--oneliner", job)
 
-    from penstock.cluster.slurm.client import environment
 
-    command = ["scontrol", "show", "job", "--oneliner", job]
+def _squeue(job: str, field: str) -> set[str]:
+    lines = _asked("squeue", "-h", "--array", "-j", job, "-O", f"{field}:80").splitlines()
+    return {line.strip() for line in lines}
+
+
+def _asked(*command: str) -> str:
     return subprocess.run(command, env=environment(), capture_output=True, text=True, check=True).stdout

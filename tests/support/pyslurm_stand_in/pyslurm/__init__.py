@@ -196,6 +196,11 @@ class JobSubmitDescription:
         "ntasks": "ntasks", "cpus_per_task": "cpus-per-task", "partitions": "partition", "account": "account",
         "qos": "qos", "reservations": "reservation", "constraints": "constraint", "licenses": "licenses",
         "memory_per_node": "mem", "required_nodes": "nodelist", "cores_reserved_for_system": "core-spec",
+        "excluded_nodes": "exclude", "temporary_disk_per_node": "tmp", "begin_time": "begin", "nice": "nice",
+        "wckey": "wckey", "mail_user": "mail-user", "mail_types": "mail-type", "gres_per_node": "gres",
+    }  # fmt: skip
+    MAIL: ClassVar = {
+        "begin", "end", "fail", "requeue", "time_limit", "time_limit_90", "time_limit_80", "time_limit_50",
     }  # fmt: skip
     OTHERS = ("script", "environment", "is_requeueable", "signal", "time_limit", "resource_sharing")
 
@@ -232,6 +237,11 @@ class JobSubmitDescription:
             words.append(f"--core-spec={spec}")
         for name, value in given.items():
             text = ",".join(value) if isinstance(value, list) else value
+            if name == "gres_per_node":
+                # A text without a number raises ValueError; of a dictionary each number is sent.
+                text = ",".join(f"{one}:{count}" for one, count in value.items())
+            if name == "mail_types":
+                assert {one.casefold() for one in value} <= self.MAIL, value
             words.append(f"--{self.OPTIONS[name]}={text}")
         # What sbatch sets by itself is not its caller's to give.
         kept = {name: text for name, text in environment.items() if not name.startswith("SLURM_RLIMIT")}
