@@ -5,9 +5,10 @@ bytes, time and CPU of the asker.
     tests/cluster/suite.sh forky .suites/venv-forky/bin/python benchmarks/slurm_polls.py
 
 It starts the tests' cluster (four slurmd on this machine) with accounting, queues 2,000 held jobs of another
-account, and one array of 200 elements of which three run. Each way then asks `--polls` times in a row. The
-CPU of a daemon is what its process used meanwhile, less what it uses in as many idle seconds. Bytes are what
-a relay on the loopback handed to the asker, in a second, shorter round.
+account, and one array of 200 elements of which three run. Each way then asks again and again for `--seconds`,
+and its row is printed. The CPU of a daemon is what its process used meanwhile (/proc/PID/stat), less what it
+uses in as many idle seconds. Bytes are what a relay on the loopback handed to the asker, in a second, shorter
+round. It takes some five minutes where nothing else runs.
 """
 
 from __future__ import annotations
@@ -40,6 +41,17 @@ if TYPE_CHECKING:
 
 CLOCK = os.sysconf("SC_CLK_TCK")
 ELEMENTS = 200
+LOOKS = (10, 5000)
+"""The fewest and the most looks of one way."""
+FOREIGN = """
+import sys, pwd, pyslurm
+script, count, account = open(sys.argv[1]).read(), int(sys.argv[2]), pwd.getpwnam(sys.argv[3])
+for _ in range(count):
+    pyslurm.JobSubmitDescription(
+        name="foreign", script=script, environment={"PATH": "/usr/bin:/bin"}, working_directory="/",
+        standard_output="/dev/null", user_id=account.pw_uid, group_id=account.pw_gid, priority=0,
+    ).submit()
+"""
 PYSLURM = """
 import sys, pyslurm
 array, polls = int(sys.argv[1]), int(sys.argv[2])
@@ -102,7 +114,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--polls", type=int, default=100)
+    parser.add_argument("--seconds", type=float, default=10.0)
     parser.add_argument("--foreign", type=int, default=2000)
     options = parser.parse_args()
     if REAL is None:
@@ -111,12 +123,13 @@ def main() -> int:
     try:
         machine.up()
         machine.guard()
+        began = time.monotonic()
         array = fill(machine, options.foreign)
-        print(
-            machine.run("sbatch", "--version").stdout.strip(),
-            f"{options.foreign} foreign jobs, array {array}",
-        )
-        show([measured(machine, array, way, words, options.polls) for way, words in ways(array).items()])
+        release = machine.run("sbatch", "--version").stdout.strip()
+        jobs = f"{options.foreign} foreign jobs, queued in {time.monotonic() - began:.0f} s; array {array}"
+        print(f"{release}, {jobs}\n\n{HEAD}", flush=True)
+        for way, words in ways(array).items():
+            print(row(measured(machine, array, way, words, options.seconds)), flush=True)
     finally:
         machine.down()
     return 0
@@ -147,11 +160,17 @@ def fill(machine: Machine, foreign: int) -> str:
     script = machine.folder / "job.sh"
     script.write_text(body)
     script.chmod(0o755)
-    command = f"sbatch -Q --hold --uid={ORDINARY} --chdir=/ --output=/dev/null {script}"
-    subprocess.run(
-        ["xargs", "-P2", "-I{}", "sh", "-c", f"{command} >/dev/null"],
-        input="\n".join(map(str, range(foreign))), text=True, env=machine.env, check=True,
-    )  # fmt: skip
+    if REAL is None:
+        command = f"sbatch -Q --hold --uid={ORDINARY} --chdir=/ --output=/dev/null {script}"
+        subprocess.run(
+            ["xargs", "-P2", "-I{}", "sh", "-c", f"{command} >/dev/null"],
+            input="\n".join(map(str, range(foreign))), text=True, env=machine.env, check=True,
+        )  # fmt: skip
+    else:  # one process: a start of sbatch costs 20 times a submission
+        subprocess.run(
+            ["/usr/bin/python3", "-c", FOREIGN, str(script), str(foreign), ORDINARY],
+            env={**machine.env, "PYTHONPATH": str(REAL)}, check=True,
+        )  # fmt: skip
     words = ["sbatch", "--parsable", f"--array=0-{ELEMENTS - 1}%3", "--exclusive", "--chdir=/"]
     array = machine.run(*words, "--output=/dev/null", str(script)).stdout.strip()
 
@@ -170,19 +189,19 @@ def spent(machine: Machine, name: str) -> float:
     return (int(fields[11]) + int(fields[12])) / CLOCK
 
 
-def measured(machine: Machine, array: str, way: str, words: Sequence[str], polls: int) -> Cost:
+def measured(machine: Machine, array: str, way: str, words: Sequence[str], seconds: float) -> Cost:
     daemons = ("slurmctld", "slurmdbd", "database")
-    look(machine.env, array, words, 3)
-    seconds, _, _ = look(machine.env, array, words, polls)
+    took, _, _ = look(machine.env, array, words, 3)
+    polls = min(max(int(3 * seconds / took), LOOKS[0]), LOOKS[1])
     before = [spent(machine, name) for name in daemons]
-    time.sleep(seconds)  # as long as the polls took: what the daemons use by themselves
-    idle = [spent(machine, name) - old for name, old in zip(daemons, before, strict=True)]
+    time.sleep(seconds)  # what the daemons use by themselves
+    idle = [(spent(machine, name) - old) / seconds for name, old in zip(daemons, before, strict=True)]
     before = [spent(machine, name) for name in daemons]
-    seconds, cpu, records = look(machine.env, array, words, polls)
+    took, cpu, records = look(machine.env, array, words, polls)
     used = [spent(machine, name) - old for name, old in zip(daemons, before, strict=True)]
-    own = [max(0.0, a - b) * 1000 / polls for a, b in zip(used, idle, strict=True)]
+    own = [max(0.0, a - b * took) * 1000 / polls for a, b in zip(used, idle, strict=True)]
     received = counted(machine, array, words)
-    return Cost(way, own[0], own[1] + own[2], cpu * 1000 / polls, seconds * 1000 / polls, received, records)
+    return Cost(way, own[0], own[1] + own[2], cpu * 1000 / polls, took * 1000 / polls, received, records)
 
 
 def look(env: Mapping[str, str], array: str, words: Sequence[str], polls: int) -> tuple[float, float, int]:
@@ -209,7 +228,7 @@ def look(env: Mapping[str, str], array: str, words: Sequence[str], polls: int) -
     began, start = time.monotonic(), resource.getrusage(resource.RUSAGE_CHILDREN)
     for _ in range(polls):
         done = subprocess.run(words, env=dict(env), capture_output=True, text=True, check=True)
-        lines = done.stdout.count('"job_id":') if "--json" in words else len(done.stdout.splitlines())
+        lines = done.stdout.count('"array_job_id":') if "--json" in words else len(done.stdout.splitlines())
     end = resource.getrusage(resource.RUSAGE_CHILDREN)
     cpu = end.ru_utime + end.ru_stime - start.ru_utime - start.ru_stime
     return time.monotonic() - began, cpu, lines
@@ -240,14 +259,14 @@ def counted(machine: Machine, array: str, words: Sequence[str]) -> int:
     return (totals[1] - totals[0]) // 3
 
 
-def show(costs: Sequence[Cost]) -> None:
-    print(
-        "| way | slurmctld, CPU | slurmdbd and database, CPU | asker, CPU | time | bytes | lines or records |"
-    )
-    print("|---|---|---|---|---|---|---|")
-    for one in costs:
-        cpu = f"{one.controller:.2f} ms | {one.database:.2f} ms | {one.asker:.1f} ms | {one.wall:.1f} ms"
-        print(f"| {one.way} | {cpu} | {one.received:,} | {one.records} |")
+HEAD = """\
+| way | slurmctld, CPU | slurmdbd and database, CPU | asker, CPU | time | bytes | lines or records |
+|---|---|---|---|---|---|---|"""
+
+
+def row(one: Cost) -> str:
+    cpu = f"{one.controller:.2f} ms | {one.database:.2f} ms | {one.asker:.1f} ms | {one.wall:.1f} ms"
+    return f"| {one.way} | {cpu} | {one.received:,} | {one.records} |"
 
 
 if __name__ == "__main__":
