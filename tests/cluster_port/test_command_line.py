@@ -58,6 +58,26 @@ def test_s26_several_arrays_are_one_squeue_of_this_accounts_jobs(commands: Comma
     assert "--user" not in commands.words("squeue")[1], "slurmctld then sends the one array alone"
 
 
+def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> None:
+    """slurmctld leaves it out of every answer but that about one job."""
+    for program in ("squeue", "sinfo", "scontrol"):
+        commands.answers(program)
+    slurm = SlurmCommands()
+    slurm.elements("18")
+    slurm.elements_of(["18", "19"])
+    slurm.find("a-name")
+    slurm.job_states("18")
+    slurm.job("18")
+    slurm.nodes()
+    slurm.node_states(["n1"])
+    slurm.default_partition()
+    slurm.partitions()
+    slurm.reservations()
+    asked = [words.split() for program in ("squeue", "sinfo", "scontrol") for words in commands.words(program)]
+    assert len(asked) == 10
+    assert [words for words in asked if "--all" not in words] == []
+
+
 def test_an_array_that_slurm_has_forgotten_has_no_elements(commands: Commands) -> None:
     commands.answers("squeue", "slurm_load_jobs error: Invalid job id specified\n", 1)
     assert SlurmCommands().elements("18") == []

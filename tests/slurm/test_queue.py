@@ -6,7 +6,9 @@ PENSTOCK_TEST_TIMEOUTS=4 has the first test's element time out four times in a r
 from __future__ import annotations
 
 import html
+import json
 import os
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -113,3 +115,45 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     place.ends(place.penstock("run"))
     place.published("a")
     assert f"Node {bad} was excluded from the rest of the run (copy: elements " in report(place)
+
+
+ASKS = """\
+import json, sys
+from pathlib import Path
+from penstock.cluster.port import ArraySpec
+from penstock.cluster.slurm.cluster import SlurmCluster
+from penstock.config.settings import ClusterConfig, JobOptions
+
+options = JobOptions(partition="closed", core_spec=None, max_elements=2, time=600)
+cluster = SlurmCluster(ClusterConfig(backend="slurm", options=options))
+names = ["penstock-hidden-one", "penstock-hidden-two"]
+specs = [ArraySpec(name, "copy", (0, 1), ("/bin/sleep", "300"), Path(sys.argv[1])) for name in names]
+arrays = [cluster.submit(spec) for spec in specs]
+states = cluster.states_of({array: (0, 1) for array in arrays})
+print(json.dumps({
+    "arrays": arrays,
+    "found": [cluster.find(name) for name in names],
+    "states": sorted({status.state.value for some in states.values() for status in some.values()}),
+    "longest": cluster.longest("copy"),
+    "nodes": sum("closed" in node.partitions for node in cluster._slurm.nodes()),
+}))
+for array in arrays:
+    cluster.cancel(array)
+"""
+
+
+def test_arrays_in_a_hidden_partition_are_seen(place: Place) -> None:
+    """slurmctld shows an ordinary account its own jobs of a hidden partition only where it is asked for one
+    job, or for all."""
+    words = ("PartitionName=closed", "Nodes=n[1-4]", "Hidden=YES", "MaxTime=02:00:00", "State=UP")
+    made = place.machine.run("scontrol", "create", *words)
+    assert made.returncode == 0, made.stderr
+    try:
+        told = json.loads(place.ends(place.start(sys.executable, "-c", ASKS, str(place.folder))))
+        place.machine.wait_idle()
+    finally:
+        place.machine.run("scontrol", "delete", "PartitionName=closed")
+    assert told["found"] == told["arrays"]
+    assert set(told["states"]) <= {"pending", "running"}
+    assert told["longest"] == 7200.0
+    assert told["nodes"] == 4

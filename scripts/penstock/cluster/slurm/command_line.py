@@ -45,6 +45,10 @@ if TYPE_CHECKING:
     from penstock.config.settings import JobOptions
 
 EPOCH = {"SLURM_TIME_FORMAT": "%s"}
+ALL = "--all"
+"""Also what lies in partitions that are hidden (`Hidden=YES`), or that this account may not use. Without it
+slurmctld leaves an account's own jobs there out of what it answers about several jobs, and these partitions
+and their nodes out of what it shows."""
 _JOB_FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
 _UNKNOWN = "Invalid job id"
 
@@ -80,22 +84,22 @@ class SlurmCommands:
         return Settings(found, written)
 
     def nodes(self) -> list[Node]:
-        return read_nodes(ask("scontrol", "show", "node", "--oneliner"))
+        return read_nodes(ask("scontrol", "show", "node", "--oneliner", ALL))
 
     def node_states(self, names: Sequence[str]) -> dict[str, str]:
-        text = ask("sinfo", "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
+        text = ask("sinfo", ALL, "-h", "-N", "-n", ",".join(names), "-o", "%N|%T") if names else ""
         lines = (line.partition("|") for line in text.splitlines())
         return {node.strip(): state for node, _, state in lines}
 
     def default_partition(self) -> str | None:
-        names = ask("sinfo", "-h", "-o", "%P").split()
+        names = ask("sinfo", ALL, "-h", "-o", "%P").split()
         return next((name.rstrip("*") for name in names if name.endswith("*")), None)
 
     def partitions(self) -> list[Partition]:
-        return read_partitions(ask("scontrol", "show", "partition", "--oneliner"))
+        return read_partitions(ask("scontrol", "show", "partition", "--oneliner", ALL))
 
     def reservations(self) -> list[Reservation]:
-        return read_reservations(ask("scontrol", "show", "reservation", "--oneliner", extra=EPOCH))
+        return read_reservations(ask("scontrol", "show", "reservation", "--oneliner", ALL, extra=EPOCH))
 
     def default_account(self, user: str) -> str:
         words = ask("sacctmgr", "-nP", "show", "user", f"name={user}", "format=DefaultAccount")
@@ -148,7 +152,9 @@ class SlurmCommands:
         return job
 
     def find(self, name: str) -> list[int]:
-        text = ask("squeue", "-h", f"--user={os.geteuid()}", f"--name={validated('name', name)}", "-o", "%F")
+        text = ask(
+            "squeue", ALL, "-h", f"--user={os.geteuid()}", f"--name={validated('name', name)}", "-o", "%F"
+        )
         return sorted({int(line) for line in text.split() if line.isdigit()})
 
     def elements(self, array: str) -> list[SlurmElement]:
@@ -158,7 +164,7 @@ class SlurmCommands:
         """Of one array slurmctld sends that array alone. For several, squeue fetches all jobs: where an
         account is named, all jobs of that account."""
         mine = [f"--user={os.geteuid()}"] if len(arrays) > 1 else []
-        which = ["--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
+        which = [ALL, "--array", "-h", "--states=all", *mine, "-j", ",".join(arrays), "-O", SQUEUE_FIELDS]
         answer = call("squeue", *which, extra=EPOCH)
         if answer.code != 0 and _UNKNOWN not in answer.words:
             raise problem("squeue", answer)
@@ -181,12 +187,12 @@ class SlurmCommands:
         return read_usage(text, array)
 
     def job(self, job: str) -> JobSeen:
-        line = ask("squeue", "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS).strip()
+        line = ask("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS).strip()
         state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 4)[:4]
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
     def job_states(self, job: str) -> list[str] | None:
-        answer = call("squeue", "--array", "-h", "--states=all", "-j", job, "-O", "State:30")
+        answer = call("squeue", ALL, "--array", "-h", "--states=all", "-j", job, "-O", "State:30")
         words = answer.out.split() if answer.code == 0 else []
         return None if not words and _UNKNOWN in answer.words else words
 
