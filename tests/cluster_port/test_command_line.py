@@ -73,7 +73,9 @@ def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> 
     slurm.default_partition()
     slurm.partitions()
     slurm.reservations()
-    asked = [words.split() for program in ("squeue", "sinfo", "scontrol") for words in commands.words(program)]
+    asked = [
+        words.split() for program in ("squeue", "sinfo", "scontrol") for words in commands.words(program)
+    ]
     assert len(asked) == 10
     assert [words for words in asked if "--all" not in words] == []
 

@@ -102,7 +102,9 @@ def test_which_cores_a_node_reserves_is_the_commands_to_say(
     by = way()
     assert by.nodes() == SlurmCommands().nodes()
     assert by.nodes()[0].reserved == 1
-    assert [line for line in paper.lines("scontrol.calls") if "show node" in line][-1].endswith("--oneliner")
+    assert [line for line in paper.lines("scontrol.calls") if "show node" in line][-1].endswith(
+        "--oneliner --all"
+    )
     assert called(tmp_path) == ["nodes", "nodes"]
 
 
@@ -434,7 +436,8 @@ def test_the_helper_is_of_python_3_6_and_imports_nothing_of_penstock() -> None:
         if isinstance(node, ast.Import | ast.ImportFrom)
         for name in ([node.module] if isinstance(node, ast.ImportFrom) else [one.name for one in node.names])
     }
-    assert imported == {"json", "os", "platform", "signal", "sys", "typing", "pyslurm"}
+    standard = {"fcntl", "json", "os", "platform", "select", "signal", "sys", "typing"}
+    assert imported == {*standard, "pyslurm"}
 
 
 def test_the_helper_ends_with_its_parent(paper: PaperSlurm, tmp_path: Path) -> None:
@@ -456,6 +459,51 @@ def test_the_helper_ends_with_its_parent(paper: PaperSlurm, tmp_path: Path) -> N
     parent.stdin.close()
     parent.stdout.close()
     wait_for(lambda: not born(pid), "the helper's end")
+
+
+SUBMITS = """\
+import json, sys
+from pathlib import Path
+from penstock.cluster.port import ArraySpec
+from penstock.cluster.slurm.bindings.slurm_bindings import SlurmBindings
+from penstock.cluster.slurm.command_line import SlurmCommands
+from penstock.config.settings import JobOptions
+
+way, python = sys.argv[1:]
+slurm = SlurmCommands() if way == "commands" else SlurmBindings(SlurmCommands(), python, wanted=True)
+slurm.facts()
+print(slurm.way, flush=True)
+spec = ArraySpec("penstock-x", "copy", (0,), ("/bin/true",), Path("/logs"))
+slurm.submit_array(spec, 1, JobOptions(core_spec=None, time=600), "#!/bin/sh\\n")
+"""
+SLOW = "cat >/dev/null\necho $$ > {0}/pid\nexec 3<{0}/go\nread line <&3\necho x >> {0}/jobs\necho 1\n"
+
+
+@pytest.mark.parametrize("way", ["commands", "pyslurm"])
+def test_a_submission_ends_with_the_controller_that_waits_for_it(
+    way: str, paper: PaperSlurm, tmp_path: Path
+) -> None:
+    """Also by kill -9: what outlives it would be an array that the next controller does not find."""
+    os.mkfifo(paper.folder / "go")
+    paper._write("sbatch", SLOW.format(paper.folder))
+    python = stand_in(tmp_path, hangs=["submit"], pids=str(paper.folder / "pid"))
+    parent = subprocess.Popen(
+        [sys.executable, "-c", SUBMITS, way, python],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert parent.stdout is not None
+    assert parent.stdout.readline().startswith(way)
+    file = paper.folder / "pid"
+    wait_for(lambda: file.exists() and bool(file.read_text().strip()), "the submission")
+    pid = int(file.read_text())
+    assert born(pid)
+    parent.kill()
+    parent.wait()
+    parent.stdout.close()
+    wait_for(lambda: not born(pid), "the end of the submission")
+    assert paper.lines("jobs") == []
 
 
 def test_a_helper_that_hangs_ends_itself(

@@ -8,7 +8,6 @@ is killed), so an array never outlives its controller and `find` never finds one
 from __future__ import annotations
 
 import contextlib
-import ctypes
 import os
 import select
 import signal
@@ -23,6 +22,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import State, Status
 from penstock.errors import FailedError
 from penstock.runtime.job_environment import GIVEN_CPUS
+from penstock.runtime.parent_death import dies_with
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -34,9 +34,6 @@ if TYPE_CHECKING:
 
 GRACE = 20.0
 """Seconds between SIGTERM and SIGKILL: an element finishes its blocks and closes its journal."""
-
-_PR_SET_PDEATHSIG = 1
-_libc = ctypes.CDLL(None, use_errno=True)
 
 
 @dataclass
@@ -261,26 +258,13 @@ class LocalCluster:
                 stderr=fd,
                 process_group=0,
                 env={**os.environ, GIVEN_CPUS: str(max(1, self._cpus // array.slots))},
-                preexec_fn=_die_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
+                preexec_fn=dies_with(os.getpid()),  # noqa: PLW1509 - it takes no lock
             )
         finally:
             os.close(fd)
         element.process = process
         element.pidfd = os.pidfd_open(process.pid)
         element.status = Status(State.RUNNING, node=os.uname().nodename, started=time.time())
-
-
-def _die_with(parent: int) -> Callable[[], None]:
-    """For the forked child: be killed when the parent dies. It calls one C function that was
-    looked up before the fork, and takes no lock."""
-    prctl, kill = _libc.prctl, signal.SIGKILL
-
-    def prepare() -> None:
-        prctl(_PR_SET_PDEATHSIG, kill, 0, 0, 0)
-        if os.getppid() != parent:
-            os.kill(os.getpid(), kill)
-
-    return prepare
 
 
 def _signal(element: _Element, number: int) -> None:

@@ -15,6 +15,7 @@ import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.errors import FailedError, OverloadedError, PenstockError, PreflightError, TransientError
+from penstock.runtime.parent_death import dies_with
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -59,9 +60,12 @@ def environment() -> dict[str, str]:
     return {"PATH": os.defpath, **kept}
 
 
-def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None) -> CommandOutput:
+def call(
+    *command: str, stdin: str = "", extra: Mapping[str, str] | None = None, outlives: bool = True
+) -> CommandOutput:
     """Run one command. Raises TransientError when it does not end in time, PreflightError when
-    it is not installed; the caller judges every other outcome."""
+    it is not installed; the caller judges every other outcome. `outlives`: whether it may end after this
+    process, where that one is killed."""
     try:
         done = subprocess.run(
             command,
@@ -72,6 +76,8 @@ def call(*command: str, stdin: str = "", extra: Mapping[str, str] | None = None)
             env={**environment(), **(extra or {})},
             timeout=ANSWER_WITHIN,
             check=False,
+            # This thread waits for its end.
+            preexec_fn=None if outlives else dies_with(os.getpid()),
         )
     except subprocess.TimeoutExpired:
         raise TransientError(f"{command[0]} gave no answer within {ANSWER_WITHIN:.0f} s") from None

@@ -143,7 +143,8 @@ class SlurmCommands:
         return self._sbatch(single_arguments(name, options, node), script)
 
     def _sbatch(self, command: Sequence[str], script: str) -> str:
-        answer = call(*command, stdin=script)
+        # An sbatch that outlives its controller sleeps, tries again, and submits what nobody waits for.
+        answer = call(*command, stdin=script, outlives=False)
         if answer.code != 0:
             raise problem("sbatch", answer)
         job = answer.out.strip().partition(";")[0]

@@ -19,6 +19,7 @@ its sources or seen with it, and carries them out by SLURM's commands, on the cl
 `PYSLURM_STAND_IN` (JSON) scripts what cannot be had from a cluster: see `FAULTS`.
 """
 
+import ctypes
 import json
 import os
 import re
@@ -29,9 +30,9 @@ from typing import ClassVar
 
 FAULTS = json.loads(os.environ.get("PYSLURM_STAND_IN", "{}"))
 """`version`: what `__version__` is; `without_conf`, `wrong_conf`: how importing ends; `dies`, `dies_after`,
-`hangs`, `raises`, `prints`: the calls that do so; `log`: a file that has the name of each call, a line each;
-`old_errno`: a success of cancel looks like a failure; `drops_core_spec`: as 22.5.3 did; `facts`: laid over
-what the cluster says of itself."""
+`hangs`, `raises`, `prints`: the calls that do so; `pids`: a file for the id of a process that hangs; `log`: a file that has
+the name of each call, a line each; `old_errno`: a success of cancel looks like a failure; `drops_core_spec`: as
+22.5.3 did; `facts`: laid over what the cluster says of itself."""
 
 if FAULTS.get("without_conf"):
     os.write(2, b"pyslurm: fatal: Could not establish a configuration source\n")
@@ -85,6 +86,11 @@ def _version():
 __version__ = FAULTS.get("version") or _version()
 
 
+def _hang():
+    """As libslurm does: the interpreter runs nothing else meanwhile."""
+    ctypes.PyDLL(None).sleep(600)
+
+
 def _called(name):
     if "log" in FAULTS:
         with open(FAULTS["log"], "a") as log:
@@ -94,7 +100,10 @@ def _called(name):
     if name in FAULTS.get("dies", ()):
         os.kill(os.getpid(), signal.SIGSEGV)
     if name in FAULTS.get("hangs", ()):
-        time.sleep(600)
+        if "pids" in FAULTS:
+            with open(FAULTS["pids"], "w") as pids:
+                pids.write(str(os.getpid()))
+        _hang()
     if name in FAULTS.get("raises", ()):
         raise AttributeError("'pyslurm' object has no attribute 'that'")
 

@@ -51,28 +51,33 @@ class Greeting(NamedTuple):
 
 class Helper:
     """A helper that has imported pyslurm. Calls of several threads go one after the other. It ends with this
-    object, and with this process."""
+    object, and with this process, also within a call (`worker.end_with`)."""
 
     def __init__(self, python: str) -> None:
         """Raises HelperLostError."""
         self._words = tempfile.TemporaryFile()  # noqa: SIM115
+        theirs, ours = os.pipe()
         try:
             self._process = subprocess.Popen(
-                [python, str(WORKER), str(START_WITHIN)],
+                [python, str(WORKER), str(START_WITHIN), str(theirs)],
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=self._words,
                 env=environment(),
                 cwd="/",
                 start_new_session=True,
+                pass_fds=(theirs,),
             )
         except OSError as error:
             self._words.close()
+            os.close(ours)
             raise HelperLostError(f"{python} cannot be run: {error.strerror}") from error
+        finally:
+            os.close(theirs)
         self._lock = threading.Lock()
         self._number = 0
         self._rest = b""
-        self.end = weakref.finalize(self, _end, self._process, self._words)
+        self.end = weakref.finalize(self, _end, self._process, self._words, ours)
         """Ends the helper; the second time it does nothing."""
         assert self._process.stdin is not None
         assert self._process.stdout is not None
@@ -166,7 +171,7 @@ def _status(code: int) -> str:
     return f"signal {-code}" if code < 0 else f"status {code}"
 
 
-def _end(process: subprocess.Popen[bytes], words: Any) -> None:
+def _end(process: subprocess.Popen[bytes], words: Any, lifeline: int) -> None:
     """End by its own id, and reap. A helper that waits for a call ends by itself when its input is closed."""
     for stream in (process.stdin, process.stdout):
         if stream is not None:
@@ -180,6 +185,7 @@ def _end(process: subprocess.Popen[bytes], words: Any) -> None:
         with contextlib.suppress(subprocess.TimeoutExpired):
             process.wait(5.0)
     words.close()
+    os.close(lifeline)
 
 
 def release(version: str) -> tuple[int, ...]:

@@ -7,13 +7,17 @@ pyslurm alone, nothing of penstock, and keeps to that release's syntax. The line
     {"id": 3, "result": {...}}                   or {"id": 3, "failed": {"kind": ..., "words": ...}}
 
 `kind` is `refused` (SLURM's own words) or `raised` (another exception of pyslurm, or one of this program). A
-first answer with the id 0 says that pyslurm was imported. The process ends with its standard input, and by
-SIGALRM when a call takes longer than `within` seconds, also inside libslurm and without its parent.
+first answer with the id 0 says that pyslurm was imported. The process ends with its standard input, by SIGALRM
+when a call takes longer than `within` seconds, and by SIGIO as soon as its parent has ended: also inside
+libslurm, which keeps the interpreter from running anything. A job that nobody waits for any more is then
+not submitted.
 """
 
+import fcntl
 import json
 import os
 import platform
+import select
 import signal
 import sys
 from typing import IO, Any, Dict
@@ -149,7 +153,24 @@ def say(answers: IO[str], answer: Dict[str, Any]) -> None:
     answers.flush()
 
 
+def end_with(lifeline: int) -> None:
+    """Be killed when the other end of this pipe is closed, which only the parent has and never writes to. The
+    kernel's own "dies with its parent" would follow the parent's thread. An interpreter that is a script may
+    have closed the pipe: then SIGALRM remains."""
+    signal.signal(signal.SIGIO, signal.SIG_DFL)
+    try:
+        fcntl.fcntl(lifeline, fcntl.F_SETOWN, os.getpid())
+        fcntl.fcntl(lifeline, fcntl.F_SETFL, fcntl.fcntl(lifeline, fcntl.F_GETFL) | os.O_ASYNC)
+    except OSError:
+        return
+    before = select.poll()
+    before.register(lifeline, 0)
+    if before.poll(0):
+        os._exit(1)
+
+
 def main() -> None:
+    end_with(int(sys.argv[2]))
     # Answers have a descriptor of their own: what libslurm or a plugin prints goes to standard error.
     answers = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)
