@@ -311,7 +311,7 @@ def test_whether_a_holder_has_ended(
 def test_what_is_asked_of_the_cluster_alone() -> None:
     cluster = cluster_of(Scripted())
     assert (cluster.name(), cluster.remembers(), cluster.max_array()) == ("lab", 30.0, 1001)
-    assert cluster.find("a-name") == "77"
+    assert list(cluster.find("a-name")) == ["77", "80"]
     assert (cluster.slots("copy"), cluster.kind) == (3, "slurm")
 
 

@@ -132,7 +132,7 @@ arrays = [cluster.submit(spec) for spec in specs]
 states = cluster.states_of({array: (0, 1) for array in arrays})
 print(json.dumps({
     "arrays": arrays,
-    "found": [cluster.find(name) for name in names],
+    "found": [found for name in names for found in cluster.find(name)],
     "states": sorted({status.state.value for some in states.values() for status in some.values()}),
     "longest": cluster.longest("copy"),
     "nodes": sum("closed" in node.partitions for node in cluster._slurm.nodes()),

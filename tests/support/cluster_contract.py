@@ -213,7 +213,12 @@ class ClusterContract:
         assert {(s.state, s.exit_code, s.signal) for s in statuses.values()} == {(State.LOST, None, None)}
 
     def test_a_name_that_was_never_submitted_is_not_found(self, cluster: Cluster) -> None:
-        assert cluster.find("penstock-never-submitted") is None
+        assert list(cluster.find("penstock-never-submitted")) == []
+
+    def test_an_array_without_an_answer_is_waited_for_longer_where_its_controller_was_killed(
+        self, cluster: Cluster
+    ) -> None:
+        assert 0.0 <= cluster.appears_within(ended=True) <= cluster.appears_within(ended=False)
 
     def test_cancelling_twice_or_too_late_is_no_error(self, cluster: Cluster, shared: Path) -> None:
         array = cluster.submit(self.spec(shared, "run", [0]))

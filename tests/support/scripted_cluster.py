@@ -72,6 +72,9 @@ class ScriptedCluster:
     kept_off: list[tuple[str, tuple[str, ...]]] = field(default_factory=list)
     forgets: float = 0.0
     """Seconds after a submission in which a lost element may yet be found."""
+    late: float = 0.0
+    """Seconds after a submission without an answer in which its array may yet appear."""
+    finds: int = 0
 
     @property
     def abilities(self) -> Abilities:
@@ -107,9 +110,13 @@ class ScriptedCluster:
         self.arrays[array] = spec
         return array
 
-    def find(self, name: str) -> str | None:
-        found = (a for a, s in self.arrays.items() if s.name == name)
-        return next((a for a in found if len(self.ended.get(a, {})) < len(self.arrays[a].indices)), None)
+    def find(self, name: str) -> Sequence[str]:
+        self.finds += 1
+        named = (a for a, s in self.arrays.items() if s.name == name)
+        return [a for a in named if len(self.ended.get(a, {})) < len(self.arrays[a].indices)]
+
+    def appears_within(self, *, ended: bool) -> float:
+        return self.late if ended else 3 * self.late
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         self.on_query()

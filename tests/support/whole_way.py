@@ -105,8 +105,11 @@ class InProcess:
             )
         return array
 
-    def find(self, name: str) -> str | None:
-        return None
+    def find(self, name: str) -> Sequence[str]:
+        return ()
+
+    def appears_within(self, *, ended: bool) -> float:
+        return 0.0
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         return {i: self._ended.get(array, {}).get(i, Status(State.LOST)) for i in indices}

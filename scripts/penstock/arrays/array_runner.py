@@ -21,7 +21,13 @@ from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.arrays import array_throttle, element_ends, local_elements, node_failures
+from penstock.arrays import (
+    array_throttle,
+    element_ends,
+    local_elements,
+    node_failures,
+    unanswered_submissions,
+)
 from penstock.arrays.array_watch import Watch, WatchedArray, ask, patiently, tell, tell_amounts, watch_of
 from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
@@ -36,7 +42,6 @@ from penstock.views import human
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
 
-    from penstock.cluster.port import Cluster
     from penstock.core.job_time import Estimate
     from penstock.core.layout import RunLayout
     from penstock.state.context import Context
@@ -157,7 +162,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
             continue
         array = submission.array
         if not array:
-            array = patiently(watch, partial(cluster.find, submission.name)) or ""
+            array = patiently(watch, partial(unanswered_submissions.found, watch, submission))
             if array:
                 watch.book.submitted(submission.name, array)
         if not array:
@@ -272,18 +277,13 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.
     context.assert_held()
-    array = patiently(watch, partial(_submit_once, context.cluster, spec))
+    array = patiently(watch, unanswered_submissions.once(watch, spec))
     watch.book.submitted(name, array)
     watch.left.difference_update(indices)
     watch.latest.update(dict.fromkeys(indices, array))
     live = WatchedArray(replace(submission, array=array, at=time.time()), array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)
-
-
-def _submit_once(cluster: Cluster, spec: ArraySpec) -> str:
-    """The array's id. Submits it, unless an earlier call did so whose answer was lost."""
-    return cluster.find(spec.name) or cluster.submit(spec)
 
 
 def _labels(watch: Watch) -> dict[str, str]:
@@ -299,6 +299,7 @@ def _labels(watch: Watch) -> dict[str, str]:
 def _look(watch: Watch) -> None:
     """Query the elements' states, one query for all arrays; report them; drop arrays that have ended."""
     ask(watch, *watch.live)
+    unanswered_submissions.end_doubles(watch)
     tell(watch)
     element_ends.judge(watch)
     _close(watch)

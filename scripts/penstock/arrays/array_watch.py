@@ -120,7 +120,9 @@ class Watch:
     widen: Callable[[int], None] = lambda _: None
     """Called before more elements than ever run at once."""
     unknown: dict[str, float] = field(default_factory=dict)
-    """When the cluster was first seen not to know an array."""
+    """When the cluster was first seen not to know an array, by its id or name."""
+    doubted: dict[str, float] = field(default_factory=dict)
+    """When a submission without an answer was last made, by the array's name: a second one may appear."""
     expected: Callable[[int], Estimate] | None = None
     """How long the element of an index takes; None where nobody knows."""
     limits: dict[int, int] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.cluster.abilities import abilities_of
@@ -41,14 +42,26 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
         here = cluster.name() if submission.cluster else ""
         if submission.cluster != here:
             yield LiveArray(submission.array or submission.name, submission, cluster, elsewhere=here)
-        elif array := _alive(cluster, submission):
-            yield LiveArray(array, submission, cluster)
+        else:
+            for array in _alive(cluster, submission):
+                yield LiveArray(array, submission, cluster)
 
 
-def _alive(cluster: Cluster, submission: Submission) -> str | None:
-    """The array's id, where it has elements that have not ended."""
-    array = submission.array or cluster.find(submission.name)
-    if not array:
-        return None
-    states = cluster.states(array, submission.numbers).values()
-    return None if all(status.state.ended for status in states) else array
+def _alive(cluster: Cluster, submission: Submission) -> Iterator[str]:
+    """The ids of its arrays that have elements which have not ended."""
+    for array in [submission.array] if submission.array else cluster.find(submission.name):
+        states = cluster.states(array, submission.numbers).values()
+        if not all(status.state.ended for status in states):
+            yield array
+
+
+def unanswered(context: Context, dataset: str) -> Iterator[tuple[Submission, float]]:
+    """The submissions of which nobody knows the outcome, and whose array is not there: it may yet appear in
+    so many seconds."""
+    cluster = context.cluster
+    for submission in (one for book in books(context.layout(dataset)) for one in book.open()):
+        if submission.array or submission.kind != cluster.kind or cluster.find(submission.name):
+            continue
+        left = submission.at + cluster.appears_within(ended=False) - time.time()
+        if left > 0:
+            yield submission, left

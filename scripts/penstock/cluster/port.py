@@ -238,8 +238,14 @@ class Cluster(Protocol):
     def submit(self, spec: ArraySpec) -> str:
         """Submit once; returns the array's id, which the caller makes durable before it waits."""
 
-    def find(self, name: str) -> str | None:
-        """The id of the array that was submitted under this name and has not ended, if any."""
+    def find(self, name: str) -> Sequence[str]:
+        """The ids of the arrays that were submitted under this name and have not ended, the oldest first.
+        More than one: a submission whose answer was lost was carried out late, beside its repetition."""
+
+    def appears_within(self, *, ended: bool) -> float:
+        """Seconds in which the array of a submission without an answer appears to `find`, if it ever does:
+        from the end of `submit`, where that is known to have `ended`; else, since it may have been killed,
+        from its beginning. 0: at once. Raises TransientError."""
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         """The states of all these elements, by ONE query. An element it knows nothing of is

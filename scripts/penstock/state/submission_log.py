@@ -43,7 +43,7 @@ class Submission:
     by: Holder | None = None
     """The controller that submitted it; None of versions that did not note it."""
     at: float = 0.0
-    """When it was submitted, in seconds since the epoch."""
+    """When it was submitted, or was about to be, in seconds since the epoch."""
     whole_nodes: bool | None = None
     """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
     over: bool = False
@@ -93,6 +93,12 @@ class ArrayBook:
             at_once=at_once,
         )
         self._append(line)
+
+    def tried(self, name: str) -> None:
+        """It is about to be submitted again, since the first try had no answer."""
+        intents = [line for line in self._lines() if line.intent == name]
+        if intents:
+            self._append(intents[-1])
 
     def submitted(self, name: str, array: str) -> None:
         self._append(ArrayLine(submitted=name, array=array))

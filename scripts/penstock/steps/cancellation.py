@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from penstock.arrays.live_arrays import live_arrays
+from penstock.arrays.live_arrays import live_arrays, unanswered
 from penstock.ownership import promises
 from penstock.state import cancel_mark
 from penstock.steps.status_report import held_by
@@ -32,6 +32,11 @@ def run(context: Context, dataset: str) -> list[str]:
         else:
             one.cluster.cancel(one.array)
             told.append(f"array {one.array} of {one.submission.step}")
+    for submission, left in unanswered(context, dataset):
+        told.append(
+            f"NOT an array of {submission.step} that the cluster may yet take, since its submission had no "
+            f"answer ({submission.name}): give the same command again in {left:.0f} s"
+        )
     promises.withdraw(context, layout)
     if holder:
         told.append(f"its controller, which stops as soon as it sees that ({holder})")

@@ -68,9 +68,8 @@ def run(
         )
     here = Path.cwd()
     name = _name(file)
-    found = cluster.find(name)
-    if found is not None:
-        return found, True
+    if found := cluster.find(name):
+        return found[0], True
     logs = here / "results" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
@@ -83,9 +82,9 @@ def run(
 
 def queued(cluster: Cluster, file: Path) -> str | None:
     """The job of a submitted controller that has not begun; None where there is none."""
-    job = None if cluster.abilities.elements_end_with_controller else cluster.find(_name(file))
-    waits = job is not None and cluster.states(job, (0,))[0].state is State.PENDING
-    return job if waits else None
+    found = () if cluster.abilities.elements_end_with_controller else cluster.find(_name(file))
+    waits = found and cluster.states(found[0], (0,))[0].state is State.PENDING
+    return found[0] if waits else None
 
 
 def _name(file: Path) -> str:

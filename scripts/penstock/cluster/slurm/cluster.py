@@ -16,6 +16,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import Cause, State, Status
 from penstock.cluster.slurm import core_choice, core_doctor, job_limits, placement, queue_fit, site
 from penstock.cluster.slurm.advice import advised
+from penstock.cluster.slurm.client import ANSWER_WITHIN
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
 from penstock.cluster.slurm.probe_job import Probe
@@ -38,6 +39,9 @@ if TYPE_CHECKING:
     from penstock.core.checks import CheckResult
     from penstock.core.documents.node_cores import NodeCores
 
+KILLED_WITHIN = 10.0
+"""Seconds in which what was submitting for a controller that was killed has ended, too (`GRACE` of
+`bindings.worker`; a site's own wrapper of sbatch may take longer than sbatch itself)."""
 SETTLE = 20.0
 """Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue
 follows within a few."""
@@ -144,9 +148,13 @@ class SlurmCluster:
             self._settled_options[given] = site.settled(self._slurm, options, self._known(), nodes)
         return self._settled_options[given]
 
-    def find(self, name: str) -> str | None:
-        found = self._slurm.find(name)
-        return str(found[0]) if found else None
+    def find(self, name: str) -> Sequence[str]:
+        return [str(array) for array in self._slurm.find(name)]
+
+    def appears_within(self, *, ended: bool) -> float:
+        """A request that nobody waits for any more stands in slurmctld's queue for about MessageTimeout."""
+        queued = self._known().message_timeout
+        return queued if ended else ANSWER_WITHIN + KILLED_WITHIN + queued
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         return self.states_of({array: indices})[array]

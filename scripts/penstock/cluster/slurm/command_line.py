@@ -69,7 +69,8 @@ class SlurmCommands:
             allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
             accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=found.get("ClusterName", ""),
-            min_job_age=float(found.get("MinJobAge", "").partition(" ")[0] or 300),
+            min_job_age=_seconds(found.get("MinJobAge", ""), 300),
+            message_timeout=_seconds(found.get("MessageTimeout", ""), 10),
             max_jobs=int(found["MaxJobCount"]) if found.get("MaxJobCount", "").isdecimal() else None,
             enforced=frozenset(found.get("AccountingStorageEnforce", "").lower().split(",")),
             tracks_wckeys=found.get("TrackWCKey", "").lower() in ("yes", "1"),
@@ -222,6 +223,12 @@ class SlurmCommands:
 def _configuration() -> dict[str, str]:
     text = ask("scontrol", "show", "config")
     return dict(re.findall(r"^(\w+)[ \t]*=[ \t]*(.*?)[ \t]*$", text, re.MULTILINE))
+
+
+def _seconds(text: str, usual: float) -> float:
+    """Of a setting as `30 sec`."""
+    word = text.partition(" ")[0]
+    return float(word) if word.isdecimal() else usual
 
 
 def _gone(answer: CommandOutput) -> bool:

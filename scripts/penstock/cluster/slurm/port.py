@@ -34,6 +34,8 @@ class Facts(NamedTuple):
     """ClusterName: two clusters count their jobs alike."""
     min_job_age: float = 300.0
     """Seconds that the controller keeps a job after its end: before that it forgets none."""
+    message_timeout: float = 10.0
+    """MessageTimeout: seconds that a client waits for slurmctld's answer to one message."""
     max_jobs: int | None = None
     """MaxJobCount: jobs of all users that the controller keeps; each element counts. None: not known."""
     enforced: frozenset[str] = frozenset()

@@ -30,9 +30,9 @@ from typing import ClassVar
 
 FAULTS = json.loads(os.environ.get("PYSLURM_STAND_IN", "{}"))
 """`version`: what `__version__` is; `without_conf`, `wrong_conf`: how importing ends; `dies`, `dies_after`,
-`hangs`, `raises`, `prints`: the calls that do so; `pids`: a file for the id of a process that hangs; `log`: a file that has
-the name of each call, a line each; `old_errno`: a success of cancel looks like a failure; `drops_core_spec`: as
-22.5.3 did; `facts`: laid over what the cluster says of itself."""
+`hangs`, `raises`, `prints`: the calls that do so; `pids`: a file for the id of a process that hangs; `log`:
+a file that has the name of each call, a line each; `old_errno`: a success of cancel looks like a failure;
+`drops_core_spec`: as 22.5.3 did; `facts`: laid over what the cluster says of itself."""
 
 if FAULTS.get("without_conf"):
     os.write(2, b"pyslurm: fatal: Could not establish a configuration source\n")

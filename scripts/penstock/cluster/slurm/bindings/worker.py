@@ -7,10 +7,9 @@ pyslurm alone, nothing of penstock, and keeps to that release's syntax. The line
     {"id": 3, "result": {...}}                   or {"id": 3, "failed": {"kind": ..., "words": ...}}
 
 `kind` is `refused` (SLURM's own words) or `raised` (another exception of pyslurm, or one of this program). A
-first answer with the id 0 says that pyslurm was imported. The process ends with its standard input, by SIGALRM
-when a call takes longer than `within` seconds, and by SIGIO as soon as its parent has ended: also inside
-libslurm, which keeps the interpreter from running anything. A job that nobody waits for any more is then
-not submitted.
+first answer with the id 0 says that pyslurm was imported. The process ends with its standard input, by
+SIGALRM when a call takes longer than `within` seconds, and by SIGIO as soon as its parent has ended: also
+inside libslurm, where no line of Python runs. So it submits no job that nobody waits for.
 """
 
 import fcntl
