@@ -8,8 +8,11 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.port import State
+from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
-from penstock.config.settings import JobOptions
+from penstock.cluster.slurm.job_states import NO_ELEMENT
+from penstock.cluster.slurm.port import Facts
+from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, TransientError
 
 if TYPE_CHECKING:
@@ -56,6 +59,24 @@ def test_s26_several_arrays_are_one_squeue_of_this_accounts_jobs(commands: Comma
     assert f"--user={os.geteuid()} -j 18,19,21" in words
     assert SlurmCommands().elements("18")[0].status.state is State.RUNNING
     assert "--user" not in commands.words("squeue")[1], "slurmctld then sends the one array alone"
+
+
+def test_a_job_that_is_no_array_has_the_id_of_an_array_that_slurm_lost(commands: Commands) -> None:
+    commands.answers(
+        "squeue",
+        "18|N/A|RUNNING|0|0|2|1795263274|1795263334|n2|None|training | x|\n"
+        "19|3|RUNNING|0|0|2|1795263274|1795263334|n2|None|penstock-d-r-copy-1|\n",
+    )
+    found = SlurmCommands().elements_of(["18", "19"])
+    assert [(one.element, one.name) for one in found["18"]] == [(NO_ELEMENT, "training | x")]
+    assert [(one.element, one.name) for one in found["19"]] == [(3, "penstock-d-r-copy-1")]
+    commands.answers("scancel")
+    cluster = SlurmCluster(ClusterConfig(backend="slurm"))
+    cluster._facts = Facts("24.11", 1001, True, accounting=False)
+    cluster.recall("18", "penstock-d-r-copy-0")
+    assert cluster.states("18", [0])[0].state is State.LOST
+    cluster.cancel("18")
+    assert not (commands.folder / "scancel.words").exists()
 
 
 def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> None:

@@ -29,7 +29,8 @@ def seen(index: int, word: str, state: State, *, core_spec: str = "2", **more: o
     cause = Cause.LAUNCH if more.get("launch_failed") else Cause.NONE
     node, restarts = str(more.pop("node", "")), int(str(more.pop("restarts", 0)))
     status = Status(state, node=node, restarts=restarts, cause=cause)
-    return SlurmElement(index, word, bool(more.get("launch_failed")), core_spec, status)
+    name = str(more.get("name", ""))
+    return SlurmElement(index, word, bool(more.get("launch_failed")), core_spec, status, name)
 
 
 @dataclass
@@ -182,6 +183,30 @@ def test_what_was_seen_to_end_is_not_looked_up_again_when_the_controller_forgets
     assert cluster.states("77", [0])[0].state is State.PENDING, "somebody requeued it"
     slurm.known, slurm.books = [], False
     assert cluster_of(slurm).states("77", [0])[0].state is State.LOST
+
+
+def test_an_id_that_another_job_has_now_is_not_the_arrays(tmp_path: Path) -> None:
+    """slurmctld lost its state and counts jobs anew. What is not the array is neither watched nor ended."""
+    other = seen(0, "RUNNING", State.RUNNING, name="training")
+    slurm = Scripted(known=[other], ended=[other._replace(status=Status(State.DONE))])
+    cluster = cluster_of(slurm)
+    cluster.recall("77", "a-name")
+    assert cluster.states("77", [0])[0].state is State.LOST
+    cluster.cancel("77")
+    cluster.throttle("77", 1)
+    cluster.keep_off("77", "copy", ["n1"])
+    assert slurm.cancelled == []
+    slurm.known = [other._replace(name="a-name")]
+    assert cluster.states("77", [0])[0].state is State.RUNNING
+    cluster.cancel("77")
+    assert slurm.cancelled == [("77", None)]
+    cluster = cluster_of(slurm)
+    slurm.known = []
+    slurm.ended = [seen(0, "COMPLETED", State.DONE, name="a-name")]
+    array = cluster.submit(spec(tmp_path))
+    assert cluster.states(array, [0])[0].state is State.DONE
+    slurm.ended = [seen(1, "COMPLETED", State.DONE, name="training")]
+    assert cluster.states(array, [1])[1].state is State.LOST
 
 
 def test_what_accounting_calls_alive_is_lost() -> None:

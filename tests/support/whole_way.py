@@ -111,6 +111,9 @@ class InProcess:
     def appears_within(self, *, ended: bool) -> float:
         return 0.0
 
+    def recall(self, array: str, name: str) -> None:
+        return
+
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         return {i: self._ended.get(array, {}).get(i, Status(State.LOST)) for i in indices}
 

@@ -168,6 +168,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
         if not array:
             watch.book.ended(submission.name)
             continue
+        cluster.recall(array, submission.name)
         arrays.append(WatchedArray(submission, array, submission.at_once or array_throttle.slots_of(watch)))
     ask(watch, *arrays)
     for live in arrays:

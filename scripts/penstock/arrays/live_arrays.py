@@ -50,6 +50,7 @@ def live_arrays(context: Context, dataset: str) -> Iterator[LiveArray]:
 def _alive(cluster: Cluster, submission: Submission) -> Iterator[str]:
     """The ids of its arrays that have elements which have not ended."""
     for array in [submission.array] if submission.array else cluster.find(submission.name):
+        cluster.recall(array, submission.name)
         states = cluster.states(array, submission.numbers).values()
         if not all(status.state.ended for status in states):
             yield array

@@ -123,6 +123,9 @@ class LocalCluster:
         del ended
         return 0.0
 
+    def recall(self, array: str, name: str) -> None:
+        del array, name
+
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         with self._changed:
             known = self._arrays[array].elements if array in self._arrays else {}

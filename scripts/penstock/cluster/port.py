@@ -247,6 +247,10 @@ class Cluster(Protocol):
         from the end of `submit`, where that is known to have `ended`; else, since it may have been killed,
         from its beginning. 0: at once. Raises TransientError."""
 
+    def recall(self, array: str, name: str) -> None:
+        """An array that an earlier controller submitted under this name: from now on a job of the same id and
+        another name, which a cluster that lost its state may have, is not it. It makes no query."""
+
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         """The states of all these elements, by ONE query. An element it knows nothing of is
         LOST. Raises TransientError while the cluster's controller does not answer."""

@@ -60,6 +60,10 @@ class SlurmCluster:
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
         self._limits: dict[JobOptions, Limits] = {}
+        self._names: dict[str, str] = {}
+        """Under which name each array was submitted."""
+        self._others: set[str] = set()
+        """The ids of arrays that another job has now, as the last look showed."""
         self._unread: dict[str, int] = {}
         """Arrays whose core-spec has not been read back yet, and what was asked for."""
         self._passing: dict[tuple[str, int], float] = {}
@@ -130,6 +134,7 @@ class SlurmCluster:
             array = self._slurm.submit_array(
                 spec, at_once, options, script(spec.command, options, Account.own(), spec.base)
             )
+        self._names[array] = spec.name
         if options.spec_cores is not None:
             self._unread[array] = options.spec_cores
             with contextlib.suppress(TransientError):
@@ -149,7 +154,12 @@ class SlurmCluster:
         return self._settled_options[given]
 
     def find(self, name: str) -> Sequence[str]:
-        return [str(array) for array in self._slurm.find(name)]
+        found = [str(array) for array in self._slurm.find(name)]
+        self._names.update(dict.fromkeys(found, name))
+        return found
+
+    def recall(self, array: str, name: str) -> None:
+        self._names[array] = name
 
     def appears_within(self, *, ended: bool) -> float:
         """A request that nobody waits for any more stands in slurmctld's queue for about MessageTimeout."""
@@ -175,7 +185,7 @@ class SlurmCluster:
         wanted = set(indices)
         missing = wanted - seen.keys() - over.keys()
         if missing and self._known().accounting:
-            for one in self._slurm.ended_elements(array):
+            for one in self._own(array, self._slurm.ended_elements(array)):
                 # The controller knows what is alive: RUNNING in accounting alone is a record nobody closed.
                 if one.element in missing and one.status.state.ended:
                     seen[one.element] = one
@@ -202,7 +212,7 @@ class SlurmCluster:
                 statuses[index] = over.get(index) or Status(State.LOST, reason="SLURM no longer knows it")
         return statuses
 
-    def _timed(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
+    def _timed(self, arrays: Sequence[str]) -> dict[str, Sequence[SlurmElement]]:
         began = time.monotonic()
         try:
             found = self._slurm.elements_of(arrays)
@@ -210,7 +220,30 @@ class SlurmCluster:
             self._pace.refused()
             raise
         self._pace.answered(time.monotonic() - began)
-        return found
+        return {array: self._checked(array, found[array]) for array in arrays}
+
+    def _checked(self, array: str, seen: Sequence[SlurmElement]) -> Sequence[SlurmElement]:
+        """The elements that are the array's own, and a note of whether its id is another job's now."""
+        own = self._own(array, seen)
+        if seen and not own:
+            self._others.add(array)
+        elif own:
+            self._others.discard(array)
+        return own
+
+    def _own(self, array: str, seen: Sequence[SlurmElement]) -> list[SlurmElement]:
+        """Those whose job has the name under which the array was submitted. slurmctld that lost its state
+        counts jobs anew: then the same id is another job's, of the same account or not.
+
+        | the array's name | the element's name | counts as              |
+        |------------------|--------------------|------------------------|
+        | not known        | any                | the array's            |
+        | known            | not read           | the array's            |
+        | known            | the same           | the array's            |
+        | known            | another            | not known to SLURM     |
+        """
+        name = self._names.get(array, "")
+        return [one for one in seen if not name or one.name in ("", name)]
 
     def _query(self, array: str) -> None:
         self._read_back(array, self._timed([array])[array])
@@ -253,10 +286,12 @@ class SlurmCluster:
         return self._slurm.accounting(array) if self._known().accounting else ()
 
     def cancel(self, array: str, indices: Sequence[int] | None = None) -> None:
-        self._slurm.cancel(array, indices)
+        if array not in self._others:
+            self._slurm.cancel(array, indices)
 
     def throttle(self, array: str, at_once: int) -> None:
-        self._slurm.throttle(array, at_once)
+        if array not in self._others:
+            self._slurm.throttle(array, at_once)
 
     def longest(self, step: str) -> float:
         """As partition, QOS and association say."""
@@ -271,6 +306,8 @@ class SlurmCluster:
             return False
 
     def keep_off(self, array: str, step: str, nodes: Sequence[str]) -> None:
+        if array in self._others:
+            return
         configured = host_names(self._options(step).exclude or "")
         with contextlib.suppress(FailedError):
             self._slurm.keep_off(array, sorted({*nodes, *configured}))

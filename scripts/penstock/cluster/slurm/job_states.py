@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 SQUEUE_FIELDS = (
     "ArrayJobID:|,ArrayTaskID:|,State:|,exit_code:|,RestartCnt:|,CoreSpec:|,StartTime:|,EndTime:|"
-    ",NodeList:|,Reason:|"
+    ",NodeList:|,Reason:|,Name:|"
 )
-SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList"
+SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList,JobName"
 
 # SLURM's state      what it means for an element
 # COMPLETED          its process ended with 0
@@ -68,6 +68,10 @@ HELD = re.compile(r"^job ?held|requeued in held|held state|^jobholdmaxrequeue", 
 LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
 
+NO_ELEMENT = -1
+"""The number that a job has which is no array."""
+
+
 class SlurmElement(NamedTuple):
     """One element as SLURM shows it."""
 
@@ -78,21 +82,23 @@ class SlurmElement(NamedTuple):
     """Held by SLURM after a failed launch: no person will release it, so it counts as failed."""
     core_spec: str
     status: Status
+    name: str = ""
+    """Of its job; "" where that was not read."""
 
 
 def read_squeue(text: str) -> Iterator[tuple[str, SlurmElement]]:
     """Every element of `squeue --array -h -O SQUEUE_FIELDS` (times as seconds since the epoch), with its
-    array. Raises ValueError for a line that is not of that form."""
+    array; NO_ELEMENT for a job that is none. Raises ValueError for a line that is not of that form."""
     for line in text.splitlines():
         if not line.strip():
             continue
-        fields = [field.strip() for field in line.split("|", 9)]
-        array, task, word, code, restarts, core_spec, began, ended, node, reason = fields
-        reason = reason.rstrip("|").strip()
+        fields = [field.strip() for field in line.split("|", 10)]
+        array, task, word, code, restarts, core_spec, began, ended, node, reason = fields[:10]
+        name = fields[10].rstrip("|").strip() if len(fields) > 10 else ""
         status = wait_status(code)
-        for index in expanded(task):
+        for index in [NO_ELEMENT] if task == "N/A" else expanded(task):
             seen = _seen(index, word, status, reason, began, ended, node, _number(restarts), core_spec)
-            yield array, seen
+            yield array, seen._replace(name=name)
 
 
 def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
@@ -101,7 +107,7 @@ def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
     for line in text.splitlines():
         if not line.strip():
             continue
-        job, state, code, began, ended, node = line.split("|", 5)
+        job, state, code, began, ended, node, *name = line.split("|", 6)
         owner, _, task = job.partition("_")
         if owner != array or not task:
             continue
@@ -109,7 +115,8 @@ def read_sacct(text: str, array: str) -> Iterator[SlurmElement]:
         for index in expanded(task):
             # `CANCELLED by 1000`, and `CANCELLED+` where a column was too narrow
             words = state.rstrip("+").split()
-            yield _seen(index, words[0] if words else "", status, "", began, ended, node, 0, "")
+            seen = _seen(index, words[0] if words else "", status, "", began, ended, node, 0, "")
+            yield seen._replace(name="".join(name))
 
 
 def _seen(

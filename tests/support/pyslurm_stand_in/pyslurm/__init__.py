@@ -309,11 +309,11 @@ class db:  # noqa: N801 - as pyslurm has it
             _called("ended")
             found = db.Jobs()
             for number in wanted.ids:
-                fields = "JobIDRaw,JobID,State,Start,End,NodeList"
+                fields = "JobIDRaw,JobID,State,Start,End,NodeList,JobName"
                 env = dict(os.environ, SLURM_TIME_FORMAT="%s")
                 text = _asked("sacct", "-X", "-P", "-n", "-j", str(number), "-o", fields, env=env)
                 for line in text.splitlines():
-                    raw, name, state, start, end, nodes = line.split("|")
+                    raw, name, state, start, end, nodes, *called = line.split("|")
                     one = db.Job()
                     one.id = int(raw)
                     array, _, task = name.partition("_")
@@ -324,6 +324,7 @@ class db:  # noqa: N801 - as pyslurm has it
                     one.state = state.split()[0]
                     one.start_time = int(start) if start.isdigit() else None
                     one.end_time = int(end) if end.isdigit() else None
+                    one.name = called[0] if called else None
                     one.nodelist = None if nodes == "None assigned" else nodes
                     found[one.id] = one
             return found

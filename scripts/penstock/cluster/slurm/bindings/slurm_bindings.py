@@ -450,5 +450,6 @@ def _elements(told: Sequence[Mapping[str, Any]], array: str) -> list[SlurmElemen
             continue
         task = one["waiting"] or one["task"] or 0
         times = f"{one['started'] or 'Unknown'}|{one['ended'] or 'Unknown'}"
-        lines.append(f"{array}_{task}|{_state(one['state'])}|0:0|{times}|{one['nodes'] or ''}")
+        more = f"{one['nodes'] or ''}|{one['name'] or ''}"
+        lines.append(f"{array}_{task}|{_state(one['state'])}|0:0|{times}|{more}")
     return list(read_sacct("\n".join(lines), array))

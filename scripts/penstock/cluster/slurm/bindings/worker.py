@@ -110,6 +110,7 @@ def ended(pyslurm: Any, given: Dict[str, Any]) -> Any:
             "started": one.start_time,
             "ended": one.end_time,
             "nodes": one.nodelist,
+            "name": one.name,
         }
         for one in pyslurm.db.Jobs.load(pyslurm.db.JobFilter(ids=[given["job"]])).values()
     ]
