@@ -185,6 +185,36 @@ def test_what_was_seen_to_end_is_not_looked_up_again_when_the_controller_forgets
     assert cluster_of(slurm).states("77", [0])[0].state is State.LOST
 
 
+def test_a_dropped_core_spec_is_seen_until_the_array_is_ended(tmp_path: Path) -> None:
+    """Also by a controller that takes over, and where SLURM does not answer the first scancel."""
+    slurm = Scripted(known=[seen(0, "RUNNING", State.RUNNING, core_spec="N/A")])
+    ends, away = slurm.cancel, [True, True]
+
+    def cancel(job: str, indices: Sequence[int] | None = None) -> None:
+        if away:
+            away.pop()
+            raise TransientError("slurmctld is away")
+        ends(job, indices)
+
+    slurm.cancel = cancel  # type: ignore[method-assign]
+    cluster = cluster_of(slurm)
+    array = cluster.submit(spec(tmp_path))
+    with pytest.raises(TransientError, match="is away"):
+        cluster.states(array, [0])
+    with pytest.raises(FailedError, match="dropped --core-spec=2"):
+        cluster.states(array, [0])
+    assert slurm.cancelled == [("77", None)]
+    assert cluster.states(array, [0])[0].state is State.RUNNING, "it is being ended"
+    second = cluster_of(slurm)
+    second.recall("77", "a-name", second.spec_cores("copy"))
+    with pytest.raises(FailedError, match="dropped --core-spec=2"):
+        second.states("77", [0])
+    third = cluster_of(slurm)
+    third.recall("77", "a-name", 2)
+    slurm.known = [seen(0, "CANCELLED", State.CANCELLED, core_spec="N/A")]
+    assert third.states("77", [0])[0].state is State.CANCELLED, "it stops no run any more"
+
+
 def test_an_id_that_another_job_has_now_is_not_the_arrays(tmp_path: Path) -> None:
     """slurmctld lost its state and counts jobs anew. What is not the array is neither watched nor ended."""
     other = seen(0, "RUNNING", State.RUNNING, name="training")

@@ -68,7 +68,7 @@ def test_what_a_killed_controller_submitted_is_waited_for(tmp_path: Path) -> Non
     name = killed(one, late)
     one.go([0, 1])
     assert [spec.name for spec in late.arrays.values()] == [name], "it was not submitted a second time"
-    assert late.recalled == {"1": name}
+    assert late.recalled == {"1": (name, None)}
     assert "may yet appear" in "".join(one.texts("warning"))
 
 

@@ -75,7 +75,7 @@ class ScriptedCluster:
     late: float = 0.0
     """Seconds after a submission without an answer in which its array may yet appear."""
     finds: int = 0
-    recalled: dict[str, str] = field(default_factory=dict)
+    recalled: dict[str, tuple[str, int | None]] = field(default_factory=dict)
 
     @property
     def abilities(self) -> Abilities:
@@ -119,8 +119,11 @@ class ScriptedCluster:
     def appears_within(self, *, ended: bool) -> float:
         return self.late if ended else 3 * self.late
 
-    def recall(self, array: str, name: str) -> None:
-        self.recalled[array] = name
+    def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
+        self.recalled[array] = (name, spec_cores)
+
+    def spec_cores(self, step: str) -> int | None:
+        return 2
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         self.on_query()

@@ -111,8 +111,11 @@ class InProcess:
     def appears_within(self, *, ended: bool) -> float:
         return 0.0
 
-    def recall(self, array: str, name: str) -> None:
+    def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
         return
+
+    def spec_cores(self, step: str) -> int | None:
+        return None
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         return {i: self._ended.get(array, {}).get(i, Status(State.LOST)) for i in indices}

@@ -168,7 +168,7 @@ def _living(watch: Watch) -> list[WatchedArray]:
         if not array:
             watch.book.ended(submission.name)
             continue
-        cluster.recall(array, submission.name)
+        cluster.recall(array, submission.name, submission.spec_cores)
         arrays.append(WatchedArray(submission, array, submission.at_once or array_throttle.slots_of(watch)))
     ask(watch, *arrays)
     for live in arrays:
@@ -271,9 +271,10 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     )  # fmt: skip
     cluster = patiently(watch, context.cluster.name)
     alone = context.config.cluster.of(step).node_alone if context.cluster.abilities.has_nodes else None
+    cores = patiently(watch, partial(context.cluster.spec_cores, step))
     watch.book.intend(
         name, step, context.cluster.kind, indices, cluster,
-        base=base, time=limit, whole_nodes=alone, at_once=at_once,
+        base=base, time=limit, whole_nodes=alone, at_once=at_once, spec_cores=cores,
     )  # fmt: skip
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.

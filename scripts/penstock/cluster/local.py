@@ -123,8 +123,12 @@ class LocalCluster:
         del ended
         return 0.0
 
-    def recall(self, array: str, name: str) -> None:
-        del array, name
+    def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
+        del array, name, spec_cores
+
+    def spec_cores(self, step: str) -> int | None:
+        del step
+        return None
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         with self._changed:

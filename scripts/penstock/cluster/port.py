@@ -247,9 +247,15 @@ class Cluster(Protocol):
         from the end of `submit`, where that is known to have `ended`; else, since it may have been killed,
         from its beginning. 0: at once. Raises TransientError."""
 
-    def recall(self, array: str, name: str) -> None:
+    def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
         """An array that an earlier controller submitted under this name: from now on a job of the same id and
-        another name, which a cluster that lost its state may have, is not it. It makes no query."""
+        another name, which a cluster that lost its state may have, is not it. `spec_cores`: as
+        `spec_cores` of its step was then; the next query reads it back, as after `submit`. It makes no
+        query."""
+
+    def spec_cores(self, step: str) -> int | None:
+        """How many cores of its node each element of this step leaves to the node itself (`--core-spec`);
+        None: nothing is asked for. Raises TransientError and FailedError."""
 
     def states(self, array: str, indices: Sequence[int]) -> Mapping[int, Status]:
         """The states of all these elements, by ONE query. An element it knows nothing of is

@@ -46,6 +46,8 @@ class Submission:
     """When it was submitted, or was about to be, in seconds since the epoch."""
     whole_nodes: bool | None = None
     """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
+    spec_cores: int | None = None
+    """The core-spec that each of its elements asked for; None: none, or of a version that did not note it."""
     over: bool = False
     """None of its elements lives any more, or it was never submitted."""
     starts: Mapping[int, float] = field(default_factory=dict)
@@ -79,6 +81,7 @@ class ArrayBook:
         time: int = 0,
         whole_nodes: bool | None = None,
         at_once: int = 0,
+        spec_cores: int | None = None,
     ) -> None:
         line = ArrayLine(
             intent=name,
@@ -91,6 +94,7 @@ class ArrayBook:
             time=time,
             whole_nodes=whole_nodes,
             at_once=at_once,
+            spec_cores=spec_cores,
         )
         self._append(line)
 
@@ -153,6 +157,7 @@ class ArrayBook:
                     by=holders.from_json(line.by),
                     at=line.at,
                     whole_nodes=line.whole_nodes,
+                    spec_cores=line.spec_cores,
                     base=line.base,
                     time=line.time,
                     at_once=line.at_once,

@@ -64,6 +64,8 @@ class SlurmCluster:
         """Under which name each array was submitted."""
         self._others: set[str] = set()
         """The ids of arrays that another job has now, as the last look showed."""
+        self._recalled: set[str] = set()
+        """Arrays of earlier controllers."""
         self._unread: dict[str, int] = {}
         """Arrays whose core-spec has not been read back yet, and what was asked for."""
         self._passing: dict[tuple[str, int], float] = {}
@@ -158,8 +160,14 @@ class SlurmCluster:
         self._names.update(dict.fromkeys(found, name))
         return found
 
-    def recall(self, array: str, name: str) -> None:
+    def recall(self, array: str, name: str, spec_cores: int | None = None) -> None:
         self._names[array] = name
+        if spec_cores is not None:
+            self._unread.setdefault(array, spec_cores)
+            self._recalled.add(array)
+
+    def spec_cores(self, step: str) -> int | None:
+        return self._options(step).spec_cores
 
     def appears_within(self, *, ended: bool) -> float:
         """A request that nobody waits for any more stands in slurmctld's queue for about MessageTimeout."""
@@ -251,11 +259,15 @@ class SlurmCluster:
     def _read_back(self, array: str, seen: Sequence[SlurmElement]) -> None:
         """Read the core-spec back on the first answer. Raises FailedError, where the array is cancelled."""
         wanted = self._unread.get(array)
+        if array in self._recalled and all(one.status.state.ended for one in seen):
+            return  # it was ended, perhaps for that very reason
         if wanted is not None and seen:
-            del self._unread[array]
             given = {one.core_spec for one in seen}
             if given != {str(wanted)}:
+                # Where SLURM does not answer this, the next look reads it back again.
                 self.cancel(array)
+            del self._unread[array]
+            if given != {str(wanted)}:
                 raise FailedError(
                     f"the cluster dropped --core-spec={wanted}: the array was cancelled",
                     where=f"job {array}",

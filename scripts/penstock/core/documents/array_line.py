@@ -17,7 +17,7 @@ class ArrayLine(NamedTuple):
 
     intent: str = ""
     """The array is about to be submitted: with `step`, `kind`, `indices`, `base`, `time`, `at_once`,
-    `cluster`, `by` and `whole_nodes`."""
+    `cluster`, `by`, `whole_nodes` and `spec_cores`."""
     submitted: str = ""
     """It was, as `array`."""
     throttled: str = ""
@@ -44,6 +44,8 @@ class ArrayLine(NamedTuple):
     """Seconds since the epoch."""
     whole_nodes: bool | None = None
     """Whether each of its elements asked for a node of its own; None of versions that did not note it."""
+    spec_cores: int | None = None
+    """The core-spec that each of its elements asked for; None: none, or of a version that did not note it."""
     starts: Sequence[tuple[int, float]] = ()
     """When the cluster last started the elements of these shards, by its own clock, as far as it was seen."""
 
