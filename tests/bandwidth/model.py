@@ -5,11 +5,12 @@ from __future__ import annotations
 
 import heapq
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING
 
 from penstock.bandwidth.holder import (
+    SETTLE,
     Holder,
     ListFolder,
     Make,
@@ -95,19 +96,43 @@ class Process:
     closing: bool = False
     operations: int = 0
     born: float = 0.0
+    handed_on: list[tuple[float, frozenset[int], float]] = field(default_factory=list)
+    """When, by the world's clock, its workers were told to use these slots, and until when by its own."""
 
-    def used(self) -> frozenset[int]:
-        slots, until = self.holder.usable()
-        return slots if not self.ended and self.clock() <= until else frozenset()
+    def hand_on(self, now: float, follows: float) -> None:
+        told = (now, *self.holder.usable())
+        if not self.handed_on or self.handed_on[-1][1:] != told[1:]:
+            self.handed_on.append(told)
+        while len(self.handed_on) > 1 and self.handed_on[1][0] < now - follows:
+            del self.handed_on[0]
+
+    def used(self, now: float, follows: float) -> frozenset[int]:
+        """What any of its workers may use, each of which goes by what it was told up to `follows` seconds
+        ago."""
+        if self.ended:
+            return frozenset()
+        self.hand_on(now, follows)
+        clock = self.clock()
+        if len(self.handed_on) == 1:
+            return self.handed_on[0][1] if clock <= self.handed_on[0][2] else frozenset()
+        return frozenset().union(*(slots for _, slots, until in self.handed_on if clock <= until))
 
 
 class World:
     """`late`: seconds by which an entry of a listing may be old. `hangs`: how likely an order is to take up
-    to ten minutes, or to fail."""
+    to ten minutes, or to fail. `follows`: seconds after which a worker goes by what it was told."""
 
-    def __init__(self, seed: int, *, late: float = 0.0, hangs: float = 0.0, local: bool = False) -> None:
+    def __init__(
+        self,
+        seed: int,
+        *,
+        late: float = 0.0,
+        hangs: float = 0.0,
+        local: bool = False,
+        follows: float = 0.9 * SETTLE,
+    ) -> None:
         self.chance, self.late, self.hangs, self.local = random.Random(seed), late, hangs, local
-        self.now, self.folder = 0.0, Folder()
+        self.now, self.folder, self.follows = 0.0, Folder(), follows
         self.processes: list[Process] = []
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
@@ -149,6 +174,8 @@ class World:
         try:
             if process.closing:
                 process.closing = False
+                # An element leaves when its workers have ended.
+                process.handed_on.clear()
                 process.steps.close()
                 process.steps = process.holder.end()
                 operation = next(process.steps)
@@ -206,14 +233,17 @@ class World:
         while self._events and self._events[0][0] <= until:
             self.now, _, do = heapq.heappop(self._events)
             do()
-            used = [process.used() for process in self.processes if not process.ended]
+            used = [self.used(process) for process in self.processes if not process.ended]
             if sum(map(len, used)) > len(frozenset().union(*used)):
                 self.overlaps.append(self.now)
             self.watch()
         self.now = until
 
+    def used(self, process: Process) -> frozenset[int]:
+        return process.used(self.now, self.follows)
+
     def total(self) -> int:
-        return sum(len(process.used()) for process in self.processes)
+        return sum(len(self.used(process)) for process in self.processes)
 
     def beats(self) -> int:
         names = [name for name in self.folder.files if self.folder.there(name, self.now)]

@@ -16,6 +16,7 @@ from penstock.bandwidth import cap_file, holder, share
 from penstock.bandwidth.cap_file import Cap, render
 from penstock.bandwidth.share import Share
 from penstock.bandwidth.slots import SLOTS, parse
+from penstock.engine.shared_memory import Shared
 from penstock.errors import FailedError, PreflightError
 
 if TYPE_CHECKING:
@@ -50,6 +51,25 @@ def test_z1_elements_share_the_cap_and_give_it_back(tmp_path: Path) -> None:
     names = os.listdir(tmp_path / "slots")
     assert len(parse(names).free) == SLOTS
     assert not parse(names).beats
+
+
+def test_z1_workers_follow_while_the_engine_stands_in_a_call(tmp_path: Path) -> None:
+    """The main loop of the first element asks for nothing: its workers hear of a lower rate all the same,
+    before others have what it gave back."""
+    memory, sums = Shared(), []
+    with held(tmp_path) as one:
+        until(lambda: one().rate == 6000, "the whole cap")
+        one.hand_to(lambda now: setattr(memory, "allowance", now[:3]))
+        with held(tmp_path) as other:
+            other.hand_to(lambda now: sums.append(now.rate + memory.allowance[0]))
+            until(lambda: other().rate == 3000 == memory.allowance[0], "two halves")
+            other.hand_to(None)
+        until(lambda: memory.allowance[0] == 6000, "the whole cap again")
+        cap_file.write(tmp_path, render("300B/s", None))
+        until(lambda: memory.allowance[0] == 300, "the new cap")
+        one.hand_to(None)
+    memory.close()
+    assert max(sums) <= 6000 + 0.001
 
 
 def test_z1_the_cap_file_is_followed_and_the_lower_one_holds(tmp_path: Path) -> None:

@@ -3,7 +3,7 @@
 `Holder.steps` is a generator of operations; whoever drives it (`bandwidth.share`, or a test that lets many
 holders run against each other) carries each one out and sends its answer, or throws the OSError that it ended
 with. An operation may take any time. Between two of them `Holder.usable` says how many slots may be used, and
-until when.
+until when; it is handed to those that read before the next one begins.
 
 In rest a holder makes one operation in PAUSE seconds: two listings, a beat and a look for another cap file in
 turn. While it has less than its share it lists every QUICK seconds instead, for a lease at most.
@@ -39,8 +39,8 @@ BEAT = 20.0 - 0.1
 """Seconds from the beginning of one beat to the next one; a beat that failed is tried again after PAUSE, so
 two can fail before VALID has passed."""
 SETTLE = 1.0
-"""Seconds between the order to use fewer slots and the moment at which they are given back: workers follow a
-lower rate within 0.4 s."""
+"""Seconds between the order to use fewer slots and the moment at which they are given back. Whoever drives
+`Holder.steps` hands `usable` to the workers before the wait begins; they follow within 0.4 s."""
 
 
 class ListFolder(NamedTuple):
@@ -115,10 +115,9 @@ class Holder:
         self.name = ""
         self._beat: Beat | None = None
         self._beaten = float("-inf")
+        self._usable: tuple[frozenset[int], float] = (frozenset(), self._beaten)
         self._owned: dict[int, int] = {}
         """Slots that this holder has taken, with their generations, until it has given them back."""
-        self._used: frozenset[int] = frozenset()
-        """Those of them that its last beat names."""
         self._memory = Memory()
         self._others: dict[str, bytes] = {}
         """What the beats of other holders hold."""
@@ -127,7 +126,16 @@ class Holder:
 
     def usable(self) -> tuple[frozenset[int], float]:
         """The slots that may be used, and until when by `clock`."""
-        return self._used, self._beaten + VALID
+        return self._usable
+
+    @property
+    def _used(self) -> frozenset[int]:
+        """Of the slots that are owned, those that may be used: the last beat names them."""
+        return self._usable[0]
+
+    def _use(self, slots: frozenset[int]) -> None:
+        # In one store: it is read by other threads.
+        self._usable = slots, self._beaten + VALID
 
     def steps(self) -> Generator[Operation, object, None]:
         """Hold a fair share for ever. Raises OSError where the folder cannot be used at the beginning; later
@@ -138,7 +146,7 @@ class Holder:
             try:
                 yield from self._hold()
             except (_LapsedError, OSError):
-                self._used = frozenset()
+                self._use(frozenset())
                 yield Wait(PAUSE)
                 try:
                     yield from self._end()
@@ -148,7 +156,7 @@ class Holder:
 
     def end(self) -> Generator[Operation, object, None]:
         """Give everything back. `steps` must have been closed. Raises OSError."""
-        self._used = frozenset()
+        self._use(frozenset())
         yield from self._end()
 
     def _begin(self) -> Generator[Operation, object, None]:
@@ -156,6 +164,7 @@ class Holder:
         beat, began = Beat(self.name, 0, frozenset(), self._most()), self._clock()
         yield Make(beat.name, self._who)
         self._beat, self._beaten = beat, began
+        self._use(frozenset())
 
     def _tidy(self) -> Generator[Operation, object, None]:
         if self._beat is not None:
@@ -215,7 +224,8 @@ class Holder:
         self._check()
         if not there or (listed is not None and self._clock() - listed > VALID):
             raise _LapsedError
-        self._beat, self._beaten, self._used = beat, began, beat.slots
+        self._beat, self._beaten = beat, began
+        self._use(beat.slots)
 
     def _look(self) -> Generator[Operation, object, bool]:
         """List the folder, and give or take what is due; whether less than the share is held then."""
@@ -255,7 +265,7 @@ class Holder:
 
     def _give(self, number: int) -> Generator[Operation, object, None]:
         given = sorted(self._used)[-number:]
-        self._used -= frozenset(given)
+        self._use(self._used - frozenset(given))
         yield Wait(SETTLE)
         for slot in given:
             yield Make(free_name(slot, self._owned[slot]))

@@ -1,8 +1,10 @@
 """An element's share of a link: a thread that holds slots, and what the engine asks it for.
 
-The thread alone touches the folder, so an engine never waits for it. When the folder does not answer, the
-thread hangs, the last beat grows old, and `Share` allows nothing from VALID seconds after its beginning; the
-workers know that moment beforehand.
+The thread alone touches the folder, so an engine never waits for it. It hands what the element may do to the
+workers itself, before it carries out the next operation: slots are given back SETTLE seconds after the workers
+were told, also while the engine's main thread stands in a call to a file system. When the folder does not
+answer, the thread hangs, the last beat grows old, and `Share` allows nothing from VALID seconds after its
+beginning; the workers know that moment beforehand.
 """
 
 from __future__ import annotations
@@ -38,8 +40,8 @@ TOLD = 30.0
 
 
 class Share:
-    """`with Share(...) as share:`; then `share.first(wait)` before the first byte, and `share()` several
-    times a second. `cap`: the configured one; `limit`: the element's own ceiling, in bytes a second. `say`
+    """`with Share(...) as share:`; then `share.first(wait)` before the first byte, `share.hand_to` when there
+    are workers, and `share()` several times a second (`engine.pacing.Allowances`). `cap`: the configured one; `limit`: the element's own ceiling, in bytes a second. `say`
     is called for a line of the element's log."""
 
     def __init__(
@@ -50,6 +52,10 @@ class Share:
         who = json.dumps(asdict(processes.this_process(run, what)), sort_keys=True).encode()
         self._holder = Holder(who, clock, most=self._most, dead=_dead)
         self._stop = threading.Event()
+        self._writing = threading.Lock()
+        self._write: Callable[[Allowance], None] | None = None
+        self._written: Allowance | None = None
+        self._read = clock()
         self._failed = ""
         self._told = ""
         self._thread = threading.Thread(target=self._run, name="bandwidth", daemon=True)
@@ -85,7 +91,6 @@ class Share:
         """What the element may do now. Raises FailedError where the folder could not be used at all."""
         if self._failed or not self._thread.is_alive():
             raise self._error(self._failed or "the thread that holds the share has ended")
-        used, until = self._holder.usable()
         wrong, known = self._file.wrong, self._file.known
         if wrong != self._told:
             self._told = wrong
@@ -95,7 +100,25 @@ class Share:
                 else "nothing is read before the bandwidth cap is known"
             )
             self._say(f"warning: {now}: {wrong}" if wrong else "the cap is right again")
-        if not known:
+        return self._now()
+
+    def hand_to(self, write: Callable[[Allowance], None] | None) -> None:
+        """See `engine.pacing.Allowances`."""
+        with self._writing:
+            self._write, self._written = write, None
+        self._hand_on()
+
+    def _hand_on(self) -> None:
+        # The lock is held for a store to memory: neither thread waits for a folder by it.
+        with self._writing:
+            now = self._now()
+            if self._write is not None and now != self._written:
+                self._written = now
+                self._write(now)
+
+    def _now(self) -> Allowance:
+        used, until = self._holder.usable()
+        if not self._file.known:
             return Allowance(0.0, 0.0, until, 0.0)
         cap, part = self.cap, len(used) / SLOTS
         rate = math.inf if cap.rate is None else cap.rate
@@ -131,19 +154,26 @@ class Share:
             self._failed = error.strerror or str(error)
             return
         steps.close()
+        self._give_back()
+
+    def _give_back(self) -> None:
+        end = self._holder.end()
         with contextlib.suppress(OSError, StopIteration):
-            end, answer = self._holder.end(), None
+            operation = next(end)
+            self._hand_on()
             while True:
-                answer = self._slots.carry_out(end.send(answer))
+                operation = end.send(self._slots.carry_out(operation))
 
     def _drive(self, steps: Generator[Operation, object, None]) -> None:
         """Until the end is asked for. Raises OSError."""
         operation = next(steps)
         while not self._stop.is_set():
+            self._hand_on()
             if isinstance(operation, Wait):
                 self._rest(operation.seconds)
                 operation = steps.send(None)
                 continue
+            self._read_cap()
             try:
                 answer = self._slots.carry_out(operation)
             except OSError as error:
@@ -154,9 +184,18 @@ class Share:
     def _rest(self, seconds: float) -> None:
         """Wait, and read the cap meanwhile."""
         end = clock() + seconds
-        while (left := end - clock()) > 0 and not self._stop.wait(min(left, READ)):
+        while (left := end - (now := clock())) > 0 and not self._stop.wait(
+            min(left, max(0.0, self._read + READ - now))
+        ):
+            self._read_cap()
+
+    def _read_cap(self) -> None:
+        """Where READ seconds have passed."""
+        if (now := clock()) - self._read >= READ:
+            self._read = now
             with contextlib.suppress(OSError):
                 self._file.read()
+            self._hand_on()
 
 
 def _times(whole: float, part: float) -> float:

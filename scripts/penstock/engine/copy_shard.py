@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from penstock.core.model import Entry
     from penstock.engine.batch import Batch
-    from penstock.engine.pacing import Allowance
+    from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import BatchAnswer, CopyTask, Report, StopCheck
 
 # Temporary credentials are made anew this many seconds before they end.
@@ -41,12 +41,12 @@ def copy_shard(
     report: Report,
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
-    share: Callable[[], Allowance] | None = None,
+    share: Allowances | None = None,
 ) -> Outcome:
     """Copy what the journals do not have yet. Rows that fail are in the outcome's `failures`;
     the others are done. `ops` is called several times a second for the metadata operations a second that
-    the workers may make on the target; None: there is no budget. `share` is called as often for what they may
-    read of the source; None: `engine.limit` alone holds.
+    the workers may make on the target; None: there is no budget. `share`: what they may read of the source;
+    None: `engine.limit` alone holds.
 
     Raises NoSpaceError at once when the target is full, InterruptedRunError after a tidy stop,
     FailedError for what concerns more than a row (fenced, a failed barrier, dying workers); what
@@ -69,7 +69,7 @@ def _copy(
     multipart: Multipart,
     stop: StopCheck,
     ops: Callable[[], float] | None,
-    share: Callable[[], Allowance] | None,
+    share: Allowances | None,
 ) -> None:
     outcome = run.outcome
     with ExitStack() as stack:

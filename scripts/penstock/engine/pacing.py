@@ -1,8 +1,9 @@
 """The pace of a share that changes: of what all elements of a link may do together, this one's part of now.
 
-The parent of the workers writes its `Allowance` into the memory that they share, several times a second. Each
-worker goes by it until `until`; whoever does not hear of a later moment stops there, also when the parent
-itself hangs in a call to a file system.
+A thread of the workers' parent writes its `Allowance` into the memory that they share, whenever it changes:
+the thread that holds the share, so that a parent which hangs in a call to a file system goes on using nothing
+that was given back. Each worker goes by it until `until`; whoever does not hear of a later moment stops there,
+also when that thread itself hangs.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import math
 import time
 from struct import Struct
 from threading import Lock
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 from penstock.engine.shared_memory import STORE_BYTES, STORES_AT
 
@@ -44,6 +45,17 @@ class Allowance(NamedTuple):
     """By `clock`."""
     most: float = math.inf
     """Bytes a second that it could be, if all others ended."""
+
+
+class Allowances(Protocol):
+    """An element's share of a link, as its engine sees it."""
+
+    def __call__(self) -> Allowance:
+        """What the element may do now. Raises FailedError where there will be no share any more."""
+
+    def hand_to(self, write: Callable[[Allowance], None] | None) -> None:
+        """Call `write` with what the element may do, at once and each time that it changes, from any thread.
+        None: no more; on return no call is under way."""
 
 
 def clock() -> float:

@@ -49,7 +49,7 @@ if TYPE_CHECKING:
     from contextlib import AbstractContextManager
     from pathlib import Path
 
-    from penstock.engine.pacing import Allowance
+    from penstock.engine.pacing import Allowances
     from penstock.engine.tasks import CopyTask, Report, StopCheck
     from penstock.filesystem.capabilities import StorageFacts
     from penstock.storage.port import Writer
@@ -69,7 +69,7 @@ def repair_shard(
     report: Report,
     stop: StopCheck,
     ops: Callable[[], float] | None = None,
-    share: Callable[[], Allowance] | None = None,
+    share: Allowances | None = None,
     *,
     named: str = AUTO,
 ) -> tuple[Outcome, FetchedFiles]:
@@ -92,7 +92,7 @@ class _Repair:
         release: Path,
         stop: StopCheck,
         ops: Callable[[], float] | None,
-        share: Callable[[], Allowance] | None,
+        share: Allowances | None,
         named: str,
     ) -> None:
         from penstock.formats.shards import read_shard

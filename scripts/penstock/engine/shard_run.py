@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from penstock.config.settings import EngineConfig
     from penstock.core.run_documents import ShardInfo
     from penstock.engine.batch import Batch
-    from penstock.engine.pacing import Allowance
+    from penstock.engine.pacing import Allowance, Allowances
     from penstock.engine.tasks import BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
     from penstock.engine.workers.messages import CopyWork, ReadWork
@@ -36,7 +36,7 @@ class PoolRun:
         """`units`: what can be done side by side, where that is more than rows."""
         self.outcome, self.engine, self.report = outcome, engine, report
         self._ops: Callable[[], float] | None = None
-        self._share: Callable[[], Allowance] | None = None
+        self._share: Allowances | None = None
         self.started = time.monotonic()
         self.cpu = time.process_time()
         given = job_environment.current()
@@ -78,16 +78,18 @@ class PoolRun:
         each: int = 4,
         ahead: bool = False,
         ops: Callable[[], float] | None = None,
-        share: Callable[[], Allowance] | None = None,
+        share: Allowances | None = None,
         near: Callable[[], int | None] = lambda: None,
     ) -> None:
         """Start the workers, in a number that suits the `rows` that are left and can be done side by side.
         `ahead`: each stream asks for small objects before their turn. `ops`: the metadata operations a
         second that they may make on the target, called now and then; None: there is no budget. `share`: what
-        they may read of the source, called several times a second; None: `engine.limit` alone holds. `near`:
-        see `pinning.places`."""
+        they may read of the source: from now on handed to the workers by its own thread; None: `engine.limit`
+        alone holds. `near`: see `pinning.places`."""
         self._ops, self._share = ops, share
-        self._hand_on()
+        if share is not None:
+            share.hand_to(self._allow)
+        self._look()
         chosen = self._size(rows, total, local=local, each=1 if ahead else each)
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
@@ -132,7 +134,7 @@ class PoolRun:
 
         def tick() -> None:
             idle()
-            self._hand_on()
+            self._look()
             self.tell()
 
         try:
@@ -149,12 +151,15 @@ class PoolRun:
             self.settle_outcome()
         self.tell()
 
-    def _hand_on(self) -> None:
-        """What the workers may do now, into the memory that they share."""
+    def _allow(self, now: Allowance) -> None:
+        self.pool.shared.allowance = now[:3]
+
+    def _look(self) -> None:
+        """Hand on what the workers may do on the target; see whether there is still a share of the link."""
         if self._ops is not None:
             self.pool.shared.ops = self._ops()
         if self._share is not None:
-            self.pool.shared.allowance = self._share()[:3]
+            self._share()
 
     def fail(self, failures: Iterable[FailedRow]) -> None:
         self.outcome.failures.extend(one.failure for one in failures)
@@ -178,4 +183,6 @@ class PoolRun:
             outcome.why += f"; {self.tuner.story}"
 
     def close(self) -> None:
+        if self._share is not None:
+            self._share.hand_to(None)
         self.pool.close()

@@ -74,7 +74,7 @@ class Shared:
     @property
     def allowance(self) -> tuple[float, float, float]:
         """Bytes and requests a second that all workers may read and make of the source together, and until
-        when (`pacing.clock`); of the parent's making."""
+        when (`pacing.clock`). One thread of the parent's writes them: it holds the share."""
         rate, requests, until = self._allowance
         return rate, requests, until
 
