@@ -218,12 +218,12 @@ def shown(meter: Meter, slots: Path, limit: Callable[[str], object], kill: Calla
     _pass(meter, halved + FOLLOWED)
     killed = time.monotonic()
     kill()
-    wait_for(
-        lambda: held(slots) == [0, 20, 20, 20],
-        "the share of the one that was killed",
-        seconds=LEASE,
-        every=0.2,
-    )
+    try:
+        wait_for(
+            lambda: held(slots) == [0, 20, 20, 20], "the share of the dead one", seconds=LEASE, every=0.2
+        )
+    except TimeoutError as error:
+        raise AssertionError(f"{error}: {held(slots)}") from None
     taken = time.monotonic()
     _pass(meter, taken + TAKEN)
     end = time.monotonic()
