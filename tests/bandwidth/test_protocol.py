@@ -6,7 +6,7 @@ import pytest
 from tests.bandwidth.model import Process, World
 
 from penstock.bandwidth import holder, slots
-from penstock.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID
+from penstock.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID, parse_taken, taken_name
 
 
 @pytest.mark.parametrize("late", [0.0, 2.0, 60.0])
@@ -56,6 +56,44 @@ def test_z1_slots_are_given_back_after_the_workers_followed(follows: float, over
     world.join()
     world.run(120.0)
     assert bool(world.overlaps) is overlap
+
+
+@pytest.mark.parametrize("beats", [False, True])
+def test_z1_slots_whose_files_somebody_removed_have_two_users_for_a_look_at_most(beats: bool) -> None:
+    """A purge of old files takes the slots' files away, or all: whoever comes makes them anew."""
+    world = World(1, late=2.0)
+    first = world.join()
+    world.run(200.0)
+    for name in list(world.folder.files):
+        if parse_taken(name) or beats:
+            world.folder.remove(name, world.now)
+    second = world.join()
+    world.run(230.0)
+    assert world.overlaps
+    world.overlaps.clear()
+    world.run(900.0)
+    assert world.overlaps == []
+    assert len(world.used(first)) == len(world.used(second)) == SLOTS // 2
+    world.leave(first)
+    world.leave(second)
+    world.run(960.0)
+    third = world.join()
+    world.run(1200.0)
+    assert len(world.used(third)) == SLOTS
+    assert world.overlaps == []
+
+
+def test_a_slot_that_another_took_over_is_used_no_more() -> None:
+    """At the next look, however new it is."""
+    world = World(1)
+    first = world.join()
+    world.run(4.0)
+    assert 7 in world.used(first)
+    for generation in (5, 6):
+        world.folder.make(taken_name(7, generation), b"other", world.now)
+    world.run(4.0 + 2 * holder.PAUSE + holder.SETTLE)
+    assert 7 not in world.used(first)
+    assert len(world.used(first)) == SLOTS - 1
 
 
 def _stir(world: World, chance: random.Random, until: float) -> None:

@@ -118,6 +118,8 @@ class Holder:
         self._usable: tuple[frozenset[int], float] = (frozenset(), self._beaten)
         self._owned: dict[int, int] = {}
         """Slots that this holder has taken, with their generations, until it has given them back."""
+        self._taken: dict[int, float] = {}
+        """By owned slot: when it was taken."""
         self._memory = Memory()
         self._others: dict[str, bytes] = {}
         """What the beats of other holders hold."""
@@ -174,6 +176,12 @@ class Holder:
 
     def _end(self) -> Generator[Operation, object, None]:
         """Nothing that is owned is used any more."""
+        if self._owned:
+            # A file that says that a lost slot was given back would give back a later taking of it.
+            began = self._clock()
+            names = yield ListFolder()
+            assert isinstance(names, list)
+            yield from self._drop_lost(parse(names), began)
         for slot, generation in list(self._owned.items()):
             yield Make(free_name(slot, generation))
             del self._owned[slot]
@@ -238,6 +246,7 @@ class Holder:
         assert isinstance(names, list)
         self.seen = seen = parse(names)
         dead = yield from self._dead_holders(seen)
+        yield from self._drop_lost(seen, began)
         self._memory.look(seen, began)
         living = self._memory.living(seen, began, dead)
         open_slots = self._memory.open(seen, began)
@@ -253,6 +262,40 @@ class Holder:
         elif due.take:
             yield from self._take(due.take, open_slots, seen, began)
         return lacks(self.name, len(self._used), living, self._most())
+
+    def _drop_lost(self, seen: Seen, began: float) -> Generator[Operation, object, None]:
+        """Use no slot whose file somebody removed, or another has, against the protocol. Nor is it given
+        back: that would give back what another took since.
+
+        | the slot's generation in the listing is | and                                     | then      |
+        |-----------------------------------------|-----------------------------------------|-----------|
+        | later than this holder's                |                                         | dropped   |
+        | an earlier one, or none                 | it was taken LEASE and VALID before     | dropped   |
+        | an earlier one, or none                 | it was not: the listing may be late     | kept      |
+        | this holder's                           | another's new beat names the slot, and  |           |
+        |                                         | its file names another, too             | dropped   |
+        | this holder's                           | else: that beat may be from before      | kept      |
+        """
+        moved = self._memory.moved(seen)
+        named = {slot for beat in moved if beat.holder != self.name for slot in beat.slots}
+        for slot, generation in list(self._owned.items()):
+            listed = seen.generations.get(slot, 0)
+            if listed == generation and slot in named:
+                owner = yield from self._read(taken_name(slot, generation))
+                lost = owner not in (b"", self.name.encode())
+            else:
+                lost = listed < generation and began - self._taken[slot] > LEASE + VALID
+            if listed > generation or lost:
+                del self._owned[slot]
+        self._use(self._used & self._owned.keys())
+
+    def _read(self, name: str) -> Generator[Operation, object, bytes]:
+        """A file's content; b"" where it cannot be read, too: anybody may make names in the folder."""
+        try:
+            content = yield Read(name)
+        except OSError:
+            return b""
+        return content if isinstance(content, bytes) else b""
 
     def _dead_holders(self, seen: Seen) -> Generator[Operation, object, set[str]]:
         for holder, beat in seen.beats.items():
@@ -286,7 +329,7 @@ class Holder:
             generation = seen.generations.get(slot, 0) + 1
             made = yield Make(taken_name(slot, generation), self.name.encode())
             if made:
-                self._owned[slot] = generation
+                self._owned[slot], self._taken[slot] = generation, self._clock()
                 taken.append(slot)
         if taken:
             yield from self._beat_now({*self._used, *taken}, began)

@@ -1,9 +1,9 @@
 """An element's share of a link: a thread that holds slots, and what the engine asks it for.
 
 The thread alone touches the folder, so an engine never waits for it. It hands what the element may do to the
-workers itself, before it carries out the next operation: slots are given back SETTLE seconds after the workers
-were told, also while the engine's main thread stands in a call to a file system. When the folder does not
-answer, the thread hangs, the last beat grows old, and `Share` allows nothing from VALID seconds after its
+workers itself, before it carries out the next operation: slots are given back SETTLE seconds after the
+workers were told, also while the engine's main thread stands in a call to a file system. When the folder does
+not answer, the thread hangs, the last beat grows old, and `Share` allows nothing from VALID seconds after its
 beginning; the workers know that moment beforehand.
 """
 
@@ -41,8 +41,8 @@ TOLD = 30.0
 
 class Share:
     """`with Share(...) as share:`; then `share.first(wait)` before the first byte, `share.hand_to` when there
-    are workers, and `share()` several times a second (`engine.pacing.Allowances`). `cap`: the configured one; `limit`: the element's own ceiling, in bytes a second. `say`
-    is called for a line of the element's log."""
+    are workers, and `share()` several times a second (`engine.pacing.Allowances`). `cap`: the configured one;
+    `limit`: the element's own ceiling, in bytes a second. `say` is called for a line of the element's log."""
 
     def __init__(
         self, folder: Path, cap: Cap, limit: int | None, what: str, run: str, say: Callable[[str], None]

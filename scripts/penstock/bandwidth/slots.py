@@ -139,6 +139,14 @@ class Memory:
             if now - self._numbers[holder][1] >= ABANDONED:
                 del self._numbers[holder]
 
+    def moved(self, seen: Seen) -> list[Beat]:
+        """Beats that `look` has not been shown yet."""
+        return [
+            beat
+            for holder, beat in seen.beats.items()
+            if holder not in self._numbers or self._numbers[holder][0] != beat.number
+        ]
+
     def living(self, seen: Seen, now: float, dead: Collection[str]) -> dict[str, Beat]:
         """The holders that count when the slots are divided."""
         return {
