@@ -137,6 +137,10 @@ class World:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self._numbers = count()
         self.overlaps: list[float] = []
+        self.takes: Callable[[Operation], float] | None = None
+        """Seconds that an order takes; None: milliseconds, or as it hangs."""
+        self.fails: Callable[[Process, Operation], bool] = lambda *_: False
+        """Whether an order that is carried out ends with an error all the same."""
         self.watch: Callable[[], None] = lambda: None
 
     def at(self, when: float, do: Callable[[], None]) -> None:
@@ -153,7 +157,7 @@ class World:
             name,
             clock,
             most=lambda: most,
-            dead=lambda who: self.local and self.processes[int(who)].ended,
+            dead=lambda who: self.local and bool(who) and self.processes[int(who)].ended,
             new_name=lambda: f"{self.chance.getrandbits(64):016x}",
         )
         process = Process(holder, holder.steps(), clock, born=self.now)
@@ -198,12 +202,15 @@ class World:
         if chance.random() < self.hangs:
             takes = chance.choice([2.0, 12.0, 40.0, 100.0, 600.0]) * chance.random()
             fails = chance.random() < 0.5
+        if self.takes is not None:
+            takes = self.takes(operation)
         done = self.now + takes
         effect = self.now + takes * chance.random()
         answers: list[object] = []
         # An order that failed for its process may have been carried out all the same, even after it died.
         if not fails or chance.random() < 0.5:
             self.at(effect, lambda: answers.append(self._carried_out(operation)))
+        fails = fails or self.fails(process, operation)
         error = OSError("it does not answer") if fails else None
         self.at(done, lambda: self._go_on(process, answers[-1] if answers else None, error))
 

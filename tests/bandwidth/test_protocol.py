@@ -6,6 +6,7 @@ import pytest
 from tests.bandwidth.model import Process, World
 
 from penstock.bandwidth import holder, slots
+from penstock.bandwidth.holder import Make, Operation, Read, Rename
 from penstock.bandwidth.slots import ABANDONED, LEASE, SLOTS, VALID, parse_taken, taken_name
 
 
@@ -94,6 +95,79 @@ def test_a_slot_that_another_took_over_is_used_no_more() -> None:
     world.run(4.0 + 2 * holder.PAUSE + holder.SETTLE)
     assert 7 not in world.used(first)
     assert len(world.used(first)) == SLOTS - 1
+
+
+@pytest.mark.parametrize("seconds", [0.3, 0.7, 1.0, 2.0])
+def test_z1_a_file_system_that_makes_files_slowly_takes_longer_and_no_share_is_lost(seconds: float) -> None:
+    world = World(1)
+    world.takes = lambda operation: seconds if isinstance(operation, Make) else 0.01
+    one = world.join()
+    world.run(SLOTS * seconds * 1.5 + 60.0)
+    assert len(world.used(one)) == SLOTS
+    world.run(world.now + 300.0)
+    names = [name for name in world.folder.files if world.folder.there(name, world.now)]
+    assert len(names) == SLOTS + 1
+
+
+@pytest.mark.parametrize("seconds", [0.5, 1.7, 2.0, 3.0])
+def test_z1_a_dead_holders_share_is_taken_over_where_every_order_takes_seconds(seconds: float) -> None:
+    world = World(1)
+    first, second = world.join(), world.join()
+    world.run(200.0)
+    world.takes = lambda _: seconds
+    world.run(260.0)
+    world.kill(second)
+    world.run(260.0 + 8 * ABANDONED)
+    assert len(world.used(first)) == SLOTS
+    assert world.overlaps == []
+
+
+def test_z1_who_cannot_begin_leaves_nothing_that_takes_a_share_of_the_others() -> None:
+    """Over a quota of blocks a file can be made, and its content cannot be written."""
+    world = World(1)
+    full, well, gone = world.join(), world.join(), world.join()
+    world.run(100.0)
+    world.fails = lambda process, operation: process is full and isinstance(operation, Make)
+    world.leave(gone)
+    world.run(500.0)
+    assert world.beats() == 2
+    assert len(world.used(well)) >= SLOTS // 2
+    world.leave(full)
+    world.run(800.0)
+    assert world.beats() == 1
+    assert len(world.used(well)) == SLOTS
+    assert world.overlaps == []
+
+
+def test_a_beat_whose_renaming_came_to_an_end_late_leaves_no_second_name() -> None:
+    world = World(1)
+    first, second = world.join(), world.join()
+    world.run(100.0)
+    hung: list[Operation] = []
+
+    def takes(operation: Operation) -> float:
+        if isinstance(operation, Rename) and not hung:
+            hung.append(operation)
+            return 40.0
+        return 0.01
+
+    world.takes = takes
+    world.run(200.0)
+    assert hung
+    assert world.beats() == 2
+    assert len(world.used(first)) == len(world.used(second)) == SLOTS // 2
+
+
+def test_s25_a_name_that_cannot_be_read_stops_nobody() -> None:
+    """Anybody may make a folder, or a file of mode 0, in `slots`."""
+    world = World(1, local=True)
+    world.folder.make("beat.0123456789abcdef.1.0.60", b"", 0.0)
+    world.fails = lambda _, operation: isinstance(operation, Read)
+    one = world.join()
+    world.run(400.0)
+    assert len(world.used(one)) == SLOTS
+    assert len(world.processes) == 1
+    assert one.holder.trouble == ""
 
 
 def _stir(world: World, chance: random.Random, until: float) -> None:

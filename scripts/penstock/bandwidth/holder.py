@@ -5,17 +5,17 @@ holders run against each other) carries each one out and sends its answer, or th
 with. An operation may take any time. Between two of them `Holder.usable` says how many slots may be used, and
 until when; it is handed to those that read before the next one begins.
 
-In rest a holder makes one operation in PAUSE seconds: two listings, a beat and a look for another cap file in
-turn. While it has less than its share it lists every QUICK seconds instead, for a lease at most.
+In rest a holder makes one operation in PAUSE seconds: a beat, a listing, a look for another cap file and a
+listing in turn. While it has less than its share it lists every QUICK seconds instead, for a lease at most.
 """
 
 from __future__ import annotations
 
-import contextlib
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.bandwidth.slots import (
+    BLIND,
     LEASE,
     SLOTS,
     VALID,
@@ -38,9 +38,14 @@ QUICK = 2.0
 BEAT = 20.0 - 0.1
 """Seconds from the beginning of one beat to the next one; a beat that failed is tried again after PAUSE, so
 two can fail before VALID has passed."""
+CAP_TURN = 2
+"""Turns after a beat at which the cap is looked for: a listing is between the two, and after each."""
 SETTLE = 1.0
 """Seconds between the order to use fewer slots and the moment at which they are given back. Whoever drives
 `Holder.steps` hands `usable` to the workers before the wait begins; they follow within 0.4 s."""
+
+
+SLOW = f"its operations took longer than {VALID:.0f} s"
 
 
 class ListFolder(NamedTuple):
@@ -94,7 +99,7 @@ Operation = ListFolder | Make | Rename | Read | Remove | LookForCap | Tidy | Wai
 
 
 class _LapsedError(Exception):
-    """VALID seconds have passed since the last beat began."""
+    """VALID seconds have passed since the last beat began, or somebody removed it."""
 
 
 class Holder:
@@ -114,6 +119,8 @@ class Holder:
         self._new_name = new_name
         self.name = ""
         self._beat: Beat | None = None
+        self._begun: Beat | None = None
+        """The name that the beat may have, too: nobody knows what became of the order."""
         self._beaten = float("-inf")
         self._usable: tuple[frozenset[int], float] = (frozenset(), self._beaten)
         self._owned: dict[int, int] = {}
@@ -125,6 +132,8 @@ class Holder:
         """What the beats of other holders hold."""
         self.seen: Seen | None = None
         """The last listing."""
+        self.trouble = ""
+        """Why the last operation that failed did, for people; "" after a beat that did not."""
 
     def usable(self) -> tuple[frozenset[int], float]:
         """The slots that may be used, and until when by `clock`."""
@@ -147,25 +156,33 @@ class Holder:
         while True:
             try:
                 yield from self._hold()
-            except (_LapsedError, OSError):
+            except (_LapsedError, OSError) as error:
+                self._why(error)
                 self._use(frozenset())
+            begun = False
+            while not begun:
                 yield Wait(PAUSE)
                 try:
                     yield from self._end()
                     yield from self._begin()
-                except OSError:
-                    continue
+                    begun = True
+                except OSError as error:
+                    self._why(error)
 
     def end(self) -> Generator[Operation, object, None]:
         """Give everything back. `steps` must have been closed. Raises OSError."""
         self._use(frozenset())
         yield from self._end()
+        if self._begun is not None:
+            yield Remove(self._begun.name)
 
     def _begin(self) -> Generator[Operation, object, None]:
-        self.name, self._owned, self._memory = self._new_name(), {}, Memory()
-        beat, began = Beat(self.name, 0, frozenset(), self._most()), self._clock()
+        # The same name at each try: one that failed may have made the file.
+        beat = self._begun or Beat(self._new_name(), 0, frozenset(), self._most())
+        self._begun, began = beat, self._clock()
         yield Make(beat.name, self._who)
-        self._beat, self._beaten = beat, began
+        self.name, self._owned, self._memory = beat.holder, {}, Memory()
+        self._beat, self._beaten, self._begun = beat, began, None
         self._use(frozenset())
 
     def _tidy(self) -> Generator[Operation, object, None]:
@@ -185,39 +202,61 @@ class Holder:
         for slot, generation in list(self._owned.items()):
             yield Make(free_name(slot, generation))
             del self._owned[slot]
-        if self._beat is not None:
-            yield Remove(self._beat.name)
-            self._beat = None
+        if self._beat is None:
+            return
+        # A name that is not known to be there is removed, too.
+        for beat in filter(None, (self._beat, self._begun)):
+            yield Remove(beat.name)
+        self._beat = self._begun = None
 
     def _hold(self) -> Generator[Operation, object, None]:
-        if self._beat is None:
-            raise _LapsedError
-        looked_for_cap, lacking_since = self._clock(), self._clock()
+        looked_for_cap = lacking_since = looked = self._clock()
+        turn = 0
         while True:
-            now = self._clock()
+            now, wait = self._clock(), PAUSE
             self._check()
             if now - self._beaten >= BEAT:
+                turn = 0
                 try:
                     yield from self._beat_now(self._used)
-                except OSError:
-                    self._check()
-                quick = False
-            elif now - looked_for_cap >= BEAT:
-                looked_for_cap = now
-                with contextlib.suppress(OSError):
+                except OSError as error:
+                    self._failed(error)
+                    yield Wait(PAUSE)
+                    continue
+            elif turn == CAP_TURN or (turn > CAP_TURN + 1 and now - looked_for_cap >= BEAT + PAUSE):
+                looked_for_cap, turn = now, CAP_TURN
+                try:
                     yield LookForCap()
-                quick = False
+                except OSError as error:
+                    self._failed(error)
             else:
+                looked = now
                 lacking = yield from self._look()
                 now = self._clock()
                 if not lacking:
                     lacking_since = now
-                quick = lacking and now - lacking_since < LEASE
-            yield Wait(QUICK if quick else PAUSE)
+                elif now - lacking_since < LEASE:
+                    wait = QUICK
+            turn += 1
+            # Where orders take seconds, a listing follows a beat or a look for the cap at once: see BLIND.
+            if self._clock() - looked <= BLIND / 2:
+                yield Wait(wait)
+
+    def _failed(self, error: OSError) -> None:
+        """Raises _LapsedError."""
+        self._why(error)
+        self._check()
+
+    def _why(self, error: Exception) -> None:
+        if isinstance(error, OSError):
+            name = error.filename if isinstance(error.filename, str) else ""
+            self.trouble = f"{name}: {error.strerror or error}" if name else error.strerror or str(error)
+        elif not self.trouble:
+            self.trouble = str(error)
 
     def _check(self) -> None:
         if self._clock() - self._beaten > VALID:
-            raise _LapsedError
+            raise _LapsedError(SLOW)
 
     def _beat_now(
         self, slots: Iterable[int], listed: float | None = None
@@ -228,11 +267,14 @@ class Holder:
         assert self._beat is not None
         beat = Beat(self.name, self._beat.number + 1, frozenset(slots), self._most())
         began = self._clock()
+        self._begun = beat
         there = yield Rename(self._beat.name, beat.name)
         self._check()
-        if not there or (listed is not None and self._clock() - listed > VALID):
-            raise _LapsedError
-        self._beat, self._beaten = beat, began
+        if not there:
+            raise _LapsedError(f"{self._beat.name} is gone: who removed it?")
+        if listed is not None and self._clock() - listed > VALID:
+            raise _LapsedError(SLOW)
+        self._beat, self._beaten, self._begun, self.trouble = beat, began, None, ""
         self._use(beat.slots)
 
     def _look(self) -> Generator[Operation, object, bool]:
@@ -240,8 +282,8 @@ class Holder:
         began = self._clock()
         try:
             names = yield ListFolder()
-        except OSError:
-            self._check()
+        except OSError as error:
+            self._failed(error)
             return False
         assert isinstance(names, list)
         self.seen = seen = parse(names)
@@ -251,8 +293,8 @@ class Holder:
         living = self._memory.living(seen, began, dead)
         open_slots = self._memory.open(seen, began)
         for slot in sorted(self._memory.doubtful(seen, dead) - open_slots):
-            owner = yield Read(taken_name(slot, seen.generations[slot]))
-            if isinstance(owner, bytes) and owner.decode("ascii", "replace") in dead:
+            owner = yield from self._read(taken_name(slot, seen.generations[slot]))
+            if owner.decode("ascii", "replace") in dead:
                 open_slots.add(slot)
         open_slots -= self._owned.keys()
         self._check()
@@ -299,11 +341,17 @@ class Holder:
 
     def _dead_holders(self, seen: Seen) -> Generator[Operation, object, set[str]]:
         for holder, beat in seen.beats.items():
-            if holder != self.name and holder not in self._others:
-                # Nothing, where the beat has a later name by now: then it is read at the next look.
+            if holder == self.name or holder in self._others:
+                continue
+            try:
                 content = yield Read(beat.name)
-                if isinstance(content, bytes) and content:
-                    self._others[holder] = content
+            except OSError:
+                # A name that anybody may make: it is not read again.
+                self._others[holder] = b""
+                continue
+            # Nothing, where the beat has a later name by now: then it is read at the next look.
+            if isinstance(content, bytes) and content:
+                self._others[holder] = content
         return {one for one in seen.beats if one in self._others and self._dead(self._others[one])}
 
     def _give(self, number: int) -> Generator[Operation, object, None]:
@@ -324,7 +372,8 @@ class Holder:
         first = int(self.name, 16) % len(ordered)
         taken: list[int] = []
         for slot in [*ordered[first:], *ordered[:first]]:
-            if len(taken) == number or self._clock() - began > VALID:
+            # On a slow file system what was taken so far is named in time, and the rest is taken later.
+            if len(taken) == number or self._clock() - min(began, self._beaten) > VALID / 2:
                 break
             generation = seen.generations.get(slot, 0) + 1
             made = yield Make(taken_name(slot, generation), self.name.encode())

@@ -1,8 +1,8 @@
 """The pace of a share that changes: of what all elements of a link may do together, this one's part of now.
 
-A thread of the workers' parent, the one that holds the share, writes its `Allowance` into the memory that they
-share, whenever it changes: so nothing that was given back is used on while the parent hangs in a call to a
-file system. Each worker goes by it until `until`; whoever does not hear of a later moment stops there, also
+A thread of the workers' parent, the one that holds the share, writes its `Allowance` into the memory that
+they share, whenever it changes: so nothing that was given back is used on while the parent hangs in a call to
+a file system. Each worker goes by it until `until`; whoever does not hear of a later moment stops there, also
 when that thread itself hangs.
 """
 
