@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from typing import TYPE_CHECKING
@@ -38,6 +39,20 @@ def test_the_operations(tmp_path: Path) -> None:
     (tmp_path / "00.2").symlink_to("/etc/passwd")
     with pytest.raises(OSError):
         slots.carry_out(Read("00.2"))
+
+
+def test_s25_a_name_whose_content_cannot_be_written_is_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Over a quota of blocks: an error would leave a name there that nobody holds."""
+    slots = SlotFolder(tmp_path, lambda: None)
+    monkeypatch.setattr(os, "write", _over_quota)
+    assert slots.carry_out(Make("00.1", b"me")) is True
+    assert slots.carry_out(Read("00.1")) == b""
+
+
+def _over_quota(*_: object) -> int:
+    raise OSError(errno.EDQUOT, "Disk quota exceeded")
 
 
 def test_s25_generations_stay_for_an_hour_after_a_later_one(

@@ -161,6 +161,37 @@ def test_a_folder_that_vanishes_stops_the_reading_and_it_goes_on_when_it_is_back
         until(lambda: one().rate > 0, "a new share")
 
 
+def test_s25_an_element_without_a_share_says_why_and_when_it_has_one_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(share, "TOLD", 0.1)
+    said: list[str] = []
+    with Share(tmp_path, CAP, None, "copy data, shard 3", "r1", said.append) as one:
+        one.first(time.sleep)
+        said.clear()
+        (tmp_path / "slots").rename(tmp_path / "away")
+        until(lambda: one() and said, "what the log says")
+        assert len(said) == 1
+        assert said[0].startswith(f"waits for a share of the bandwidth below {tmp_path}: {tmp_path}/slots")
+        assert said[0].endswith("No such file or directory")
+        (tmp_path / "away").rename(tmp_path / "slots")
+        until(lambda: one().rate > 0 and len(said) > 1, "a new share")
+        assert said[1:] == [f"has a share of the bandwidth below {tmp_path} now"]
+
+
+def test_z1_a_share_whose_thread_fails_is_given_back_and_the_element_hears_why(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with held(tmp_path) as one:
+        until(lambda: one().rate == 6000, "the whole cap")
+        monkeypatch.setattr(one._file, "read", lambda: 1 / 0)
+        until(lambda: one._failed, "the end of the thread")
+        with pytest.raises(FailedError, match="ZeroDivisionError: division by zero"):
+            one()
+        until(lambda: not parse(os.listdir(tmp_path / "slots")).beats, "no beat")
+        assert len(parse(os.listdir(tmp_path / "slots")).free) == SLOTS
+
+
 def test_a_thread_that_ends_is_no_share(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with held(tmp_path) as one:
         monkeypatch.setattr(one, "_failed", "Permission denied")

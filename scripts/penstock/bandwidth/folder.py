@@ -154,12 +154,15 @@ class SlotFolder:
             fd = os.open(self._slots / name, flags, _MODE)
         except FileExistsError:
             return False
-        try:
-            os.fchmod(fd, _MODE)
-            if content:
-                os.write(fd, content)
-        finally:
-            os.close(fd)
+        # Made it is, whatever becomes of the content: that only lets others say whose it is, and see sooner
+        # that its process has ended. Over a quota of blocks a name can be made, and nothing be written.
+        with contextlib.suppress(OSError):
+            try:
+                os.fchmod(fd, _MODE)
+                if content:
+                    os.write(fd, content)
+            finally:
+                os.close(fd)
         return True
 
     def tidy(self, names: list[str], beat: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -59,9 +60,15 @@ def overview(folder: Path) -> Overview:
         reader = SlotFolder(slots, lambda: None)
         held = []
         for beat in parse(names).beats.values():
-            content = reader.carry_out(Read(beat.name))
+            content: object = b""
+            with contextlib.suppress(OSError):
+                content = reader.carry_out(Read(beat.name))
             holder = processes.parse(content) if isinstance(content, bytes) else None
-            who = printable(holder.describe()) if holder else "not known: it has just begun, or ended"
+            who = (
+                printable(holder.describe())
+                if holder
+                else "not known: it has just begun, or ended, or cannot be read"
+            )
             ended = holder is not None and processes.lives(holder) is False
             held.append(Held(len(beat.slots), who, ended))
     except OSError as error:

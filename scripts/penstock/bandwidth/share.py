@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Self
 
 from penstock.bandwidth.cap_file import Cap, CapFile
 from penstock.bandwidth.folder import SlotFolder, prepared
-from penstock.bandwidth.holder import Holder, Wait
+from penstock.bandwidth.holder import SETTLE, Holder, Wait
 from penstock.bandwidth.slots import SLOTS
 from penstock.core.text import printable
 from penstock.engine.pacing import Allowance, clock
@@ -58,6 +58,10 @@ class Share:
         self._read = clock()
         self._failed = ""
         self._told = ""
+        self._without: float | None = clock()
+        """Since when there is no share; None: there is one."""
+        self._waits = False
+        """The element's log says that it waits."""
         self._thread = threading.Thread(target=self._run, name="bandwidth", daemon=True)
 
     def __enter__(self) -> Self:
@@ -80,12 +84,8 @@ class Share:
 
     def first(self, wait: Callable[[float], object]) -> None:
         """Return when the element has a share. `wait` is called again and again, and may raise."""
-        waited = 0.0
         while self().rate <= 0:
             wait(0.2)
-            waited += 0.2
-            if TOLD <= waited < TOLD + 0.2:
-                self._say(f"waits for a share of the bandwidth below {printable(str(self._folder))}")
 
     def __call__(self) -> Allowance:
         """What the element may do now. Raises FailedError where the folder could not be used at all."""
@@ -100,7 +100,24 @@ class Share:
                 else "nothing is read before the bandwidth cap is known"
             )
             self._say(f"warning: {now}: {wrong}" if wrong else "the cap is right again")
+        self._tell()
         return self._now()
+
+    def _tell(self) -> None:
+        """Say when the element has had no share for TOLD seconds, and when it has one then."""
+        slots, until = self._holder.usable()
+        now, where = clock(), printable(str(self._folder))
+        if slots and now <= until:
+            if self._waits:
+                self._say(f"has a share of the bandwidth below {where} now")
+            self._without, self._waits = None, False
+            return
+        if self._without is None:
+            self._without = now
+        if not self._waits and now - self._without >= TOLD:
+            self._waits = True
+            why = f": {printable(self._holder.trouble)}" if self._holder.trouble else ""
+            self._say(f"waits for a share of the bandwidth below {where}{why}")
 
     def hand_to(self, write: Callable[[Allowance], None] | None) -> None:
         """See `engine.pacing.Allowances`."""
@@ -152,7 +169,8 @@ class Share:
             self._drive(steps)
         except OSError as error:
             self._failed = error.strerror or str(error)
-            return
+        except Exception as error:  # noqa: BLE001  the element must hear of it, and others have the share
+            self._failed = f"{type(error).__name__}: {error}"
         steps.close()
         self._give_back()
 
@@ -161,6 +179,9 @@ class Share:
         with contextlib.suppress(OSError, StopIteration):
             operation = next(end)
             self._hand_on()
+            if self._write is not None:
+                # There are workers yet: only where this thread failed.
+                threading.Event().wait(SETTLE)
             while True:
                 operation = end.send(self._slots.carry_out(operation))
 
