@@ -20,7 +20,7 @@ from penstock.bandwidth.holder import (
     Tidy,
     Wait,
 )
-from penstock.bandwidth.slots import parse_beat, parse_taken, taken_name
+from penstock.bandwidth.slots import parse_beat, superseded
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator
@@ -67,15 +67,10 @@ class Folder:
 
     def tidy(self, names: list[str], now: float) -> None:
         """As `bandwidth.folder.tidy`: generations below one that is old."""
-        highest: dict[int, int] = {}
+        for name in superseded(names, lambda name: self._is_old(name, now)):
+            self.remove(name, now)
         for name in names:
-            if (found := parse_taken(name)) and not name.endswith(".free"):
-                highest[found[0]] = max(highest.get(found[0], 0), found[1])
-        old = {slot for slot, last in highest.items() if self._is_old(taken_name(slot, last), now)}
-        for name in names:
-            found = parse_taken(name)
-            lower = found is not None and found[0] in old and found[1] < highest[found[0]]
-            if lower or (parse_beat(name) and self._is_old(name, now)):
+            if parse_beat(name) and self._is_old(name, now):
                 self.remove(name, now)
         for name in [name for name, files in self.files.items() if files[-1].gone < now - 100.0]:
             del self.files[name]
@@ -228,7 +223,7 @@ class World:
                 return found.content if found else b""
             case Remove(name):
                 folder.remove(name, now)
-            case Tidy(names, _):
+            case Tidy(names):
                 folder.tidy(names, now)
         return None
 

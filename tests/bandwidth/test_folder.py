@@ -64,12 +64,16 @@ def test_s25_generations_stay_for_an_hour_after_a_later_one(
     made = ["00.1", "00.1.free", "00.2", "01.1", "01.1.free", still, beat, "unknown"]
     for name in made:
         slots.carry_out(Make(name))
-    slots.carry_out(Tidy(os.listdir(tmp_path), beat))
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat, 100))
     assert sorted(os.listdir(tmp_path)) == sorted(made)
     monkeypatch.setattr(folder, "KEPT", -1.0)
-    slots.carry_out(Tidy(os.listdir(tmp_path), beat))
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat, 100))
     # The last generation of a slot is never removed: its number is what the next one counts from.
     assert sorted(os.listdir(tmp_path)) == sorted(["00.2", "01.1", "01.1.free", beat, "unknown"])
+    for generation in range(3, 9):
+        slots.carry_out(Make(f"00.{generation}"))
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat, 4))
+    assert len(os.listdir(tmp_path)) == 4 + 3
 
 
 def test_the_slots_are_open_to_every_account_and_each_keeps_its_own(tmp_path: Path) -> None:
@@ -115,10 +119,10 @@ def test_a_mark_that_was_left_is_removed_as_generations_are(
     slots, beat, left = SlotFolder(tmp_path, lambda: None), f"beat.{ID}.0.0.60", f"mark.{ID}"
     for name in (beat, left):
         slots.carry_out(Make(name))
-    slots.carry_out(Tidy(os.listdir(tmp_path), beat))
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat, 100))
     assert sorted(os.listdir(tmp_path)) == [beat, left]
     monkeypatch.setattr(folder, "KEPT", -1.0)
-    slots.carry_out(Tidy(os.listdir(tmp_path), beat))
+    slots.carry_out(Tidy(os.listdir(tmp_path), beat, 100))
     assert os.listdir(tmp_path) == [beat]
 
 

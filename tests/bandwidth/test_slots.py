@@ -4,7 +4,18 @@ import random
 
 import pytest
 
-from penstock.bandwidth.slots import ABANDONED, BLIND, SLOTS, Beat, Memory, Move, divided, move, parse
+from penstock.bandwidth.slots import (
+    ABANDONED,
+    BLIND,
+    SLOTS,
+    Beat,
+    Memory,
+    Move,
+    divided,
+    move,
+    parse,
+    superseded,
+)
 
 ONE, TWO, THREE = "1" * 16, "2" * 16, "3" * 16
 
@@ -31,6 +42,16 @@ def test_the_highest_generation_counts_and_the_last_beat() -> None:
     assert seen.generations == {7: 2, 8: 3}
     assert seen.free == {8}
     assert seen.beats[ONE].slots == {2}
+
+
+def test_generations_below_an_old_one_are_superseded_however_new_the_last_one_is() -> None:
+    names = ["00.3", "00.3.free", "00.4", "00.4.free", "00.5", "01.7", "01.8", "02.1", "02.2.free", "cap"]
+    old = {"00.3", "00.4", "01.7", "01.8", "02.1"}
+    assert list(superseded(names, old.__contains__)) == ["00.3", "00.3.free", "01.7"]
+    assert list(superseded(names, lambda _: False)) == []
+    asked: list[str] = []
+    assert list(superseded([f"09.{n}" for n in range(1, 1001)], lambda name: bool(asked.append(name)))) == []
+    assert len(asked) <= 11
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import os
 import re
 import secrets
 import stat
+from itertools import chain, islice
 from typing import TYPE_CHECKING
 
 from penstock.bandwidth.holder import (
@@ -24,7 +25,7 @@ from penstock.bandwidth.holder import (
     Rename,
     Tidy,
 )
-from penstock.bandwidth.slots import parse_beat, parse_taken, taken_name
+from penstock.bandwidth.slots import parse_beat, superseded
 from penstock.core.text import printable
 from penstock.errors import PreflightError
 
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 
 SLOTS_FOLDER = "slots"
 KEPT = 3600.0
-"""Seconds for which older generations stay after a slot was taken anew, by the file system's own times: a
+"""Seconds for which older generations stay after a later one was made, by the file system's own times: a
 listing that is that late, or an order that is held up for so long and then used, would give a slot to two."""
 _SHARED = 0o1777
 _OTHERS = stat.S_IWGRP | stat.S_IWOTH
@@ -144,8 +145,8 @@ class SlotFolder:
                     os.unlink(self._slots / name)
             case LookForCap():
                 self._look_for_cap()
-            case Tidy(names, beat):
-                self.tidy(names, beat)
+            case Tidy(names, beat, most):
+                self.tidy(names, beat, most)
         return None
 
     def _make(self, name: str, content: bytes) -> bool:
@@ -165,26 +166,18 @@ class SlotFolder:
                 os.close(fd)
         return True
 
-    def tidy(self, names: list[str], beat: str) -> None:
+    def tidy(self, names: list[str], beat: str, most: int) -> None:
         """Remove this account's files that mean nothing any more: generations below one that is older than
-        KEPT, beats that stood still for as long, and marks. `beat` was just made: its time is now, by the
-        file system's clock."""
+        KEPT, beats that stood still for as long, and marks. `beat` was just made or renamed: its time is now,
+        by the file system's clock. `most` names at most."""
         now = (self._slots / beat).stat().st_ctime
-        highest: dict[int, int] = {}
-        for name in names:
-            if (found := parse_taken(name)) and not name.endswith(".free"):
-                highest[found[0]] = max(highest.get(found[0], 0), found[1])
-        taken = [(name, found) for name in names if (found := parse_taken(name))]
-        lower = [(name, slot) for name, (slot, last) in taken if last < highest.get(slot, 0)]
-        slots = {slot for _, slot in lower}
-        old = {slot for slot in slots if self._is_old(taken_name(slot, highest[slot]), now)}
-        for name, slot in lower:
-            if slot in old:
-                self._forget(name)
-        for name in names:
-            left = _MARK.fullmatch(name) or parse_beat(name)
-            if name != beat and left and self._is_old(name, now):
-                self._forget(name)
+        left = (name for name in names if name != beat and (_MARK.fullmatch(name) or parse_beat(name)))
+        old = chain(
+            superseded(names, lambda name: self._is_old(name, now)),
+            (name for name in left if self._is_old(name, now)),
+        )
+        for name in islice(old, most):
+            self._forget(name)
 
     def _is_old(self, name: str, now: float) -> bool:
         with contextlib.suppress(OSError):

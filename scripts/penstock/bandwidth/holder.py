@@ -11,6 +11,7 @@ listing in turn. While it has less than its share it lists every QUICK seconds i
 
 from __future__ import annotations
 
+import contextlib
 import secrets
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -38,6 +39,8 @@ QUICK = 2.0
 BEAT = 20.0 - 0.1
 """Seconds from the beginning of one beat to the next one; a beat that failed is tried again after PAUSE, so
 two can fail before VALID has passed."""
+TIDY, TIDIED = 1800.0, 100
+"""Seconds between two removals of old names by a holder that goes on, and how many names each removes."""
 CAP_TURN = 2
 """Turns after a beat at which the cap is looked for: a listing is between the two, and after each."""
 SETTLE = 1.0
@@ -87,6 +90,8 @@ class Tidy(NamedTuple):
 
     names: list[str]
     beat: str
+    most: int
+    """Names that are removed at most."""
 
 
 class Wait(NamedTuple):
@@ -130,6 +135,7 @@ class Holder:
         self._memory = Memory()
         self._others: dict[str, bytes] = {}
         """What the beats of other holders hold."""
+        self._tidied = clock()
         self.seen: Seen | None = None
         """The last listing."""
         self.trouble = ""
@@ -189,7 +195,7 @@ class Holder:
         if self._beat is not None:
             names = yield ListFolder()
             assert isinstance(names, list)
-            yield Tidy(names, self._beat.name)
+            yield Tidy(names, self._beat.name, 1000)
 
     def _end(self) -> Generator[Operation, object, None]:
         """Nothing that is owned is used any more."""
@@ -297,6 +303,10 @@ class Holder:
             if owner.decode("ascii", "replace") in dead:
                 open_slots.add(slot)
         open_slots -= self._owned.keys()
+        if began - self._tidied >= TIDY and self._beat is not None:
+            self._tidied = began
+            with contextlib.suppress(OSError):
+                yield Tidy(names, self._beat.name, TIDIED)
         self._check()
         due = move(self.name, len(self._used), living, self._most(), len(open_slots))
         if due.give:

@@ -19,10 +19,11 @@ changes nothing that came after it. docs/bandwidth.md has the whole protocol, it
 from __future__ import annotations
 
 import re
+from bisect import bisect_left
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable, Mapping
+    from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 
 SLOTS = 60
 """Divides evenly among up to six holders. More holders than that wait for one to end."""
@@ -107,6 +108,27 @@ def parse(names: Iterable[str]) -> Seen:
                 generations[slot] = max(generations.get(slot, 0), generation)
     free = {slot for slot, generation in generations.items() if (slot, generation) in given_back}
     return Seen(beats, generations, free)
+
+
+def superseded(names: Iterable[str], is_old: Callable[[str], bool]) -> Iterator[str]:
+    """The names of generations that mean nothing any more: those below one that `is_old`, which a listing
+    that may be late shows for certain. The last generation of a slot is none of them: its number is what the
+    next one counts from. `is_old` is asked a few times for each slot: generations are made one after another.
+    """
+    taken: dict[int, set[int]] = {}
+    found = [(name, one) for name in names if (one := parse_taken(name))]
+    for name, (slot, generation) in found:
+        if not name.endswith(".free"):
+            taken.setdefault(slot, set()).add(generation)
+    oldest_kept: dict[int, int] = {}
+    for slot, generations in taken.items():
+        ordered = sorted(generations)
+        files = [taken_name(slot, generation) for generation in ordered]
+        young = bisect_left(files, True, key=lambda file: not is_old(file)) if len(files) > 1 else 0
+        oldest_kept[slot] = ordered[max(0, young - 1)]
+    for name, (slot, generation) in found:
+        if generation < oldest_kept.get(slot, 0):
+            yield name
 
 
 class Memory:
