@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
+
+_DIGITS = re.compile("[0-9]{1,6}", re.ASCII)
 
 
 def cpus(text: str) -> tuple[int, ...]:
@@ -14,11 +17,22 @@ def cpus(text: str) -> tuple[int, ...]:
     found: set[int] = set()
     for part in filter(None, text.strip().split(",")):
         span, _, stride = part.strip().partition(":")
-        first, _, last = span.partition("-")
-        run = range(int(first), int(last or first) + 1)
+        first, dash, last = span.partition("-")
+        run = range(_number(first), _number(last if dash else first) + 1)
+        if not run:
+            raise ValueError(f"{span} ends before it begins")
         used, _, size = stride.partition("/")
-        found.update(cpu for cpu in run if not stride or (cpu - run.start) % int(size) < int(used))
+        of = _number(size) if stride else 1
+        if not of:
+            raise ValueError(f"{part.strip()} has a stride of 0")
+        found.update(cpu for cpu in run if not stride or (cpu - run.start) % of < _number(used))
     return tuple(sorted(found))
+
+
+def _number(text: str) -> int:
+    if not _DIGITS.fullmatch(text):
+        raise ValueError(f"{text!r} is no number of a CPU")
+    return int(text)
 
 
 def listed(numbers: Iterable[int]) -> str:
