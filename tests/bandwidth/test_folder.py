@@ -101,6 +101,30 @@ def test_a_folder_that_cannot_be_used_is_named_with_what_to_do(tmp_path: Path) -
     prepared(tmp_path)
 
 
+def test_a_folder_that_this_account_may_not_see_is_named(tmp_path: Path) -> None:
+    hidden = tmp_path / "hidden" / "link"
+    hidden.mkdir(parents=True)
+    hidden.parent.chmod(0)
+    own = os.geteuid()
+    try:
+        if own == 0:
+            tmp_path.chmod(0o755)
+            os.seteuid(65534)
+        for look in (looked_at, prepared):
+            with pytest.raises(PreflightError, match="Permission denied"):
+                look(hidden)
+    finally:
+        if own == 0:
+            os.seteuid(own)
+        hidden.parent.chmod(0o700)
+
+
+def test_preflight_looks_at_the_folders_mode_before_slots_is_there(tmp_path: Path) -> None:
+    tmp_path.chmod(0o777)
+    with pytest.raises(PreflightError, match="others than its owner may replace the cap file in it"):
+        looked_at(tmp_path)
+
+
 def test_s25_a_mark_is_there_as_long_and_in_this_folder_alone(tmp_path: Path) -> None:
     here, other = tmp_path / "here", tmp_path / "other"
     for link in (here, other):

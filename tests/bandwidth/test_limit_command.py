@@ -80,6 +80,37 @@ def test_limit_says_what_is_wrong(tmp_path: Path) -> None:
     assert penstock("--config", str(config), "limit", "40").returncode == 2
 
 
+@pytest.mark.parametrize("wrong", ["content", "mode", "names", "link"])
+def test_s25_the_command_that_preflight_names_mends_a_cap_file_that_is_not_believed(
+    tmp_path: Path, wrong: str
+) -> None:
+    config, link = configured(tmp_path, f"{{folder: {tmp_path}/link}}"), tmp_path / "link"
+    set_cap(link, "1GB/s", 7)
+    if wrong == "content":
+        (link / "cap").write_text("limit: 40Gbps\n")
+    elif wrong == "mode":
+        (link / "cap").chmod(0o664)
+    else:
+        (link / "cap").rename(link / "other")
+        getattr(link / "cap", "hardlink_to" if wrong == "names" else "symlink_to")(link / "other")
+    assert penstock("--config", str(config), "limit").returncode == 3
+    said = penstock("--config", str(config), "limit", "--requests", "100")
+    assert said.returncode == 3
+    assert "the cap file does not count" in said.stderr
+    if wrong != "link":
+        assert overview(link).said == Cap()
+    said = penstock("--config", str(config), "limit", "2GB/s", "--requests", "100")
+    assert said.returncode == 0, said.stderr
+    assert overview(link)[:2] == (Cap(2 * 10**9, 100), "")
+
+
+def test_the_command_makes_the_folder_and_nothing_above_it(tmp_path: Path) -> None:
+    """A file system that is not mounted: its folder would be made on this machine's own disk."""
+    with pytest.raises(PreflightError, match="No such file or directory"):
+        set_cap(tmp_path / "beegfs" / "link", "1GB/s", None)
+    assert os.listdir(tmp_path) == []
+
+
 def test_s25_only_the_folders_owner_sets_the_cap(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     set_cap(tmp_path / "link", "1GB/s", None)
     own = os.geteuid()
@@ -103,9 +134,6 @@ def test_s25_a_cap_file_that_others_may_write_is_said_and_closed_to_them(tmp_pat
     assert penstock("--config", str(config), "limit", "20Gbit/s").returncode == 0
     assert cap.stat().st_mode & 0o777 == 0o644
     assert overview(tmp_path / "link").said == Cap(20 * GBIT)
-    cap.rename(tmp_path / "other")
-    cap.symlink_to(tmp_path / "other")
-    assert penstock("--config", str(config), "limit", "20Gbit/s").returncode == 3
 
 
 @pytest.mark.parametrize(

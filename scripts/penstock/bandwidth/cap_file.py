@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import fcntl
 import mmap
 import os
 import re
@@ -118,7 +119,8 @@ class CapFile:
         """Raises OSError."""
         self._path, self._owner = folder / NAME, folder.stat().st_uid
         self._fd = -1
-        self._page = mmap.mmap(-1, LONGEST)
+        # O_DIRECT wants a whole page of this machine, wherever it lies.
+        self._page = mmap.mmap(-1, max(LONGEST, mmap.PAGESIZE))
         self.wrong = ""
         """Why the last content was not believed: a phrase for people; "" when it was."""
         self.mend = ""
@@ -131,7 +133,14 @@ class CapFile:
     def look(self) -> None:
         """Open the file by its name, which may be another's by now, and read it: a lookup, an open and a
         close. Raises OSError where the folder does not answer; the cap stays as it was."""
-        fd = self._opened()
+        try:
+            fd = self._opened()
+        except OSError as error:
+            if error.errno != errno.ELOOP:
+                raise
+            self.wrong = f"{printable(str(self._path))} is a symbolic link, whose target others may choose"
+            self.mend = ANEW
+            return
         if fd < 0:
             if self._fd >= 0:
                 self.wrong = f"{printable(str(self._path))} is gone: what it said last still holds"
@@ -164,7 +173,14 @@ class CapFile:
         what somebody is writing, changes nothing. Raises OSError."""
         if self._fd < 0:
             return
-        read = os.preadv(self._fd, [self._page], 0)
+        try:
+            read = os.preadv(self._fd, [self._page], 0)
+        except OSError as error:
+            if error.errno != errno.EINVAL:
+                raise
+            # A file system that takes O_DIRECT when it opens, and not for so short a file.
+            fcntl.fcntl(self._fd, fcntl.F_SETFL, fcntl.fcntl(self._fd, fcntl.F_GETFL) & ~os.O_DIRECT)
+            read = os.preadv(self._fd, [self._page], 0)
         try:
             self.cap, self.wrong, self.mend, self.known = parse(self._page[:read]), "", "", True
         except ValueError as error:
@@ -181,18 +197,24 @@ class CapFile:
 
 
 def write(folder: Path, content: bytes) -> None:
-    """Set the cap: in the file that is there, so that all who have it open see it. Others lose the right to
-    write it. Raises OSError."""
+    """Set the cap: in the file that is there, so that all who have it open see it. One that would not be
+    believed (`judged`) is replaced. Raises OSError."""
     path = folder / NAME
     try:
-        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
-    except FileNotFoundError:
+        fd = os.open(path, os.O_RDWR | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError as error:
+        if error.errno not in (errno.ENOENT, errno.ELOOP, errno.EACCES):
+            raise
         durable.write_file(path, content, mode=_MODE)
         return
     try:
         seen = os.fstat(fd)
         if seen.st_mode & _OTHERS and seen.st_uid == os.geteuid():
             os.fchmod(fd, _MODE)
+            seen = os.fstat(fd)
+        if judged(path, seen, folder.stat().st_uid):
+            durable.write_file(path, content, mode=_MODE)
+            return
         # In one write, as long as what stood there at least; what is longer is cut off after it.
         os.pwrite(fd, content[:-1].ljust(seen.st_size - 1) + b"\n", 0)
         with contextlib.suppress(OSError):

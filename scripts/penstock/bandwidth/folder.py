@@ -45,11 +45,12 @@ _MODE = 0o644
 _MARK = re.compile("mark[.][0-9a-f]{16}", re.ASCII)
 
 
-def prepared(folder: Path) -> Path:
-    """The folder of the slots, made where it is missing and this account may make it. Raises PreflightError
-    for a folder that cannot be used, with what to do."""
+def _judge(folder: Path) -> None:
+    """Raises PreflightError for a folder that is not there, or that others may write."""
     try:
         above = folder.stat()
+    except FileNotFoundError:
+        raise _unusable(folder, "there is no such folder") from None
     except OSError as error:
         raise _unusable(folder, error.strerror or str(error)) from None
     if above.st_mode & _OTHERS and not above.st_mode & stat.S_ISVTX:
@@ -60,6 +61,12 @@ def prepared(folder: Path) -> Path:
             why=f"mode {mode:04o}: others than its owner may replace the cap file in it",
             hint=f"chmod 755 {printable(str(folder))}, as its owner",
         )
+
+
+def prepared(folder: Path) -> Path:
+    """The folder of the slots, made where it is missing and this account may make it. Raises PreflightError
+    for a folder that cannot be used, with what to do."""
+    _judge(folder)
     slots = folder / SLOTS_FOLDER
     try:
         with contextlib.suppress(FileExistsError):
@@ -76,12 +83,16 @@ def prepared(folder: Path) -> Path:
 def looked_at(folder: Path) -> None:
     """Raises as `prepared`; changes nothing. A folder without `slots` is well where this account can make
     it."""
+    _judge(folder)
     slots = folder / SLOTS_FOLDER
-    if folder.is_dir() and not os.path.lexists(slots) and os.access(folder, os.W_OK | os.X_OK):
+    try:
+        slots.lstat()
+    except FileNotFoundError:
+        if not os.access(folder, os.W_OK | os.X_OK):
+            raise _unusable(folder, "it has no folder `slots` yet") from None
         return
-    if not os.path.lexists(slots):
-        why = "it has no folder `slots` yet" if folder.is_dir() else "there is no such folder"
-        raise _unusable(folder, why)
+    except OSError as error:
+        raise _unusable(folder, error.strerror or str(error)) from None
     prepared(folder)
 
 

@@ -79,9 +79,12 @@ def overview(folder: Path) -> Overview:
 def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
     """Write the cap file; the folder, and in it `slots`, are made where they are missing. `limit`: a rate as
     people write it, or `none`; None: as it is. `requests`: a number a second, 0 for no cap; None: as it is.
-    Raises PreflightError where this account is not the folder's owner, or the file would not be believed."""
+    Raises PreflightError where this account is not the folder's owner, and where the rate is to stay that of
+    a cap file that is not believed."""
     try:
         if not folder.is_dir():
+            # Not what is above it: where its file system is not mounted, that would be made on another one.
+            folder.parent.stat()
             durable.make_dirs(folder, 0o755)
         owner = folder.stat().st_uid
         if os.geteuid() not in (0, owner):
@@ -95,11 +98,11 @@ def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
         file = CapFile(folder)
         try:
             file.look()
-            said = file.cap
+            said, wrong = file.cap, file.wrong
         finally:
             file.close()
-        if limit is None and file.wrong:
-            raise _not_believed(file.wrong, file.mend)
+        if wrong and limit is None:
+            raise _not_believed(wrong, file.mend)
         text = limit or _written(said.rate)
         cap_file.write(folder, cap_file.render(text, said.requests if requests is None else requests or None))
         path = folder / cap_file.NAME

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
-from penstock.errors import ConfigError
+from penstock.errors import ConfigError, PreflightError
 
 if TYPE_CHECKING:
     import argparse
@@ -41,7 +41,8 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
             "held": [one._asdict() for one in found.held],
         }
     )
-    return 0
+    # A cap file that does not count: elements that begin read nothing.
+    return PreflightError.exit_code if found.wrong else 0
 
 
 def rendered(found: Overview, own: Cap, holds: Cap) -> str:
