@@ -14,6 +14,7 @@ from tests.support.whole_way import FILES, go, staging
 from penstock.core.documents.element_receipt import ElementReceipt
 from penstock.engine.records import journal
 from penstock.errors import FailedError, LockedError
+from penstock.locks.heartbeat import HEARTBEAT
 from penstock.ownership.dataset_hold import holding
 from penstock.runtime import job_environment
 from penstock.runtime.job_environment import JobEnvironment
@@ -185,6 +186,21 @@ def test_a_reporter_keeps_few_samples_and_the_last_one(tmp_path: Path) -> None:
     assert reporter.samples[-1][1:] == (5000, 50_000)
     assert [s[1] for s in reporter.samples] == sorted(s[1] for s in reporter.samples)
     assert os.listdir(tmp_path) == ["p.json"]
+
+
+def test_an_element_that_waits_for_its_share_shows_what_the_attempt_before_did(context: Context) -> None:
+    folder = planned(context)
+    beats: list[int] = []
+    path = _made(folder.progress("copy", 0))
+    Reporter(path, every=0.0)(3, 30, 2)
+    again = Reporter(path, every=0.0, beat=lambda: beats.append(1))
+    again.begin()
+    again._beaten -= HEARTBEAT
+    again.alive()
+    assert Progress().total(folder, "copy", [0]) == (3, 30, 2)
+    assert beats == [1]
+    again(1, 10, 0)
+    assert Progress().total(folder, "copy", [0]) == (1, 10, 0)
 
 
 def test_progress_never_goes_back_and_counts_failures_of_live_elements(context: Context) -> None:

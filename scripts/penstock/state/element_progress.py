@@ -50,16 +50,24 @@ class Reporter:
         """(seconds since the start, files, bytes)."""
 
     def __call__(self, files: int, size: int, failed: int) -> None:
-        now = time.monotonic()
+        if self._due(now := time.monotonic()):
+            self.sample(now, files, size)
+            self._totals = files, size, failed
+            self._write()
+
+    def alive(self) -> None:
+        """Called while nothing is done yet: the totals stay as they are."""
+        if self._due(time.monotonic()):
+            self._write()
+
+    def _due(self, now: float) -> bool:
         if now - self._written < self._every:
-            return
+            return False
         self._written = now
         if self._beat is not None and now - self._beaten >= HEARTBEAT:
             self._beaten = now
             self._beat()
-        self.sample(now, files, size)
-        self._totals = files, size, failed
-        self._write()
+        return True
 
     def begin(self) -> None:
         """Say that this attempt has begun. Until it counts, the totals are those of the attempt before."""

@@ -154,7 +154,7 @@ def _link_share(
 
         def wait(seconds: float) -> None:
             stop.wait(seconds)
-            reporter(0, 0, 0)
+            reporter.alive()
 
         share.first(wait)
         yield share
