@@ -71,9 +71,9 @@ def row(step: str, element: int, **more: object) -> ElementRow:
 def test_totals_are_by_step_and_of_all() -> None:
     rows = [
         row("copy", 0, queue_wait=2.0, seconds=3600.0, node_hours=1.0, core_hours=8.0, cpu_seconds=7200.0,
-            cpu_efficiency=0.25, memory_peak=5),
+            cpu_efficiency=0.25, granted_seconds=28_800.0, memory_peak=5),
         row("copy", 1, queue_wait=10.0, seconds=1800.0, core_hours=4.0, cpu_seconds=7200.0,
-            cpu_efficiency=0.5, memory_peak=9),
+            cpu_efficiency=0.5, granted_seconds=14_400.0, memory_peak=9),
         row("verify", 0, seconds=60.0),
     ]  # fmt: skip
     copy, verify, both = by_step(rows)
@@ -85,6 +85,14 @@ def test_totals_are_by_step_and_of_all() -> None:
     assert (both.step, both.elements, both.run_median, both.run_longest) == ("", 3, 1800.0, 3600.0)
     assert [line.step for line in by_step(rows[:2])] == ["copy"]
     assert by_step([]) == []
+
+
+def test_an_element_that_only_waited_for_its_share_lowers_the_efficiency_of_its_step() -> None:
+    rows = [
+        row("copy", 0, cpu_seconds=1800.0 * 64, granted_seconds=3600.0 * 64, cpu_efficiency=0.5),
+        row("copy", 1, cpu_seconds=40.0, granted_seconds=4 * 3600.0 * 64, cpu_efficiency=0.0),
+    ]
+    assert by_step(rows)[0].cpu_efficiency == pytest.approx((1800 * 64 + 40) / (5 * 3600 * 64))
 
 
 def test_the_worst_elements_are_named() -> None:

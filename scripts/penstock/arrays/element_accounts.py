@@ -171,6 +171,7 @@ def _row(
         cpus=usage.cpus or None,
         node_cpus=usage.node_cpus or None,
         cpu_seconds=_rounded(cpu_seconds),
+        granted_seconds=_rounded(granted) if granted else None,
         cpu_efficiency=_rounded(cpu_seconds / granted, 4) if granted else None,
         memory_peak=max(usage.memory_peak, earlier.memory_peak) or None,
         processes=usage.processes or None,

@@ -48,6 +48,7 @@ class ElementRow(NamedTuple):
     cpus: int | None = None
     node_cpus: int | None = None
     cpu_seconds: float | None = None
+    granted_seconds: float | None = None
     cpu_efficiency: float | None = None
     memory_peak: int | None = None
     processes: int | None = None
@@ -101,11 +102,12 @@ COLUMNS = (
         "cpu_seconds", REAL, "s", "CPU time of all its processes, over its attempts (getrusage, /proc)"
     ),
     ElementColumn(
-        "cpu_efficiency",
+        "granted_seconds",
         REAL,
-        "",
-        "`cpu_seconds` / (the element's own seconds x CPUs granted); 1 is all of them",
+        "s",
+        "of CPU time: the element's own seconds x CPUs granted, over its attempts",
     ),
+    ElementColumn("cpu_efficiency", REAL, "", "`cpu_seconds` / `granted_seconds`; 1 is all of them"),
     ElementColumn(
         "memory_peak",
         WHOLE,

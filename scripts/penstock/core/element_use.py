@@ -109,9 +109,13 @@ def by_step(rows: Sequence[ElementRow]) -> list[StepUse]:
 
 def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
     waits, runs = _known(row.queue_wait for row in rows), _known(row.seconds for row in rows)
-    shares = [(row.cpu_seconds, row.cpu_efficiency) for row in rows if row.cpu_efficiency]
-    # The CPU time that was granted to the elements whose efficiency is known.
-    granted = sum(used / share for used, share in shares if used is not None and share)
+    # Not by their efficiencies, which are rounded: of the idlest elements to 0.
+    both = [
+        (row.cpu_seconds, row.granted_seconds)
+        for row in rows
+        if row.cpu_seconds is not None and row.granted_seconds
+    ]
+    granted = sum(given for _, given in both)
     used = _known(row.cpu_seconds for row in rows)
     return StepUse(
         step=step,
@@ -119,7 +123,7 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
         node_hours=_sum(row.node_hours for row in rows),
         core_hours=_sum(row.core_hours for row in rows),
         cpu_seconds=sum(used) if used else None,
-        cpu_efficiency=sum(used for used, _ in shares if used is not None) / granted if granted else None,
+        cpu_efficiency=sum(spent for spent, _ in both) / granted if granted else None,
         memory_peak=max((row.memory_peak for row in rows if row.memory_peak is not None), default=None),
         wait_median=median(waits) if waits else None,
         wait_longest=max(waits, default=None),
