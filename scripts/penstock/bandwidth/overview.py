@@ -19,6 +19,8 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from penstock.config.settings import BandwidthConfig
+
 
 GBIT = 125_000_000
 """Bytes."""
@@ -49,12 +51,7 @@ class Overview(NamedTuple):
 def overview(folder: Path) -> Overview:
     """Raises PreflightError where the folder cannot be read. Changes nothing."""
     try:
-        file = CapFile(folder)
-        try:
-            file.look()
-            said, wrong, mend = file.cap, file.wrong, file.mend
-        finally:
-            file.close()
+        said, wrong, mend = _said(folder)
         slots = folder / SLOTS_FOLDER
         names = os.listdir(slots) if os.path.lexists(slots) else []
         reader = SlotFolder(slots, lambda: None)
@@ -76,6 +73,26 @@ def overview(folder: Path) -> Overview:
     return Overview(said, wrong, sorted(held, key=lambda one: (-one.slots, one.who)), mend)
 
 
+def _said(folder: Path) -> tuple[Cap, str, str]:
+    """What the cap file says, why it is not believed, and what to do about that. Raises OSError."""
+    file = CapFile(folder)
+    try:
+        file.look()
+        return file.cap, file.wrong, file.mend
+    finally:
+        file.close()
+
+
+def cap_now(config: BandwidthConfig) -> Cap:
+    """The cap that holds now: the lower one of what is configured and what the cap file says; what is
+    configured where that file cannot be read, or is not believed. For estimates."""
+    said = Cap()
+    if config.folder is not None:
+        with contextlib.suppress(OSError):
+            said, _, _ = _said(config.folder)
+    return Cap(config.rate, config.requests).lower(said)
+
+
 def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
     """Write the cap file; the folder, and in it `slots`, are made where they are missing. `limit`: a rate as
     people write it, or `none`; None: as it is. `requests`: a number a second, 0 for no cap; None: as it is.
@@ -95,14 +112,9 @@ def set_cap(folder: Path, limit: str | None, requests: int | None) -> None:
                 hint="ask the administrator of the link; `engine.limit` bounds each of your own elements",
             )
         prepared(folder)
-        file = CapFile(folder)
-        try:
-            file.look()
-            said, wrong = file.cap, file.wrong
-        finally:
-            file.close()
+        said, wrong, mend = _said(folder)
         if wrong and limit is None:
-            raise _not_believed(wrong, file.mend)
+            raise _not_believed(wrong, mend)
         text = limit or _written(said.rate)
         cap_file.write(folder, cap_file.render(text, said.requests if requests is None else requests or None))
         path = folder / cap_file.NAME

@@ -1,8 +1,8 @@
 """An element's share of a link: a thread that holds slots, and what the engine asks it for.
 
 The thread alone touches the folder, so an engine never waits for it. It hands what the element may do to the
-workers itself, before it carries out the next operation: slots are given back SETTLE seconds after the
-workers were told, also while the engine's main thread stands in a call to a file system. When the folder does
+workers itself, before it carries out the next operation: slots are given back SETTLE seconds after that, also
+while the engine's main thread stands in a call to a file system. When the folder does
 not answer, the thread hangs, the last beat grows old, and `Share` allows nothing from VALID seconds after its
 beginning; the workers know that moment beforehand.
 """

@@ -123,15 +123,25 @@ class CopyTime(NamedTuple):
     """For people: with so many elements at once, and from which rate it is computed."""
 
 
-def copy_time(layout: DatasetLayout, totals: Totals, slots: int) -> CopyTime:
-    """By the rate of the newest run that was measured, else an assumed one, with `slots` elements at once."""
+def copy_time(layout: DatasetLayout, totals: Totals, slots: int, cap: int | None = None) -> CopyTime:
+    """By the rate of the newest run that was measured, else an assumed one, with `slots` elements at once; no
+    less than all bytes take at `cap` bytes a second, which all elements keep together."""
     basis = rates(_history(layout))
-    takes = seconds(*totals.to_copy, slots, basis)
+    takes, bounded = seconds(*totals.to_copy, slots, basis), ""
+    if cap and totals.to_copy[1] / cap > takes:
+        takes, bounded = totals.to_copy[1] / cap, f", at the bandwidth cap of {human.rate(cap)}"
     took = human.duration(max(1.0, takes))
     at_once = "1 element" if slots == 1 else f"{slots} elements at once"
     each = f"{human.rate(basis.bytes_per_second)} or {basis.files_per_second:,.0f} files/s each"
     known = f"measured with release {basis.measured}" if basis.measured else "assumed: nothing measured yet"
-    return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known})")
+    return CopyTime(takes, f"copy takes about {took} with {at_once}, {each} ({known}){bounded}")
+
+
+def least_rate(limit: int | None, cap: int | None, at_once: int) -> float | None:
+    """Bytes a second that an element may read: its own `limit`, or its part of the `cap` where that is lower,
+    with so many elements at once. None: any. Those of other runs may take parts, too."""
+    parts = [float(limit)] if limit else []
+    return min([*parts, *([cap / max(1, at_once)] if cap else [])], default=None)
 
 
 def element_time(

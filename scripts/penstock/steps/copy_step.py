@@ -12,10 +12,11 @@ from typing import TYPE_CHECKING
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.arrays.array_throttle import slots
+from penstock.bandwidth.overview import cap_now
 from penstock.core import events
 from penstock.errors import FailedError, SourceChangedError
 from penstock.ownership import ops_share, promises
-from penstock.planning.forecast import element_time
+from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.planning.takeover import move_giants
 from penstock.release import amended_listing
@@ -135,7 +136,9 @@ def _elements(
     def widen(at_once: int) -> None:
         ops_share.begin(context, run.layout, run.id, min(at_once, left))
 
-    expected = element_time(run.layout, run.shards, run.config.engine.limit, copies=True)
+    at_once = min(slots(context, run.folder, STEP), left)
+    rate = least_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, at_once)
+    expected = element_time(run.layout, run.shards, rate, copies=True)
     while True:
         try:
             run_array(

@@ -13,6 +13,7 @@ from itertools import chain, compress, groupby, starmap
 from os import fsdecode
 from typing import TYPE_CHECKING
 
+from penstock.bandwidth.overview import cap_now
 from penstock.core import events, run_documents
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.checks import told
@@ -299,7 +300,8 @@ def _make(
     for name in empty_folders.read(folder.empty_folders):
         context.storage.make_dirs(data / name)
     shards = planner.shards(totals, decision.shards)
-    takes = forecast.copy_time(layout, totals, min(slots, len(shards)))
+    cap = cap_now(context.config.bandwidth).rate
+    takes = forecast.copy_time(layout, totals, min(slots, len(shards)), cap)
     ticket = ticket_life.of_folders([layout.root, *ticket_life.source_folders(info.sources)])
     late = ticket_life.outlasted(ticket, takes.seconds, takes.sentence, time.time())
     _warn(context, info, late)

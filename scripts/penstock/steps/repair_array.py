@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.arrays.array_throttle import slots
 from penstock.audit import repair_plan
+from penstock.bandwidth.overview import cap_now
 from penstock.config.access_rules import sealed_rules
 from penstock.core import events
 from penstock.core.documents import fetched_files
@@ -25,7 +26,7 @@ from penstock.errors import FailedError, NoSpaceError, PenstockError
 from penstock.filesystem.owners import is_mapped, numbers_here
 from penstock.ownership import ops_share, promises
 from penstock.planning import repair_room
-from penstock.planning.forecast import element_time
+from penstock.planning.forecast import element_time, least_rate
 from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import receipts
 
@@ -152,7 +153,8 @@ def fetch(
         ops_share.begin(context, run.layout, who, max(1, elements))
 
     try:
-        expected = element_time(run.layout, run.shards, run.config.engine.limit, copies=True)
+        rate = least_rate(run.config.engine.limit, cap_now(context.config.bandwidth).rate, elements)
+        expected = element_time(run.layout, run.shards, rate, copies=True)
         run_array(
             context, run.dataset, run.folder, STEP, run.indices, ok, amounts=lowered, expected=expected,
             widen=widen,

@@ -1,0 +1,74 @@
+"""What the cap of a link does to estimates and time limits."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.staging_runs import context_for, tree
+
+from penstock.bandwidth import cap_file
+from penstock.bandwidth.cap_file import Cap, render
+from penstock.bandwidth.overview import cap_now
+from penstock.config.settings import BandwidthConfig
+from penstock.planning.forecast import Totals, copy_time, least_rate
+from penstock.steps import list_step, plan_step
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+GB = 10**9
+
+
+@pytest.mark.parametrize(
+    ("limit", "cap", "at_once", "rate"),
+    [
+        (None, None, 4, None),
+        (5, None, 4, 5),
+        (None, 100, 4, 25),
+        (10, 100, 4, 10),
+        (50, 100, 4, 25),
+        (None, 100, 0, 100),
+    ],
+)
+def test_s29_what_an_element_may_read(
+    limit: int | None, cap: int | None, at_once: int, rate: float | None
+) -> None:
+    assert least_rate(limit, cap, at_once) == rate
+
+
+def test_the_cap_that_holds_now(tmp_path: Path) -> None:
+    link = tmp_path / "link"
+    config = BandwidthConfig(link, 10 * GB, requests=9)
+    assert cap_now(BandwidthConfig()) == Cap()
+    assert cap_now(config) == Cap(10 * GB, 9)
+    link.mkdir()
+    cap_file.write(link, render("2GB/s", 20))
+    assert cap_now(config) == Cap(2 * GB, 9)
+    (link / "cap").chmod(0o666)
+    assert cap_now(config) == Cap(10 * GB, 9)
+
+
+def test_a_plan_takes_no_less_than_its_bytes_at_the_cap(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1"}))
+    totals = Totals(files=1000, bytes=3600 * GB)
+    takes = copy_time(context.layout("data"), totals, 100, GB)
+    assert takes.seconds == 3600
+    assert takes.sentence.startswith("copy takes about 1 h")
+    assert takes.sentence.endswith(", at the bandwidth cap of 954 MiB/s")
+    assert copy_time(context.layout("data"), totals, 100, 1000 * GB) == copy_time(
+        context.layout("data"), totals, 100
+    )
+
+
+def test_the_plan_goes_by_the_cap_file(tmp_path: Path) -> None:
+    context = context_for(tmp_path, tree(tmp_path / "source", {"a": b"1" * 1000}))
+    link = tmp_path / "link"
+    link.mkdir()
+    cap_file.write(link, render("10B/s", None))
+    context.config = replace(context.config, bandwidth=BandwidthConfig(link))
+    list_step.run(context, "data")
+    why = " ".join(plan_step.run(context, "data")["why"])
+    assert "copy takes about 1 min 40 s with 1 element" in why
+    assert "at the bandwidth cap of 10 B/s" in why
