@@ -179,6 +179,19 @@ def test_pressure_halves_at_once_but_once_a_second_and_climbs_again() -> None:
     assert "asked for less 11 times" in tuner.story
 
 
+def test_streams_are_no_more_than_a_share_feeds_and_climb_again_when_it_grows() -> None:
+    tuner = Tuner(32, 2, 64, cpus=2, now=0, busy=BOOT)
+    assert not tuner.bound(40)
+    assert tuner.bound(5)
+    assert tuner.streams == 5
+    assert tuner.bound(1)
+    assert tuner.streams == 2  # one a worker
+    runner = Runner(tuner, useful=64, load=0.2)
+    assert runner.windows(10) == 2
+    assert not tuner.bound(64)
+    assert runner.windows(60) == 64
+
+
 def test_a_stopped_flow_tunes_nothing() -> None:
     tuner = Tuner(4, 2, 64, cpus=2, now=0, busy=BOOT)
     assert not tuner.step(1.0, 0.0, 0.0)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import heapq
 import math
 import random
 import threading
@@ -103,6 +104,30 @@ def test_a_lower_rate_holds_for_what_waits_already(make) -> None:  # type: ignor
     assert virtual.between(5.0 + LOOK, 9.0) <= 5 * MIB
     assert virtual.between(9.0 + LOOK, 12.0) == 0
     assert virtual.between(13.0, 16.0) == pytest.approx(30 * MIB, rel=0.05)
+
+
+def test_no_stream_of_many_waits_for_long_on_a_thin_share() -> None:
+    """64 connections at 2 MB/s: a server closes one that is not read from for a minute."""
+    shared, now, chance = Shared(), 1000.0, random.Random(1)
+    shared.allowance = (2e6, math.inf, math.inf)
+    pace = Pace(shared, BYTES, lambda _: False, None, lambda: now)
+    wakes = [(now + chance.random() / 2, stream, now) for stream in range(64)]
+    heapq.heapify(wakes)
+    waits = []
+    try:
+        while wakes[0][0] < 1600.0:
+            now, stream, came = heapq.heappop(wakes)
+            left = pace._taken(MIB, came)
+            if left <= 0:
+                waits.append(now - came)
+                came = now + chance.uniform(0.01, 0.1)
+            then = max(came, now + min(left, LOOK) + chance.uniform(5e-5, 1e-3))
+            heapq.heappush(wakes, (then, stream, came))
+    finally:
+        shared.close()
+    assert len(waits) == pytest.approx(600 * 2e6 / MIB, rel=0.03)
+    assert max(waits) < 50
+    assert max(now - came for _, _, came in wakes) < 50
 
 
 def test_s25_nothing_is_read_after_the_moment_until_which_the_share_holds(make) -> None:  # type: ignore[no-untyped-def]

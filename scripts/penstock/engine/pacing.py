@@ -31,7 +31,10 @@ SHORTEST = 0.0005
 """Seconds between two tries at least."""
 BYTES, REQUESTS = 0, 1
 """The two stores: what is counted."""
-_STORE = Struct("=dd")
+PATIENT = 10.0
+"""Seconds after which a taker that waits goes before those that came later: servers close a connection that
+nobody reads from for a minute."""
+_STORE = Struct("=4d")
 
 
 class Allowance(NamedTuple):
@@ -69,8 +72,10 @@ class Pace:
 
     A store is filled at the rate, up to BURST seconds' worth. Whoever finds it not below nothing takes all
     that it wants, and the store may go below; the others wait until it is filled again, and are not in
-    order. A new rate holds for all that wait. Over any window of time what is taken is at most the rate times
-    the window, BURST seconds' worth, and one taking, also when the machine lets takers wait.
+    order. Whoever has waited for PATIENT seconds says so in the store: those that came later leave what is
+    there to it, as long as it says so every LOOK seconds. A new rate holds for all that wait. Over any window
+    of time what is taken is at most the rate times the window, BURST seconds' worth, and one taking, also
+    when the machine lets takers wait.
 
     Takers wait at their turns of a line in `shared_memory.Limiter`: where many of them come late, as on a
     machine with too much to do, they all go at once. With 40 MB/s among four engines and a load of 17 on two
@@ -92,7 +97,8 @@ class Pace:
 
     def take(self, count: int) -> None:
         """Return when `count` more may be read, or the engine stops."""
-        while (left := self._taken(count)) > 0:
+        since = self._clock()
+        while (left := self._taken(count, since)) > 0:
             if self._wait(min(left, LOOK)):
                 return
 
@@ -106,24 +112,33 @@ class Pace:
         rate, requests, until = self._shared.allowance
         return min(self._limit, requests if self._store == REQUESTS else rate) if now <= until else 0.0
 
-    def _taken(self, count: int) -> float:
-        """0 when it was taken, else seconds after which to try again."""
+    def _taken(self, count: int, came: float) -> float:
+        """0 when it was taken, else seconds after which to try again. `came`: since when it is waited for."""
         with self._lock:
             self._hold()
             try:
-                there, since = _STORE.unpack_from(self._shared.memory, self._at)
+                there, since, first, said = _STORE.unpack_from(self._shared.memory, self._at)
                 now = self._clock()
                 rate = self._rate(now)
                 if math.isinf(rate):
                     return 0.0
                 there = min(BURST * rate, there + rate * max(0.0, now - since))
-                free = rate > 0 and there >= 0
-                _STORE.pack_into(self._shared.memory, self._at, there - count if free else there, now)
+                # A worker that died while it waited says nothing any more.
+                others = 0.0 < first < came and now - said <= 2 * LOOK
+                free = rate > 0 and there >= 0 and not others
+                if free and first == came:
+                    first, said = 0.0, -math.inf
+                elif not free and not others and now - came >= PATIENT:
+                    first, said = came, now
+                left = there - count if free else there
+                _STORE.pack_into(self._shared.memory, self._at, left, now, first, said)
             finally:
                 self._release()
         if free:
             return 0.0
         # Not all at the same moment: by the digits of the clock.
+        if others:
+            return LOOK
         return max(SHORTEST, -there / rate if rate > 0 else LOOK) + BURST / 2 * (now * 1e4 % 1)
 
     def _hold(self) -> None:

@@ -43,6 +43,7 @@ class PoolRun:
         self.cpus, self.cpus_from = sizing.cpus(given)
         self.memory = sizing.free_memory(given, cgroups.memory_limit())
         self.total = 0
+        self._most = 1
         self.pool = Pool(self._size(max(units, shard.rows), shard.bytes, local=True).workers)
         self._reported = (-1, -1, -1)
 
@@ -94,10 +95,11 @@ class PoolRun:
         if chosen.workers < len(self.pool.alive):
             self.pool.shrink(chosen.workers)
         workers = len(self.pool.alive)
+        self._most = max(workers, chosen.most)
         self.tuner = Tuner(
             max(workers, chosen.streams),
             workers,
-            max(workers, chosen.most),
+            self._most,
             self.cpus,
             time.monotonic(),
             self.pool.busy(self.cpus),
@@ -134,7 +136,7 @@ class PoolRun:
 
         def tick() -> None:
             idle()
-            self._look()
+            self._bound(self._look())
             self.tell()
 
         try:
@@ -154,12 +156,18 @@ class PoolRun:
     def _allow(self, now: Allowance) -> None:
         self.pool.shared.allowance = now[:3]
 
-    def _look(self) -> None:
-        """Hand on what the workers may do on the target; see whether there is still a share of the link."""
+    def _look(self) -> float:
+        """Hand on what the workers may do on the target; returns the bytes a second that they may read."""
         if self._ops is not None:
             self.pool.shared.ops = self._ops()
-        if self._share is not None:
-            self._share()
+        return self._share().rate if self._share is not None else math.inf
+
+    def _bound(self, rate: float) -> None:
+        """No more streams than the share feeds now. While there is none, they stay as they are."""
+        if self._share is None or self.engine.streams is not None or rate <= 0:
+            return
+        if self.tuner.bound(int(min(self._most * sizing.SMALL, rate) // sizing.SMALL)):
+            self.pool.set_streams(self.tuner.streams)
 
     def fail(self, failures: Iterable[FailedRow]) -> None:
         self.outcome.failures.extend(one.failure for one in failures)

@@ -29,7 +29,7 @@ _OPS_AT = _OPS_DUE_AT + _WORD
 _ALLOWANCE_AT = _OPS_AT + _WORD
 STORES_AT = _ALLOWANCE_AT + 3 * _WORD
 """Where the two stores of `engine.pacing` begin."""
-STORE_BYTES = 2 * _WORD
+STORE_BYTES = 4 * _WORD
 SIZE = _DUE_AT + mmap.PAGESIZE
 # What may be taken ahead of the rate, in seconds: smooths the clock's grain, below 5 % of 5 s.
 BURST = 0.05

@@ -2,6 +2,7 @@
 
 the store asked for less (503, SlowDown)   half, at once, no more than once a second; then the
                                            number climbs again by a quarter every 5 s without
+its share of the link feeds fewer          as many as it feeds, at once
 CPUs busy                                  stays: more streams would only wait for each other
 CPUs idle, last climb helped               double, up to the most
 CPUs idle, last climb did not help         back to what it was, and hold for 10 s
@@ -51,6 +52,14 @@ class Tuner:
         self._pressed = now
         self.probing = False
         return self._set(max(self._least, self.streams // 2), "the store asked for less")
+
+    def bound(self, most: int) -> bool:
+        """No more streams than so many from now on; at least one a worker. True when the number changed."""
+        self._most = max(self._least, most)
+        if self.streams <= self._most:
+            return False
+        self._before = None
+        return self._set(self._most, "its share feeds no more")
 
     def due(self, now: float) -> bool:
         """Whether a WINDOW has passed, so that `step` would measure: the caller computes the totals only
