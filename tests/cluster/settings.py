@@ -124,8 +124,7 @@ def slurm_conf(
         text += (
             f"NodeName={node} NodeHostname=localhost NodeAddr=127.0.0.1 Port={ports[node]} CPUs={CPUS} "
             f"Sockets=1 CoresPerSocket={CPUS} ThreadsPerCore=1 RealMemory={MEMORY_MIB} "
-            f"Feature={feature}{reserved}{disk} {settings.node_extra.get(node, '')} State=UNKNOWN
-"
+            f"Feature={feature}{reserved}{disk} {settings.node_extra.get(node, '')} State=UNKNOWN\n"
         )
     text += "PartitionName=data Nodes=n[1-4] Default=YES MaxTime=INFINITE State=UP PriorityTier=1\n"
     text += "PartitionName=cpu Nodes=n[3-4] MaxTime=01:00:00 State=UP PriorityTier=1\n"
