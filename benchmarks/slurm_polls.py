@@ -166,7 +166,7 @@ def fill(machine: Machine, foreign: int) -> str:
             ["xargs", "-P2", "-I{}", "sh", "-c", f"{command} >/dev/null"],
             input="\n".join(map(str, range(foreign))), text=True, env=machine.env, check=True,
         )  # fmt: skip
-    else:  # one process: a start of sbatch costs 20 times a submission
+    else:  # one process: each start of sbatch costs more than a submission
         subprocess.run(
             ["/usr/bin/python3", "-c", FOREIGN, str(script), str(foreign), ORDINARY],
             env={**machine.env, "PYTHONPATH": str(REAL)}, check=True,
