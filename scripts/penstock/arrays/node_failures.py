@@ -16,7 +16,7 @@ What an element fails by may be the node's fault or not:
 
 A node counts as bad after MOST such ends. What fails everywhere makes every node look bad. So a node is left
 out only while the cluster still finds another one (`Cluster.spares`); beyond UNPROVEN nodes only as many as
-elements of the step ended well; and only for HOURS, after which the node may have been mended.
+elements of the step ended well; and only for HOURS, after which the node may have been repaired.
 """
 
 from __future__ import annotations

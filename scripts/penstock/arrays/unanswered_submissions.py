@@ -13,8 +13,9 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING
 
-from penstock.arrays.array_watch import CLOCKS, patiently
+from penstock.arrays.array_watch import patiently
 from penstock.core import events
+from penstock.core.job_time import CLOCKS
 from penstock.errors import PenstockError, TransientError
 from penstock.locks import holder as holders
 
