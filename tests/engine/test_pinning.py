@@ -43,6 +43,10 @@ def test_where_it_cannot_help_or_may_harm_no_worker_is_pinned(
 ) -> None:
     assert places(JOB, cpus, allowed, nodes, nobody) == ()
     assert told((), 4) == ""
+    assert told((), 4, "Operation not permitted") == ""
+    assert told((Place(0, frozenset({0, 1})),), 4, "Operation not permitted") == (
+        "not all pinned: Operation not permitted"
+    )
 
 
 def test_outside_of_a_job_no_worker_is_pinned() -> None:

@@ -113,12 +113,12 @@ class PoolRun:
             )
         given = job_environment.current()
         self.pool.places = pinning.places(given, self.cpus, cgroups.allowed_cpus(), numa_nodes(), near)
-        if text := pinning.told(self.pool.places, workers):
-            self.outcome.why += f"; {text}"
         setup = Setup(
             work, self.engine.limit, self.engine.attempts, share=share is not None, ops=ops is not None
         )
         self.pool.set_up(setup, self.tuner.streams, ahead=ahead)
+        if text := pinning.told(self.pool.places, workers, self.pool.refused):
+            self.outcome.why += f"; {text}"
 
     def go(
         self,

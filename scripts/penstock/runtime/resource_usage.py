@@ -9,7 +9,8 @@
 |                | `memory.max_usage_in_bytes` (v1)           | was charged for, cached files too     |
 
 The peak of memory is an upper bound of what the processes held at one moment: each process reached its own
-peak at a moment of its own, and pages that several share are counted for each. `ru_maxrss` is not used: an
+peak at a moment of its own, and pages that several share are counted for each. Of helpers that come and go
+between two looks it knows nothing. `ru_maxrss` is not used: an
 exec keeps it, so that a small child shows the size of its parent (getrusage(2), fs/exec.c).
 
 A process that wants to be measured enters a `Meter` (as it enters its `job_environment`); what stands below

@@ -63,10 +63,12 @@ def places(
     )
 
 
-def told(chosen: Sequence[Place], workers: int) -> str:
-    """Where so many workers run, in words; "" where none is pinned."""
+def told(chosen: Sequence[Place], workers: int, refused: str = "") -> str:
+    """Where so many workers run, in words; "" where none is to be pinned. `refused`: why the kernel did not."""
     if not chosen:
         return ""
+    if refused:
+        return f"not all pinned: {refused}"
     counts = Counter(chosen[number % len(chosen)].node for number in range(workers))
     parts = [
         f"{number} on NUMA node {node}" if node is not None else f"{number} on any"

@@ -13,7 +13,6 @@ import signal
 import subprocess
 import time
 from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import count
 from typing import TYPE_CHECKING, Any
@@ -77,6 +76,8 @@ class Pool:
         self.streams = workers
         self.places: Sequence[Place] = ()
         """Where workers run (`pinning.places`); () before they are pinned, and where they are not."""
+        self.refused = ""
+        """Why the kernel did not pin a worker; "" where it pinned all."""
         self.ahead = False
         self._setup: Setup | None = None
         self._again: deque[Batch] = deque()
@@ -129,8 +130,10 @@ class Pool:
             return
         taken = {one.place for one in self.alive if one is not member}
         member.place = next(number for number in count() if number not in taken)
-        with suppress(OSError):
+        try:
             os.sched_setaffinity(member.process.pid, self.places[member.place % len(self.places)].cores)
+        except OSError as error:
+            self.refused = error.strerror or str(error)
 
     def _share(self, member: Member) -> tuple[int, int]:
         """The streams of this worker, and how many objects each asks for before their turn."""
