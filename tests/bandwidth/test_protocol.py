@@ -267,7 +267,7 @@ def test_z1_who_died_is_known_to_all_others_also_where_its_beat_was_renamed_befo
         world.run(200.0)
         world.kill(processes[seed % 4])
         world.run(200.0 + LEASE)
-        assert sorted(len(one.used()) for one in processes) == [0, 20, 20, 20], seed
+        assert sorted(len(world.used(one)) for one in processes) == [0, 20, 20, 20], seed
         assert world.overlaps == []
 
 

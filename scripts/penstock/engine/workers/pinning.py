@@ -64,7 +64,7 @@ def places(
 
 
 def told(chosen: Sequence[Place], workers: int, refused: str = "") -> str:
-    """Where so many workers run, in words; "" where none is to be pinned. `refused`: why the kernel did not."""
+    """Where so many workers run, in words; "" where none is to be pinned. `refused`: why one is not."""
     if not chosen:
         return ""
     if refused:
