@@ -45,6 +45,11 @@ class FailedError(PenstockError):
     """The run did not reach its end; what was done is kept and the same command goes on."""
 
 
+class QueueFullError(FailedError):
+    """A scheduler takes no more jobs of this account for now, and nothing was submitted: it does again when
+    other jobs have ended."""
+
+
 class ConfigError(PenstockError):
     """The command line or the configuration cannot be used as it is."""
 

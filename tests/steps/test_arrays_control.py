@@ -6,19 +6,21 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage
+from tests.support.scripted_cluster import DONE, FAILED, LOST, Stage, good
 from tests.support.staging_runs import events_of
 
 from penstock.arrays import array_watch
 from penstock.cluster.port import State, Status
 from penstock.config.settings import ClusterConfig, JobOptions
-from penstock.errors import FailedError, InterruptedRunError
+from penstock.errors import FailedError, InterruptedRunError, QueueFullError
 from penstock.state import cancel_mark
 from penstock.state.submission_log import ArrayBook, Submission
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from penstock.cluster.port import ArraySpec
 
 PROGRAM = "penstock --config my.yaml --backend slurm"
 
@@ -287,3 +289,27 @@ class TestVerify:
         assert watch.missing() == [2]
         live.statuses = dict.fromkeys((0, 1, 2), Status(FAILED, "exit 1"))
         assert watch.missing() == [0, 1, 2]
+
+
+def test_a_full_queue_takes_less_later_while_what_lives_is_followed(tmp_path: Path) -> None:
+    """Jobs of other runs wait in the queue, too, where this account may have so many in all."""
+    box: list[Stage] = []
+    box.append(Stage(tmp_path, good(box), slot_count=20))
+    cluster = box[0].cluster
+    takes, others, sizes = cluster.submit, [5], list[int]()
+
+    def submit(spec: ArraySpec) -> str:
+        sizes.append(len(spec.indices))
+        alive = sum(len(s.indices) - len(cluster.ended.get(a, {})) for a, s in cluster.arrays.items())
+        if alive + others[0] + len(spec.indices) > 8:
+            raise QueueFullError("SLURM takes no more jobs of this account now", where="MaxSubmit of a")
+        return takes(spec)
+
+    cluster.submit = submit  # type: ignore[method-assign]
+    box[0].go(range(12))
+    assert sizes[:3] == [12, 6, 3]
+    assert sorted(i for s in cluster.arrays.values() for i in s.indices) == list(range(12))
+    (told,) = {text for text in box[0].texts("warning") if "the queue is full, asking on" in text}
+    assert told.endswith("SLURM takes no more jobs of this account now [MaxSubmit of a]")
+    assert "the queue takes elements again" in box[0].texts("note")
+    assert ArrayBook(box[0].run.arrays).open() == []

@@ -33,7 +33,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events
 from penstock.core.step_table import BY_NAME
-from penstock.errors import LockedError
+from penstock.errors import LockedError, QueueFullError
 from penstock.state.cancel_mark import cancelled
 from penstock.state.submission_log import Submission
 from penstock.storage import durable
@@ -98,7 +98,7 @@ def run_array(
                 return watch.statuses
             if _submit_some(watch, missing):
                 begun = time.monotonic()
-            elif not watch.live:
+            elif not watch.live and not watch.queue.full:
                 error = watch.ends.failure(missing)
                 error.where = dataset
                 raise error
@@ -222,20 +222,24 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     # What fits one array: in number and, for SLURM's limit on the largest index, in span.
     chosen = [i for i in again[:most] if i - again[0] < span]
     ran = [i for i in chosen if watch.tries[i]]
+    if not _submit(watch, chosen, room):
+        return False
     if ran:
         watch.note(watch.ends.again(ran))
     watch.tries.update(i for i in chosen if not (watch.tries[i] and watch.ends.uses_no_retry(i)))
     watch.ends.free.difference_update(chosen)
-    _submit(watch, chosen, room)
     return True
 
 
 def _places(watch: Watch) -> int:
-    """How many further elements may wait or run, beside those of the living arrays."""
-    most = patiently(watch, partial(watch.context.cluster.max_queued, watch.step))
+    """How many further elements may wait or run, beside those of the living arrays; 0 for some looks after
+    the cluster refused an array since its queue is full."""
+    free = watch.queue.free()
+    most = patiently(watch, partial(watch.context.cluster.max_queued, watch.step)) if free else 0
     if most is None:
-        return sys.maxsize
-    return most - sum(not status.state.ended for live in watch.live for status in live.statuses.values())
+        return free
+    alive = sum(not status.state.ended for live in watch.live for status in live.statuses.values())
+    return min(free, most - alive)
 
 
 def _room(watch: Watch, *, retry: bool) -> int:
@@ -253,7 +257,8 @@ def _room(watch: Watch, *, retry: bool) -> int:
     return free
 
 
-def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
+def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> bool:
+    """False where the cluster takes no more elements for now."""
     context, run, step = watch.context, watch.run, watch.step
     context.stop.check()
     name = f"penstock-{watch.dataset}-{run.folder.name}-{step}-{secrets.token_hex(4)}"
@@ -279,13 +284,23 @@ def _submit(watch: Watch, indices: Sequence[int], at_once: int) -> None:
     # The lock is checked after the array is noted: a run that overtakes this one reads the notes under the
     # lock, so it either finds this array, or this check raises.
     context.assert_held()
-    array = patiently(watch, unanswered_submissions.once(watch, spec))
+    try:
+        array = patiently(watch, unanswered_submissions.once(watch, spec))
+    except QueueFullError as error:
+        if not watch.queue.full:
+            watch.context.emit(events.Warned(watch.dataset, step, f"the queue is full, asking on: {error}"))
+        watch.queue.refused(len(indices), str(error))
+        return False
+    if watch.queue.full:
+        watch.note("the queue takes elements again")
+    watch.queue.taken()
     watch.book.submitted(name, array)
     watch.left.difference_update(indices)
     watch.latest.update(dict.fromkeys(indices, array))
     live = WatchedArray(replace(submission, array=array, at=time.time()), array, at_once)
     live.statuses = dict.fromkeys(indices, Status(State.PENDING))
     watch.live.append(live)
+    return True
 
 
 def _labels(watch: Watch) -> dict[str, str]:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, TypeVar
 from penstock.arrays import shard_assignment, wait_report
 from penstock.arrays.element_outcomes import Ends
 from penstock.arrays.node_failures import NodeFailures
+from penstock.arrays.queue_places import QueuePlaces
 from penstock.arrays.wait_report import Element, WaitReport
 from penstock.cluster.port import State, Status
 from penstock.core import events
@@ -121,6 +122,7 @@ class Watch:
     """Called before more elements than ever run at once."""
     unknown: dict[str, float] = field(default_factory=dict)
     """When the cluster was first seen not to know an array, by its id or name."""
+    queue: QueuePlaces = field(default_factory=QueuePlaces)
     doubted: dict[str, float] = field(default_factory=dict)
     """When a submission without an answer was last made, by the array's name: a second one may appear."""
     expected: Callable[[int], Estimate] | None = None

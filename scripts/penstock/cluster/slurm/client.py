@@ -14,7 +14,14 @@ import shutil
 import subprocess
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.errors import FailedError, OverloadedError, PenstockError, PreflightError, TransientError
+from penstock.errors import (
+    FailedError,
+    OverloadedError,
+    PenstockError,
+    PreflightError,
+    QueueFullError,
+    TransientError,
+)
 from penstock.runtime.parent_death import dies_with
 
 if TYPE_CHECKING:
@@ -24,16 +31,30 @@ KEPT = ("PATH", "SLURM_CONF", "TZ")
 ANSWER_WITHIN = 120.0
 """Seconds for one command: above SLURM's own MessageTimeout and its repeats."""
 
+FINAL = re.compile(
+    r"\binvalid [\w /-]*\b(specified|specification|name|request)\b|access/permission denied"
+    r"|unknown (account|user|qos|wckey)",
+    re.IGNORECASE,
+)
+"""Words of refusals: they go before those of `TRANSIENT` in the same answer."""
 TRANSIENT = re.compile(
     r"unable to contact slurm|socket timed out|connection refused|connection reset|connection timed out"
     r"|zero bytes were transmitted|transport endpoint|temporarily unable|resource temporarily unavailable"
     r"|communication connection failure|in standby mode|unable to connect|try again|timed out"
-    r"|slurmdbd.*(not|un)|munged.*(respond|running)|no route to host|name or service not known"
-    r"|failed to access .*munge|job violates accounting/qos policy \(job submit limit",
+    r"|(controller|slurmdbd) (is )?not (running|responding|up|available)|slurmdbd (is )?(down|unavailable)"
+    r"|unable to (contact|reach) slurmdbd|persistent connection|persistinit|problem talking to the database"
+    r"|munged.*(respond|running)|no route to host|name or service not known|failed to access .*munge"
+    r"|protocol authentication error|munge (en|de)code failed|unexpected message received"
+    r"|message (send|receive) failure|could not establish a configuration source",
     re.IGNORECASE,
 )
-"""Words of SLURM's own messages that stand for something that may pass. The job submit limit is
-among them: it passes as soon as other jobs end."""
+"""Words of SLURM's own messages that stand for something that may pass: slurmctld, slurmdbd or munged are
+away, busy, or just starting."""
+POLICY = re.compile(r"job violates accounting/qos policy", re.IGNORECASE)
+"""slurmctld's one text for each job that a limit refuses: too many of them, or too large ones."""
+REASON = re.compile(r"\b(?:Assoc|QOS)[A-Z]\w+")
+"""The reason, which slurmctld names beside that text: `QOSMaxSubmitJobPerUserLimit`,
+`QOSMaxWallDurationPerJobLimit`."""
 
 
 OVERLOADED = re.compile(r"rate limit exceeded|please retry momentarily", re.IGNORECASE)
@@ -97,11 +118,40 @@ def ask(*command: str, extra: Mapping[str, str] | None = None) -> str:
 
 def problem(program: str, answer: CommandOutput) -> PenstockError:
     """The error that an unsuccessful answer stands for."""
-    if OVERLOADED.search(answer.words):
-        return OverloadedError(f"{program} has to back off", why=answer.words)
-    if TRANSIENT.search(answer.words):
-        return TransientError(f"{program} did not reach SLURM", why=answer.words)
-    return FailedError(f"{program} failed", why=answer.words)
+    kind = kind_of(answer.words)
+    told: dict[type[PenstockError], str] = {
+        OverloadedError: f"{program} has to back off",
+        TransientError: f"{program} did not reach SLURM",
+    }
+    return kind(told.get(kind, f"{program} failed"), why=answer.words)
+
+
+def kind_of(words: str) -> type[PenstockError]:
+    """What these words of SLURM's stand for.
+
+    | words                                      | limits that they name      | error                       |
+    |--------------------------------------------|----------------------------|-----------------------------|
+    | of OVERLOADED                              | any                        | OverloadedError             |
+    | of POLICY                                  | one of submitted jobs      | QueueFullError              |
+    | of POLICY                                  | none: pyslurm does not say | QueueFullError; who knows   |
+    |                                            |                            | the limits judges           |
+    | of POLICY                                  | others alone               | FailedError                 |
+    | of FINAL                                   | any                        | FailedError                 |
+    | of TRANSIENT                               | any                        | TransientError              |
+    | others                                     | any                        | FailedError                 |
+    """
+    if OVERLOADED.search(words):
+        return OverloadedError
+    if POLICY.search(words):
+        return QueueFullError if names_queue(words) or not REASON.search(words) else FailedError
+    if FINAL.search(words):
+        return FailedError
+    return TransientError if TRANSIENT.search(words) else FailedError
+
+
+def names_queue(words: str) -> bool:
+    """Whether SLURM says that a limit of submitted jobs is reached."""
+    return any("Sub" in reason for reason in REASON.findall(words))
 
 
 def absent(program: str, error: OSError | None = None) -> PreflightError:

@@ -16,7 +16,7 @@ from penstock.cluster.abilities import abilities_of
 from penstock.cluster.port import Cause, State, Status
 from penstock.cluster.slurm import core_choice, core_doctor, job_limits, placement, queue_fit, site
 from penstock.cluster.slurm.advice import advised
-from penstock.cluster.slurm.client import ANSWER_WITHIN
+from penstock.cluster.slurm.client import ANSWER_WITHIN, names_queue
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import PASSING, STATES
 from penstock.cluster.slurm.probe_job import Probe
@@ -26,7 +26,7 @@ from penstock.cluster.slurm.submission import Account, script
 from penstock.config.settings import AUTO_CORES, AUTO_TIME
 from penstock.core import job_time
 from penstock.core.host_lists import host_names
-from penstock.errors import FailedError, OverloadedError, PreflightError, TransientError
+from penstock.errors import FailedError, OverloadedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -132,16 +132,39 @@ class SlurmCluster:
                 hint="larger plan.shard_bytes and plan.shard_files give fewer elements",
             )
         at_once = spec.at_once or options.max_elements
-        with advised():
-            array = self._slurm.submit_array(
-                spec, at_once, options, script(spec.command, options, Account.own(), spec.base)
-            )
+        lines = script(spec.command, options, Account.own(), spec.base)
+        try:
+            with advised():
+                array = self._slurm.submit_array(spec, at_once, options, lines)
+        except QueueFullError as error:
+            raise self._full(spec.step, error) from error
         self._names[array] = spec.name
         if options.spec_cores is not None:
             self._unread[array] = options.spec_cores
             with contextlib.suppress(TransientError):
                 self._query(array)
         return array
+
+    def _full(self, step: str, refused: QueueFullError) -> FailedError:
+        """What a refusal by the limits of QOS and association is.
+
+        | SLURM names a limit of submitted jobs | such a limit is known | error          |
+        |---------------------------------------|-----------------------|----------------|
+        | yes                                   | any                   | QueueFullError |
+        | no limit at all (pyslurm)             | yes                   | QueueFullError |
+        | no limit at all (pyslurm)             | no                    | FailedError    |
+        """
+        bound = None
+        with contextlib.suppress(TransientError):
+            bound = self._bounds(step).submitted
+        by = "" if bound is None or bound.by == job_limits.OF_ALL else bound.by
+        if by or names_queue(refused.why):
+            return QueueFullError("SLURM takes no more jobs of this account now", where=by, why=refused.why)
+        return FailedError(
+            "SLURM refuses the job by a limit of its QOS or account",
+            why=refused.why,
+            hint="`sacctmgr show qos` and `sacctmgr show assoc` list the limits of time, memory and nodes",
+        )
 
     def _options(self, step: str) -> JobOptions:
         """Of the step, as SLURM has to get them: with what `core_spec: auto` and a list of nodes come to.

@@ -33,7 +33,7 @@ from penstock.cluster.slurm.submission import (
     single_arguments,
     validated,
 )
-from penstock.errors import FailedError, TransientError
+from penstock.errors import FailedError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -133,7 +133,7 @@ class SlurmCommands:
         if answer.code == 0:
             return ""
         error = problem("sbatch", answer)
-        if isinstance(error, TransientError):
+        if isinstance(error, TransientError | QueueFullError):
             raise error
         return answer.words
 

@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 
 BESIDE = 2
 """Places in the queue that are left to the controller's own job and to a step on a node."""
+OF_ALL = "MaxJobCount of slurm.conf, for all users"
 _SUBMITTED = (("MaxSubmitPU", "MaxSubmit"), ("MaxSubmitPA", ""), ("GrpSubmit", "GrpSubmit"))
 _RUNNING = (("MaxJobsPU", "MaxJobs"), ("MaxJobsPA", ""), ("GrpJobs", "GrpJobs"))
 _WALL = (("MaxWall", "MaxWall"),)
@@ -96,7 +97,7 @@ def limits(known: Facts, found: Places) -> Limits:
     """The limits of a job, each with where it is set."""
     submitted = [*_bounds(_SUBMITTED, found)]
     if known.max_jobs is not None:
-        submitted.append(Bound(known.max_jobs, "MaxJobCount of slurm.conf, for all users"))
+        submitted.append(Bound(known.max_jobs, OF_ALL))
     wall = [*_bounds(_WALL, found), *_partition_time(found)]
     return Limits(_smallest(submitted), _smallest([*_bounds(_RUNNING, found)]), _smallest(wall))
 

@@ -200,10 +200,12 @@ class Slurm(Protocol):
 
     def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
         """SLURM's own words where it would refuse such a job, which may run on none of the nodes `exclude`,
-        now; "" where it would take it."""
+        now; "" where it would take it. Raises QueueFullError where it judges none, since this account has
+        too many."""
 
     def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
-        """Submit once; the array's id. After a TransientError nothing is known of the outcome."""
+        """Submit once; the array's id. After a TransientError nothing is known of the outcome. Raises
+        QueueFullError where this account may have no more jobs now."""
 
     def submit_job(self, name: str, options: JobOptions, script: str, *, node: str = "") -> str:
         """Submit a single job whose output nobody keeps, and which is never started again; its id. `node`:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from penstock.cluster.port import VISIT_FAILED, Written
 from penstock.cluster.slurm.advice import advised
 from penstock.cluster.slurm.submission import Account
-from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -102,12 +102,19 @@ def run(slurm: Slurm, probe: Probe, asked: Sequence[tuple[JobOptions, Sequence[s
     chooses). Raises PreflightError that names the nodes and what they lack; returns warnings where no job
     could run soon."""
     jobs: list[tuple[str, JobOptions]] = []
+    full: list[str] = []
     try:
         for options, nodes in asked:
-            jobs += [(job, options) for job in _submitted(slurm, probe, options, nodes)]
+            try:
+                jobs += [(job, options) for job in _submitted(slurm, probe, options, nodes)]
+            except QueueFullError as error:
+                told = (
+                    f"preflight's probe was not sent: this account has as many jobs as it may ({error.why})"
+                )
+                full.append(told)
         outcomes = _outcomes(slurm, probe, jobs)
         _refuse([one.lack for one in outcomes if one.lack is not None])
-        return list(dict.fromkeys(text for one in outcomes for text in one.warnings))
+        return list(dict.fromkeys([*full, *(text for one in outcomes for text in one.warnings)]))
     finally:
         for job, _ in jobs:
             with contextlib.suppress(TransientError, FailedError):
@@ -159,6 +166,8 @@ def _submitted(slurm: Slurm, probe: Probe, options: JobOptions, nodes: Sequence[
         except FailedError as error:
             if jobs:
                 break
+            if isinstance(error, QueueFullError):
+                raise
             if not node:
                 raise PreflightError(
                     "SLURM refuses preflight's probe", where="cluster", why=error.why, hint=error.hint

@@ -14,7 +14,7 @@ from penstock.cluster.slurm import core_choice, core_settings, placement, probe_
 from penstock.cluster.slurm.advice import advice
 from penstock.cluster.slurm.nodes import MIB, Node, fits, spread
 from penstock.config.settings import AUTO_CORES
-from penstock.errors import FailedError, PreflightError, TransientError
+from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -166,7 +166,10 @@ def _judged(slurm: Slurm, options: JobOptions, where: str, candidates: Sequence[
     """SLURM's own judgement of partition, account, QOS, reservation, licences and sizes. SLURM refuses to
     judge a job whose nodes are all drained or down, though it would queue the job: that is a warning. Raises
     PreflightError for any other refusal."""
-    words = slurm.refusal(options)
+    try:
+        words = slurm.refusal(options)
+    except QueueFullError as error:
+        return [f"SLURM did not judge such jobs: this account has as many as it may now ({error.why})"]
     if not words:
         return []
     large = [node for node in candidates if fits(options, node)]

@@ -15,8 +15,8 @@ import weakref
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from penstock.cluster.slurm.client import ANSWER_WITHIN, TRANSIENT, environment
-from penstock.errors import FailedError, TransientError
+from penstock.cluster.slurm.client import ANSWER_WITHIN, environment, kind_of
+from penstock.errors import TransientError
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -124,9 +124,10 @@ class Helper:
         if failed["kind"] == "raised":
             raise PyslurmRaisedError(words)
         # `Success` is what libslurm calls an error whose number it did not keep.
-        if TRANSIENT.search(words) or words in ("", "Success"):
-            raise TransientError("pyslurm did not reach SLURM", why=words or "no reason given")
-        raise FailedError("SLURM refused a call of pyslurm", why=words)
+        kind = TransientError if words in ("", "Success") else kind_of(words)
+        if issubclass(kind, TransientError):
+            raise kind("pyslurm did not reach SLURM", why=words or "no reason given")
+        raise kind("SLURM refused a call of pyslurm", why=words)
 
     def _answer(self, deadline: float) -> dict[str, Any]:
         while b"\n" not in self._rest:

@@ -1,0 +1,37 @@
+"""How many elements the next array may have, where the cluster refuses them for now."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+
+PAUSE = 8
+"""Looks at the living arrays between two tries, at most."""
+
+
+@dataclass
+class QueuePlaces:
+    """A queue that is full for this account: other jobs of it, or of its group, wait there, too, and nobody
+    says how many. So the next array has half as many elements as the one that was refused, and is
+    submitted after some looks: after 2, then 4, then 8.
+    """
+
+    most: int = sys.maxsize
+    full: str = ""
+    """Why the last array was refused; "" where it was not."""
+    _pause: int = 1
+    _left: int = 0
+
+    def free(self) -> int:
+        """How many elements may be submitted at this look."""
+        if self._left:
+            self._left -= 1
+            return 0
+        return self.most
+
+    def refused(self, elements: int, why: str) -> None:
+        self.most, self.full = max(1, elements // 2), why
+        self._pause = self._left = min(PAUSE, 2 * self._pause)
+
+    def taken(self) -> None:
+        self.most, self.full, self._pause = sys.maxsize, "", 1

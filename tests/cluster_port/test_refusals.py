@@ -1,0 +1,98 @@
+"""What SLURM's words about a job stand for: a limit that passes, one that does not, SLURM that is away."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.cluster_port.test_slurm_rules import Scripted, Visited, cluster_of, spec
+
+from penstock.cluster.slurm import probe_job
+from penstock.cluster.slurm.client import CommandOutput, problem
+from penstock.cluster.slurm.port import Facts, Qos
+from penstock.config.settings import ClusterConfig, JobOptions
+from penstock.errors import FailedError, PenstockError, QueueFullError, TransientError
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.cluster.port import ArraySpec
+
+POLICY = "Job violates accounting/QOS policy (job submit limit, user's size and/or time limits)"
+
+
+@pytest.mark.parametrize(
+    ("words", "kind"),
+    [
+        (f"sbatch: error: QOSMaxSubmitJobPerUserLimit\nsbatch: error: Batch job submission failed: {POLICY}",
+         QueueFullError),
+        (f"sbatch: error: AssocGrpSubmitJobsLimit\nsbatch: error: Batch job submission failed: {POLICY}",
+         QueueFullError),
+        (f"sbatch: error: QOSMaxWallDurationPerJobLimit\nsbatch: error: submission failed: {POLICY}",
+         FailedError),
+        (f"sbatch: error: QOSMaxNodePerJobLimit\nallocation failure: {POLICY}", FailedError),
+        (POLICY, QueueFullError),
+        ("sbatch: error: Batch job submission failed: Invalid time limit specified: try again", FailedError),
+        ("sbatch: error: your account is not in slurmdbd, ask the admins; unknown account", FailedError),
+        ("sbatch: error: This cluster does not use slurmdbd; the wckey is not known", FailedError),
+        ("sbatch: error: Batch job submission failed: Protocol authentication error", TransientError),
+        ("sbatch: error: Munge decode failed: Expired credential", TransientError),
+        ("sbatch: error: Batch job submission failed: Unexpected message received", TransientError),
+        ("squeue: fatal: Could not establish a configuration source", TransientError),
+        ("slurm_load_jobs error: Slurm controller is not responding", TransientError),
+        ("sacct: error: Problem talking to the database: Connection refused", TransientError),
+        ("sacctmgr: error: slurmdbd is not running", TransientError),
+    ],
+)  # fmt: skip
+def test_what_words_stand_for(words: str, kind: type[PenstockError]) -> None:
+    error = problem("sbatch", CommandOutput(1, "", words))
+    assert type(error) is kind
+    assert all(line.strip() in error.why for line in words.splitlines())
+
+
+class Full(Scripted):
+    """Its QOS lets this account have no more jobs, or none of this size."""
+
+    def __init__(self, why: str, **limits: int) -> None:
+        super().__init__()
+        self.why, self.limits = why, limits
+
+    def facts(self) -> Facts:
+        return super().facts()._replace(enforced=frozenset({"limits"}), max_jobs=10_000)
+
+    def qos(self, name: str) -> Qos | None:
+        return Qos(name, limits=self.limits)
+
+    def refusal(self, options: JobOptions, exclude: Sequence[str] = ()) -> str:
+        raise QueueFullError("sbatch failed", why=self.why)
+
+    def submit_array(self, spec: ArraySpec, at_once: int, options: JobOptions, script: str) -> str:
+        raise QueueFullError("sbatch failed", why=self.why)
+
+
+def test_a_full_queue_says_which_limit_is_reached(tmp_path: Path) -> None:
+    with pytest.raises(QueueFullError) as full:
+        cluster_of(Full(POLICY, MaxSubmitPU=9)).submit(spec(tmp_path))
+    assert full.value.where == "MaxSubmitPU of the QOS normal"
+    with pytest.raises(QueueFullError):
+        cluster_of(Full(f"QOSMaxSubmitJobPerUserLimit; {POLICY}")).submit(spec(tmp_path))
+    with pytest.raises(FailedError, match="by a limit of its QOS or account") as refused:
+        cluster_of(Full(POLICY, MaxWall=60)).submit(spec(tmp_path))
+    assert type(refused.value) is FailedError
+    assert refused.value.why == POLICY
+
+
+def test_preflight_passes_while_the_queue_is_full() -> None:
+    (told,) = cluster_of(Full(POLICY), core_spec=None).check(["copy"])
+    assert told.startswith("SLURM did not judge such jobs: this account has as many as it may now")
+    assert cluster_of(Full(POLICY)).spares("copy", ["n1"]) is False
+    slurm = Visited()
+
+    def submit_job(name: str, options: JobOptions, script: str, *, node: str = "") -> str:
+        raise QueueFullError("sbatch failed", why=POLICY)
+
+    slurm.submit_job = submit_job  # type: ignore[method-assign]
+    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, None)
+    (told,) = probe_job.run(slurm, probe, [(JobOptions(), [])])
+    assert told.startswith("preflight's probe was not sent: this account has as many jobs as it may")
