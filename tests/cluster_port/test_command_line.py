@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,7 @@ from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.command_line import SlurmCommands
 from penstock.cluster.slurm.job_states import NO_ELEMENT
 from penstock.cluster.slurm.port import Facts
+from penstock.cluster.slurm.submission import single_arguments
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import ConfigError, FailedError, TransientError
 
@@ -57,8 +59,49 @@ def test_s26_several_arrays_are_one_squeue_of_this_accounts_jobs(commands: Comma
     }  # fmt: skip
     (words,) = commands.words("squeue")
     assert f"--user={os.geteuid()} -j 18,19,21" in words
-    assert SlurmCommands().elements("18")[0].status.state is State.RUNNING
+    assert SlurmCommands().elements_of(["18"])["18"][0].status.state is State.RUNNING
     assert "--user" not in commands.words("squeue")[1], "slurmctld then sends the one array alone"
+
+
+CONFIGURATION = """\
+Configuration data as of 2026-11-23T12:00:00
+MinJobAge               = {age} sec
+MessageTimeout          = 60 sec
+MaxArraySize            = 1001
+SchedulerParameters     = bf_interval=3,max_array_tasks=20,batch_sched_delay=1
+SLURM_VERSION           = 24.11.5
+"""
+
+
+def test_what_the_configuration_says(commands: Commands) -> None:
+    commands.answers("scontrol", CONFIGURATION.format(age=30))
+    facts = SlurmCommands().facts()
+    assert (facts.min_job_age, facts.message_timeout) == (30.0, 60.0)
+    assert (facts.max_array, facts.max_tasks) == (1001, 20)
+    commands.answers("scontrol", CONFIGURATION.format(age=0).replace("max_array_tasks=20,", ""))
+    facts = SlurmCommands().facts()
+    assert facts.min_job_age == math.inf, "0: slurmctld purges no job"
+    assert facts.max_tasks is None
+
+
+def test_what_people_write_of_a_node_is_none_of_its_fields(commands: Commands) -> None:
+    commands.answers(
+        "scontrol",
+        "NodeName=gpu_01 CPUTot=8 CoresPerSocket=4 Sockets=2 RealMemory=8000 State=DOWN* TmpDisk=0 "
+        "Partitions=data Extra=Partitions=cpu Reason=was State=IDLE CPUSpecList=7 [root@now] "
+        "Comment=RealMemory=1\n",
+    )
+    (node,) = SlurmCommands().nodes()
+    assert (node.name, node.state, node.partitions) == ("gpu_01", "DOWN*", {"data"})
+    assert (node.memory, node.cpu_spec, node.reason) == (8000 << 20, "", "was State=IDLE CPUSpecList=7")
+
+
+def test_a_job_that_slurm_does_not_know_has_no_state(commands: Commands) -> None:
+    commands.answers("squeue", "slurm_load_jobs error: Invalid job id specified\n", 1)
+    assert SlurmCommands().job("18").state == ""
+    commands.answers("squeue", "slurm_load_jobs error: Access/permission denied\n", 1)
+    with pytest.raises(FailedError):
+        SlurmCommands().job("18")
 
 
 def test_a_job_that_is_no_array_has_the_id_of_an_array_that_slurm_lost(commands: Commands) -> None:
@@ -84,7 +127,7 @@ def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> 
     for program in ("squeue", "sinfo", "scontrol"):
         commands.answers(program)
     slurm = SlurmCommands()
-    slurm.elements("18")
+    slurm.elements_of(["18"])
     slurm.elements_of(["18", "19"])
     slurm.find("a-name")
     slurm.job_states("18")
@@ -103,15 +146,16 @@ def test_what_lies_in_hidden_partitions_is_asked_for_too(commands: Commands) -> 
 
 def test_an_array_that_slurm_has_forgotten_has_no_elements(commands: Commands) -> None:
     commands.answers("squeue", "slurm_load_jobs error: Invalid job id specified\n", 1)
-    assert SlurmCommands().elements("18") == []
+    assert SlurmCommands().elements_of(["18"]) == {"18": []}
 
 
 def test_nodes_that_failed_are_excluded_by_name(commands: Commands) -> None:
     commands.answers("scontrol")
     commands.answers("sbatch")
     slurm = SlurmCommands()
-    slurm.keep_off("18", ["n3", "n4"])
-    assert commands.words("scontrol") == ["update JobId=18 ExcNodeList=n3,n4"]
+    slurm.keep_off("18", ["n3", "n4", "gpu_01"])
+    assert commands.words("scontrol") == ["update JobId=18 ExcNodeList=gpu_01,n[3-4]"]
+    assert "--nodelist=gpu_01" in single_arguments("penstock-probe", JobOptions(core_spec=None), "gpu_01")
     assert slurm.refusal(JobOptions(core_spec=None), exclude=["n3", "n4"]) == ""
     assert "--exclude=n[3-4]" in commands.words("sbatch")[0].split()
     with pytest.raises(ConfigError):

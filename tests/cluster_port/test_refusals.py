@@ -9,6 +9,8 @@ from tests.cluster_port.test_slurm_rules import Scripted, Visited, cluster_of, s
 
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.client import CommandOutput, problem
+from penstock.cluster.slurm.job_states import read_squeue
+from penstock.cluster.slurm.nodes import is_lost
 from penstock.cluster.slurm.port import Facts, Qos
 from penstock.config.settings import ClusterConfig, JobOptions
 from penstock.errors import FailedError, PenstockError, QueueFullError, TransientError
@@ -96,3 +98,29 @@ def test_preflight_passes_while_the_queue_is_full() -> None:
     probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, None)
     (told,) = probe_job.run(slurm, probe, [(JobOptions(), [])])
     assert told.startswith("preflight's probe was not sent: this account has as many jobs as it may")
+
+
+@pytest.mark.parametrize(
+    ("word", "reason", "held"),
+    [
+        ("PENDING", "ReservationDeleted", True),
+        ("PENDING", "BadConstraints", True),
+        ("PENDING", "DependencyNeverSatisfied", True),
+        ("PENDING", "JobHeldUser", True),
+        ("RESV_DEL_HOLD", "None", True),
+        ("PENDING", "Dependency", False),
+        ("PENDING", "Reservation", False),
+        ("PENDING", "Priority", False),
+    ],
+)
+def test_what_waits_for_a_person_is_held(word: str, reason: str, held: bool) -> None:
+    ((_, one),) = read_squeue(f"77|3|{word}|0:0|0|2|0|0||{reason}|")
+    assert one.status.held is held
+
+
+@pytest.mark.parametrize(
+    ("state", "lost"),
+    [("idle*+drain", True), ("drained*", True), ("down", True), ("idle~", False), ("drained", False)],
+)
+def test_a_node_without_an_answer_is_lost_also_where_it_is_drained(state: str, lost: bool) -> None:
+    assert is_lost(state) is lost

@@ -106,7 +106,7 @@ def test_an_array_is_the_same_by_both_ways(bindings: SlurmBindings, shared: Path
         spec = ArraySpec("penstock-same", "copy", (0,), ("/bin/true",), logs, {"dataset": "d"})
         script = f"#!/bin/sh\n/usr/bin/python3 -c '{SHOWS}'\n"
         job = way.submit_array(spec, 1, options, script)
-        line = SlurmCommands().elements(job)
+        line = SlurmCommands().elements_of([job])[job]
         assert [one.core_spec for one in line] == ["2"]
         noted.append(_noted(job))
         wait_for(lambda folder=logs: any(path.stat().st_size for path in folder.iterdir()), "its output")

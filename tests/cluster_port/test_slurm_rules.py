@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from penstock.cluster.port import VISIT_FAILED, Accounted, ArraySpec, Cause, State, Status, Visit, Written
+from penstock.cluster.slurm import cluster as slurm_cluster
 from penstock.cluster.slurm import probe_job
 from penstock.cluster.slurm.cluster import SlurmCluster
 from penstock.cluster.slurm.job_states import SlurmElement
@@ -213,6 +214,69 @@ def test_a_dropped_core_spec_is_seen_until_the_array_is_ended(tmp_path: Path) ->
     third.recall("77", "a-name", 2)
     slurm.known = [seen(0, "CANCELLED", State.CANCELLED, core_spec="N/A")]
     assert third.states("77", [0])[0].state is State.CANCELLED, "it stops no run any more"
+
+
+def test_limits_are_asked_for_again_where_slurmdbd_was_away(monkeypatch: pytest.MonkeyPatch) -> None:
+    class Away(Scripted):
+        away = True
+
+        def facts(self) -> Facts:
+            return super().facts()._replace(enforced=frozenset({"limits"}))
+
+        def qos(self, name: str) -> Qos | None:
+            if self.away:
+                raise TransientError("slurmdbd is away")
+            return Qos(name, limits={"MaxWall": 3600, "MaxSubmitPU": 10})
+
+    slurm = Away()
+    cluster = cluster_of(slurm)
+    assert (cluster.longest("copy"), cluster.max_queued("copy")) == (0.0, None)
+    slurm.away = False
+    assert cluster.longest("copy") == 0.0, "it is not asked at each look"
+    monkeypatch.setattr(slurm_cluster, "PARTIAL", 0.0)
+    slurm.away = True
+    again = cluster_of(slurm)
+    assert again.longest("copy") == 0.0
+    slurm.away = False
+    assert (again.longest("copy"), again.max_queued("copy")) == (3600.0, 8)
+    slurm.away = True
+    assert again.longest("copy") == 3600.0, "what it said holds"
+
+
+def test_an_array_has_no_more_elements_than_max_array_tasks() -> None:
+    class Few(Scripted):
+        most: int | None = 20
+
+        def facts(self) -> Facts:
+            return super().facts()._replace(max_tasks=self.most)
+
+    slurm = Few()
+    assert (cluster_of(slurm).max_elements(), cluster_of(slurm).max_array()) == (20, 1001)
+    slurm.most = None
+    assert cluster_of(slurm).max_elements() == 1001
+
+
+def test_a_way_that_is_tried_while_slurm_is_away_is_no_fault_of_it() -> None:
+    class Away(Scripted):
+        def require(self) -> None:
+            raise TransientError("slurmctld is away", why="Unable to contact slurm controller")
+
+    with pytest.raises(PreflightError, match="SLURM's controller does not answer") as raised:
+        cluster_of(Away()).check(["copy"])
+    assert raised.value.why == "Unable to contact slurm controller"
+
+
+@pytest.mark.parametrize("state", ["OUT_OF_MEMORY", "PREEMPTED", "DEADLINE", "REVOKED"])
+def test_a_probe_that_the_cluster_ended_is_over_at_once(state: str) -> None:
+    slurm = Visited()
+    slurm.job = lambda _: JobSeen(state, 0, "n07")  # type: ignore[method-assign]
+    probe = probe_job.Probe(ClusterConfig(backend="slurm"), None, None)
+    with pytest.raises(PreflightError, match=f"on the node n07, preflight's probe failed.*{state}"):
+        probe_job.run(slurm, probe, [(JobOptions(), [])])
+    slurm.job = lambda _: JobSeen("")  # type: ignore[method-assign]
+    assert probe_job.run(slurm, probe, [(JobOptions(), [])]) == [
+        "preflight's probe ended, and SLURM forgot how before it was asked"
+    ]
 
 
 def test_an_id_that_another_job_has_now_is_not_the_arrays(tmp_path: Path) -> None:

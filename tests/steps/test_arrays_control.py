@@ -291,6 +291,39 @@ class TestVerify:
         assert watch.missing() == [0, 1, 2]
 
 
+def test_an_array_has_no_more_elements_than_the_cluster_takes_in_one(tmp_path: Path) -> None:
+    """max_array_tasks: fewer than MaxArraySize has numbers."""
+    box: list[Stage] = []
+    box.append(Stage(tmp_path, good(box), slot_count=20, tasks=5))
+    box[0].go(range(12))
+    assert [list(s.indices) for s in box[0].cluster.arrays.values()] == [
+        [0, 1, 2, 3, 4], [5, 6, 7, 8, 9], [10, 11],
+    ]  # fmt: skip
+
+
+def test_a_stopped_element_uses_no_retry_after_a_full_queue_either(tmp_path: Path) -> None:
+    def how(one: Stage, index: int, tries: int) -> State:
+        if tries < 3:
+            one.outcome(index, exit_code=143, stopped="time", progress=True, retry=True)
+            return FAILED
+        one.receipt(index)
+        return DONE
+
+    one = stage(tmp_path, how)
+    takes, refusals = one.cluster.submit, [True, True, False, True, False]
+
+    def submit(spec: ArraySpec) -> str:
+        if len(one.cluster.arrays) and refusals and refusals.pop():
+            raise QueueFullError("SLURM takes no more jobs of this account now")
+        return takes(spec)
+
+    one.cluster.submit = submit  # type: ignore[method-assign]
+    one.retries(0)
+    one.go([0])
+    assert len(arrays(one)) == 3
+    assert one.texts("note").count("1 stopped element is submitted again") == 1
+
+
 def test_a_full_queue_takes_less_later_while_what_lives_is_followed(tmp_path: Path) -> None:
     """Jobs of other runs wait in the queue, too, where this account may have so many in all."""
     box: list[Stage] = []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import shutil
 import threading
@@ -16,6 +17,7 @@ from tests.support.scripted_cluster import DONE, LOST, Stage, staged
 from tests.support.staging_runs import events_of
 from tests.support.whole_way import InProcess, content, go
 
+from penstock.arrays import array_watch
 from penstock.arrays.array_runner import still_alive
 from penstock.arrays.array_watch import CLOCKS
 from penstock.cluster.port import State, Status
@@ -66,6 +68,18 @@ def test_what_was_not_known_for_as_long_as_a_cluster_remembers_goes_again(tmp_pa
     assert time.monotonic() - begun >= 0.3
     assert book.open() == []
     assert LOST not in {status.state for status in stage.go([0]).values()}
+
+
+def test_a_cluster_that_never_forgets_may_lose_its_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """MinJobAge=0. An array that it does not know counts as alive, however old it is, but not for ever."""
+    stage = staged(tmp_path)
+    stage.cluster.forgets = math.inf
+    submitted(stage, 86400.0)
+    assert still_alive(stage.context, "data", stage.run, "copy") == ["777"]
+    monkeypatch.setattr(array_watch, "DOUBT", 0.1)
+    assert stage.go([0])[0].state is DONE
 
 
 def test_local_elements_of_a_node_whose_clock_is_behind_are_watched(

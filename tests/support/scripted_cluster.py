@@ -42,6 +42,8 @@ class ScriptedCluster:
     kind: str = "slurm"
     way: str = "commands"
     most: int = 1000
+    tasks: int = 0
+    """The most elements of an array; 0: `most`."""
     queued: int | None = None
     reason: str = "so"
     exit_code: int | None = None
@@ -101,11 +103,15 @@ class ScriptedCluster:
     def max_array(self) -> int:
         return self.most
 
+    def max_elements(self) -> int:
+        return self.tasks or self.most
+
     def submit(self, spec: ArraySpec) -> str:
         live = {
             i + s.base for a, s in self.arrays.items() for i in s.indices if i not in self.ended.get(a, {})
         }
         assert not live & {i + spec.base for i in spec.indices}, "one index in two live arrays"
+        assert len(spec.indices) <= self.max_elements()
         assert 0 <= min(spec.indices) <= max(spec.indices) < self.most
         array = str(len(self.arrays) + 1)
         self.arrays[array] = spec

@@ -91,6 +91,9 @@ class InProcess:
     def max_array(self) -> int:
         return 1000
 
+    def max_elements(self) -> int:
+        return 1000
+
     def submit(self, spec: ArraySpec) -> str:
         words = list(spec.command)
         folder = Path(words[words.index("--run") + 1])

@@ -222,19 +222,22 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     # What fits one array: in number and, for SLURM's limit on the largest index, in span.
     chosen = [i for i in again[:most] if i - again[0] < span]
     ran = [i for i in chosen if watch.tries[i]]
+    told = watch.ends.again(ran) if ran else ""
+    free = {i for i in ran if watch.ends.uses_no_retry(i)}
     if not _submit(watch, chosen, room):
+        watch.ends.free.update(free)  # what says so was removed for the next try
         return False
-    if ran:
-        watch.note(watch.ends.again(ran))
-    watch.tries.update(i for i in chosen if not (watch.tries[i] and watch.ends.uses_no_retry(i)))
+    if told:
+        watch.note(told)
+    watch.tries.update(i for i in chosen if i not in free)
     watch.ends.free.difference_update(chosen)
     return True
 
 
 def _places(watch: Watch) -> int:
-    """How many further elements may wait or run, beside those of the living arrays; 0 for some looks after
+    """How many elements a further array may have, beside those of the living arrays; 0 for some looks after
     the cluster refused an array since its queue is full."""
-    free = watch.queue.free()
+    free = min(watch.queue.free(), patiently(watch, watch.context.cluster.max_elements))
     most = patiently(watch, partial(watch.context.cluster.max_queued, watch.step)) if free else 0
     if most is None:
         return free

@@ -35,6 +35,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+DOUBT = 3600.0
+"""Seconds for which an array that a cluster does not know counts as alive, at most: one that never forgets
+lost its state."""
 RECEIPT_GRACE = 30.0
 """Seconds in which a receipt written on another node must become visible here."""
 
@@ -217,14 +220,14 @@ def _not_yet_lost(watch: Watch, live: WatchedArray) -> dict[int, Status]:
     | submitted, by the clock of who did       | not known for, by this process's clock | counts as |
     |------------------------------------------|----------------------------------------|-----------|
     | longer ago than it remembers, and CLOCKS | any                                    | lost      |
-    | later                                    | longer than it remembers               | lost      |
+    | later                                    | longer than it remembers, or DOUBT     | lost      |
     | later                                    | less                                   | alive     |
     """
     remembers = patiently(watch, watch.context.cluster.remembers)
     now = time.monotonic()
     first = watch.unknown.setdefault(live.array, now)
     age = time.time() - live.submission.at
-    young = remembers > 0 and now - first <= remembers and age <= remembers + CLOCKS
+    young = remembers > 0 and now - first <= min(remembers, DOUBT) and age <= remembers + CLOCKS
     unknown = Status(State.RUNNING, reason="not known to the cluster, which forgets none so soon")
     return {i: unknown if young and s.state is State.LOST else s for i, s in live.statuses.items()}
 

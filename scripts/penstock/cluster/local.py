@@ -99,6 +99,9 @@ class LocalCluster:
     def max_array(self) -> int:
         return 10_000
 
+    def max_elements(self) -> int:
+        return self.max_array()
+
     def submit(self, spec: ArraySpec) -> str:
         spec.logs.mkdir(parents=True, exist_ok=True)
         identity = f"local-{os.getpid()}-{len(self._arrays) + 1}"

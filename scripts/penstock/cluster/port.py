@@ -233,7 +233,10 @@ class Cluster(Protocol):
         """How many elements of this step may run at once (a node each on SLURM)."""
 
     def max_array(self) -> int:
-        """The most elements that one array can have, and what the number of each is below."""
+        """What the number of each element in its array is below."""
+
+    def max_elements(self) -> int:
+        """The most elements of one array. Raises TransientError."""
 
     def submit(self, spec: ArraySpec) -> str:
         """Submit once; returns the array's id, which the caller makes durable before it waits."""

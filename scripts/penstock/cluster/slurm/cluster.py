@@ -8,6 +8,7 @@ not: its receipt then proves whether it did its work.
 from __future__ import annotations
 
 import contextlib
+import math
 import time
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -42,6 +43,8 @@ if TYPE_CHECKING:
 KILLED_WITHIN = 10.0
 """Seconds in which what was submitting for a controller that was killed has ended, too (`GRACE` of
 `bindings.worker`; a site's own wrapper of sbatch may take longer than sbatch itself)."""
+PARTIAL = 60.0
+"""Seconds after which slurmdbd is asked again for limits that it did not say."""
 SETTLE = 20.0
 """Seconds that an element may show NODE_FAIL or PREEMPTED before it counts as failed: a requeue
 follows within a few."""
@@ -60,6 +63,7 @@ class SlurmCluster:
         self._facts: Facts | None = None
         self._settled_options: dict[JobOptions, JobOptions] = {}
         self._limits: dict[JobOptions, Limits] = {}
+        self._limits_until: dict[JobOptions, float] = {}
         self._names: dict[str, str] = {}
         """Under which name each array was submitted."""
         self._others: set[str] = set()
@@ -86,7 +90,6 @@ class SlurmCluster:
         return self._known().min_job_age
 
     def check(self, steps: Sequence[str], visit: Visit | None = None, *, met: bool = False) -> Sequence[str]:
-        self._slurm.require()
         self._facts = site.reachable(self._slurm)
         probe = Probe(self._config, self._target, visit)
         return site.check(self._slurm, self._config, steps, self._facts, probe, met=met)
@@ -115,6 +118,10 @@ class SlurmCluster:
 
     def max_array(self) -> int:
         return self._known().max_array
+
+    def max_elements(self) -> int:
+        most = self._known().max_tasks
+        return self.max_array() if most is None else max(1, min(most, self.max_array()))
 
     def submit(self, spec: ArraySpec) -> str:
         """Raises TransientError when nothing is known of the outcome: `find` it first, then
@@ -373,13 +380,15 @@ class SlurmCluster:
         return job_limits.queued(self._bounds(step).submitted)
 
     def _bounds(self, step: str) -> Limits:
-        """The limits of a step's jobs, asked for once; none where SLURM refuses to say."""
+        """The limits of a step's jobs, asked for once; none where SLURM refuses to say. While slurmdbd is
+        away, those that slurmctld says: slurmdbd is asked again after PARTIAL seconds."""
         options = self._config.of(step)
-        if options not in self._limits:
+        if time.monotonic() > self._limits_until.get(options, 0.0):
             places = job_limits.Places()
             with contextlib.suppress(FailedError):
                 places = job_limits.places(self._slurm, options, self._known(), Account.own().name)
             self._limits[options] = job_limits.limits(self._known(), places)
+            self._limits_until[options] = math.inf if places.complete else time.monotonic() + PARTIAL
         return self._limits[options]
 
     def _known(self) -> Facts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import re
 from pathlib import Path
@@ -33,6 +34,7 @@ from penstock.cluster.slurm.submission import (
     single_arguments,
     validated,
 )
+from penstock.core.host_lists import host_list
 from penstock.errors import FailedError, QueueFullError, TransientError
 
 if TYPE_CHECKING:
@@ -50,6 +52,7 @@ ALL = "--all"
 slurmctld leaves an account's own jobs there out of what it answers about several jobs, and these partitions
 and their nodes out of what it shows."""
 _JOB_FIELDS = "State:|,exit_code:|,NodeList:|,Reason:|"
+_TASKS = re.compile(r"(?:^|,)max_array_tasks=([0-9]+)")
 _UNKNOWN = "Invalid job id"
 
 
@@ -66,10 +69,14 @@ class SlurmCommands:
         return Facts(
             version=found.get("SLURM_VERSION", ""),
             max_array=int(found.get("MaxArraySize", "1001")),
+            max_tasks=int(tasks[1])
+            if (tasks := _TASKS.search(found.get("SchedulerParameters", "")))
+            else None,
             allows_core_spec=found.get("AllowSpecResourcesUsage", "").lower() in ("yes", "1"),
             accounting=found.get("AccountingStorageType", "").endswith("slurmdbd"),
             cluster=found.get("ClusterName", ""),
-            min_job_age=_seconds(found.get("MinJobAge", ""), 300),
+            # 0: slurmctld purges none.
+            min_job_age=_seconds(found.get("MinJobAge", ""), 300) or math.inf,
             message_timeout=_seconds(found.get("MessageTimeout", ""), 10),
             max_jobs=int(found["MaxJobCount"]) if found.get("MaxJobCount", "").isdecimal() else None,
             enforced=frozenset(found.get("AccountingStorageEnforce", "").lower().split(",")),
@@ -159,9 +166,6 @@ class SlurmCommands:
         )
         return sorted({int(line) for line in text.split() if line.isdigit()})
 
-    def elements(self, array: str) -> list[SlurmElement]:
-        return self.elements_of([array])[array]
-
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         """Of one array slurmctld sends that array alone. For several, squeue fetches all jobs: where an
         account is named, all jobs of that account."""
@@ -189,7 +193,10 @@ class SlurmCommands:
         return read_usage(text, array)
 
     def job(self, job: str) -> JobSeen:
-        line = ask("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS).strip()
+        answer = call("squeue", ALL, "-h", "--states=all", "-j", job, "-O", _JOB_FIELDS)
+        if answer.code != 0 and _UNKNOWN not in answer.words:
+            raise problem("squeue", answer)
+        line = answer.out.strip()
         state, code, node, reason = ([part.strip() for part in line.split("|")] + [""] * 4)[:4]
         return JobSeen(state, wait_status(code) >> 8, node, reason)
 
@@ -208,7 +215,7 @@ class SlurmCommands:
             raise problem("scancel", answer)
 
     def keep_off(self, array: str, nodes: Sequence[str]) -> None:
-        names = ",".join(validated("node", name) for name in nodes)
+        names = host_list(validated("node", name) for name in nodes)
         answer = call("scontrol", "update", f"JobId={array}", f"ExcNodeList={names}")
         if answer.code != 0 and not _gone(answer):
             raise problem("scontrol update", answer)

@@ -55,6 +55,8 @@ class Places(NamedTuple):
     of_job: Qos | None = None
     chain: Sequence[Association] = ()
     """The user's association, then the accounts above it."""
+    complete: bool = True
+    """False where slurmdbd did not answer: it may say more another time."""
 
 
 def places(slurm: Slurm, options: JobOptions, known: Facts, user: str) -> Places:
@@ -72,7 +74,9 @@ def places(slurm: Slurm, options: JobOptions, known: Facts, user: str) -> Places
         # Of several partitions the job runs in any: the limits of one alone cannot be told.
         if len(partitions) == 1 and partitions[0].qos:
             found = found._replace(of_partition=slurm.qos(partitions[0].qos))
-    except (TransientError, FailedError, PreflightError):
+    except TransientError:
+        return found._replace(complete=False)
+    except (FailedError, PreflightError):
         return found
     return found
 

@@ -24,6 +24,7 @@ SACCT_FIELDS = "JobID,State,ExitCode,Start,End,NodeList,JobName"
 # CONFIGURING        its node is being switched on or prepared: it has no process yet
 # REQUEUED, .._FED   will run again
 # REQUEUE_HOLD,
+# RESV_DEL_HOLD,
 # SPECIAL_EXIT       held until somebody releases it, as PENDING with a reason of HELD is
 # PREEMPTED,
 # NODE_FAIL          ended, unless it is requeued within seconds (`PASSING`)
@@ -63,7 +64,11 @@ PASSING = frozenset({"NODE_FAIL", "PREEMPTED", "BOOT_FAIL"})
 """States that a requeue may follow within seconds."""
 
 
-HELD = re.compile(r"^job ?held|requeued in held|held state|^jobholdmaxrequeue", re.IGNORECASE)
+HELD = re.compile(
+    r"^job ?held|requeued in held|held state|^jobholdmaxrequeue|^reservation ?deleted|^bad ?constraints"
+    r"|^dependency ?never ?satisfied",
+    re.IGNORECASE,
+)
 """Reasons of a job that waits until a person releases it."""
 LAUNCH_FAILED = re.compile(r"launch.failed.requeued.held", re.IGNORECASE)
 
@@ -135,7 +140,7 @@ def _seen(
     if launch_failed:
         state = State.FAILED
     held = state is State.PENDING and (
-        word in ("REQUEUE_HOLD", "SPECIAL_EXIT") or HELD.search(reason) is not None
+        word in ("REQUEUE_HOLD", "SPECIAL_EXIT", "RESV_DEL_HOLD") or HELD.search(reason) is not None
     )
     exit_code, signal = _end(word, code)
     status = Status(

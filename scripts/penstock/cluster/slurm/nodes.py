@@ -5,10 +5,11 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING, NamedTuple
 
+from penstock.cluster.slurm.shown import fields
 from penstock.core import cpu_lists
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from penstock.config.settings import JobOptions
 
@@ -26,6 +27,9 @@ SAVING = frozenset({"POWERED_DOWN", "POWERING_DOWN", "POWER_DOWN", "POWERING_UP"
 """States of a node that SLURM switches off while nobody needs it, and on for the next job."""
 SAVING_MARKS = frozenset("~#!%")
 """The same as sinfo shows them, behind a state: off, coming up, about to go off, going off."""
+
+
+_REASON = re.compile(r" Reason=(.*?)(?: \[[^\]]*\])?(?: (?:Comment|Extra)=.*)?\s*$")
 
 
 class Node(NamedTuple):
@@ -102,9 +106,10 @@ def fits(options: JobOptions, node: Node) -> bool:
 
 
 def is_lost(state: str) -> bool:
-    """Whether a node of this state, as `sinfo -o %T` shows it, is lost to its jobs: down, or without an
-    answer (a star). One that is off to save power (idle~, powered_down) is not."""
-    return "down" in re.findall(r"[a-z_]+", state) or state.endswith("*")
+    """Whether a node of this state is lost to its jobs: down, or without an answer. That is a star: at the
+    end as `sinfo -o %T` shows it (`drained*`), or before flags (`idle*+drain`). A node that is off to save
+    power (`idle~`, `powered_down`) is not lost."""
+    return "down" in re.findall(r"[a-z_]+", state) or "*" in state
 
 
 def has_gres(gres: str, wanted: str) -> bool:
@@ -137,7 +142,7 @@ def read_nodes(text: str) -> list[Node]:
     """`scontrol show node --oneliner`."""
     nodes = []
     for line in text.splitlines():
-        words: Mapping[str, str] = dict(re.findall(r"(\w+)=(\S*)", line))
+        words = fields(line)
         if "NodeName" not in words:
             continue
         sockets, threads = int(words.get("Sockets", "1")), int(words.get("ThreadsPerCore", "1"))
@@ -155,7 +160,7 @@ def read_nodes(text: str) -> list[Node]:
                 partitions=frozenset(words.get("Partitions", "").split(",")),
                 features=frozenset(words.get("AvailableFeatures", "").split(",")),
                 state=words.get("State", ""),
-                reason=reason[1] if (reason := re.search(r" Reason=(.*?)(?: \[[^\]]*\])?\s*$", line)) else "",
+                reason=reason[1] if (reason := _REASON.search(line)) else "",
                 gpus=words.get("Gres", "") if "gpu" in words.get("Gres", "") else "",
                 sockets=sockets,
                 threads=threads,

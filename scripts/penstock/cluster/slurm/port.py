@@ -33,7 +33,11 @@ class Facts(NamedTuple):
     cluster: str = ""
     """ClusterName: two clusters count their jobs alike."""
     min_job_age: float = 300.0
-    """Seconds that the controller keeps a job after its end: before that it forgets none."""
+    """Seconds that the controller keeps a job after its end: before that it forgets none. Infinite where it
+    never does."""
+    max_tasks: int | None = None
+    """max_array_tasks of SchedulerParameters: the most elements of one array; None: as many as there are
+    numbers, `max_array`."""
     message_timeout: float = 10.0
     """MessageTimeout: seconds that a client waits for slurmctld's answer to one message."""
     max_jobs: int | None = None
@@ -214,11 +218,9 @@ class Slurm(Protocol):
     def find(self, name: str) -> list[int]:
         """The ids of this account's arrays of this name that have not ended, sorted."""
 
-    def elements(self, array: str) -> list[SlurmElement]:
-        """All elements that the controller knows, by one query; [] of an array that it has forgotten."""
-
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
-        """`elements` of each of these arrays, by one query for all of them."""
+        """All elements of each of these arrays that the controller knows, by one query; [] of an array that
+        it has forgotten."""
 
     def ended_elements(self, array: str) -> list[SlurmElement]:
         """All elements that accounting knows. To be asked only where `Facts.accounting`."""

@@ -11,8 +11,9 @@ import sys
 import time
 from typing import TYPE_CHECKING, NamedTuple
 
-from penstock.cluster.port import VISIT_FAILED, Written
+from penstock.cluster.port import VISIT_FAILED, State, Written
 from penstock.cluster.slurm.advice import advised
+from penstock.cluster.slurm.job_states import STATES
 from penstock.cluster.slurm.submission import Account
 from penstock.errors import FailedError, PreflightError, QueueFullError, TransientError
 
@@ -210,7 +211,9 @@ def _outcome(slurm: Slurm, job: str, options: JobOptions, probe: Probe, *, over:
     """Judge one probe; None where it has not ended yet, and its time is not `over`."""
     interpreter, target = probe.interpreter, probe.target
     state, status, node, reason = slurm.job(job)
-    if state not in ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "NODE_FAIL", "BOOT_FAIL", ""):
+    if not state:
+        return Outcome(["preflight's probe ended, and SLURM forgot how before it was asked"])
+    if not STATES.get(state, State.RUNNING).ended:
         if not over:
             return None
         if state == "RUNNING":

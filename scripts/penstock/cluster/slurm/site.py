@@ -29,7 +29,8 @@ others' is found by looking at several."""
 
 
 def reachable(slurm: Slurm) -> Facts:
-    """`Slurm.facts`, but a controller that does not answer raises PreflightError."""
+    """`Slurm.facts`, by a way to SLURM that can be taken here. Raises PreflightError, also where the
+    controller does not answer."""
     conf = os.environ.get("SLURM_CONF")
     if conf and not Path(conf).is_file():
         raise PreflightError(
@@ -38,6 +39,7 @@ def reachable(slurm: Slurm) -> Facts:
             hint="unset SLURM_CONF, or let it name the cluster's slurm.conf",
         )
     try:
+        slurm.require()
         return slurm.facts()
     except (TransientError, FailedError) as error:
         if "Unable to process configuration file" in error.why:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from typing import TYPE_CHECKING
 
 from penstock.cluster.slurm.port import (
@@ -13,6 +12,7 @@ from penstock.cluster.slurm.port import (
     Qos,
     Reservation,
 )
+from penstock.cluster.slurm.shown import fields
 from penstock.cluster.slurm.times import read_time
 from penstock.core.host_lists import host_names
 
@@ -75,7 +75,7 @@ def read_qos(text: str) -> list[Qos]:
 
 def _lines(text: str, first: str) -> Iterator[Mapping[str, str]]:
     for line in text.splitlines():
-        words = dict(re.findall(r"(\w+)=(\S*)", line))
+        words = fields(line)
         if first in words:
             yield words
 

@@ -33,7 +33,7 @@ PATTERNS = {
     "reservation": re.compile(rf"{_NAME}(,{_NAME})*"),
     "constraint": re.compile(r"[A-Za-z0-9_(\[][A-Za-z0-9_.&|*,()\[\]-]*"),
     "licenses": re.compile(rf"{_NAME}(@{_NAME})?([:=][0-9]+)?"),
-    "node": re.compile(r"[A-Za-z0-9][A-Za-z0-9.-]*"),
+    "node": re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*"),
     "exclude": FORM,
     "nodelist": FORM,
     "gres": re.compile(rf"{_NAME}(:{_NAME})?(:[0-9]+)?"),

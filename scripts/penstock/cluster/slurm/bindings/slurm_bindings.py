@@ -41,6 +41,7 @@ whether it is there.
 from __future__ import annotations
 
 import logging
+import math
 import sys
 import threading
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -267,9 +268,6 @@ class SlurmBindings:
     def find(self, name: str) -> list[int]:
         return self._commands.find(name)
 
-    def elements(self, array: str) -> list[SlurmElement]:
-        return self._commands.elements(array)
-
     def elements_of(self, arrays: Sequence[str]) -> dict[str, list[SlurmElement]]:
         return self._commands.elements_of(arrays)
 
@@ -378,7 +376,7 @@ def _own(told: Mapping[str, Any]) -> dict[str, Any]:
         "allows_core_spec": bool(told["allows_core_spec"]),
         "accounting": (told["storage"] or "").endswith("slurmdbd"),
         "cluster": told["cluster"] or "",
-        "min_job_age": float(told["min_job_age"] or 0),
+        "min_job_age": float(told["min_job_age"] or math.inf),
     }
 
 
