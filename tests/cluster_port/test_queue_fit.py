@@ -402,6 +402,33 @@ def test_what_reservations_mean(
     assert all(words in one.found for one in results)
 
 
+SOME = kept(flags=frozenset({"SPEC_NODES"}), cores=4)
+FLOATING = kept(flags=frozenset({"TIME_FLOAT", "SPEC_NODES"}))
+OURS = kept(flags=frozenset({"MAGNETIC"}), accounts="ml,bio")
+
+
+@pytest.mark.parametrize(
+    ("asked", "there", "seen", "words"),
+    [
+        ({"time": 14400, "cpus": 2, "core_spec": None}, SOME, [], ""),
+        ({"time": 14400, "core_spec": 1}, SOME, ["warning"], "reservation maint begins"),
+        ({"time": 14400, "cpus": 2, "core_spec": None}, SOME._replace(cores=0), ["warning"], "begins at"),
+        ({"time": 14400}, FLOATING, ["warning"], "stays 2:00:00 ahead (TIME_FLOAT)"),
+        ({"time": 14400}, FLOATING, ["warning"], "nodes that they may run on, so never"),
+        ({"time": 3600}, FLOATING, [], ""),
+        ({"time": 600, "reservation": "maint"}, FLOATING, ["warning"], "no element starts in it"),
+        ({"time": 14400, "account": "ml"}, OURS, [], ""),
+        ({"time": 14400, "account": "chem"}, OURS, ["warning"], "reservation maint begins"),
+    ],
+)
+def test_reservations_of_some_cores_of_moving_starts_and_that_take_jobs_in(
+    asked: dict[str, Any], there: Reservation, seen: list[str], words: str
+) -> None:
+    results = reservations.judged(options(**asked), NODES, [DATA], [there], NOW)
+    assert verdicts(results) == seen
+    assert all(words in one.found for one in results)
+
+
 def test_a_shorter_time_is_proposed() -> None:
     (told,) = reservations.judged(options(time=14400), NODES, [DATA], [kept()], NOW)
     assert told.mend.startswith("cluster.time: 119min or less")

@@ -82,6 +82,8 @@ class Reservation(NamedTuple):
     """Empty of a reservation of licences alone."""
     flags: frozenset[str] = frozenset()
     """SLURM's words: MAINT, SPEC_NODES, DAILY."""
+    cores: int = 0
+    """Cores that it takes, of all its nodes together; 0: not known."""
     accounts: str = ""
     """Those that may use it, with commas, as SLURM writes them; "" where it names none. So `users`."""
     users: str = ""

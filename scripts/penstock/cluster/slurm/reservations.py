@@ -9,6 +9,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
+from penstock.cluster.slurm.submission import Account
 from penstock.cluster.slurm.times import written
 from penstock.config.settings import AUTO_TIME
 from penstock.core import job_time
@@ -21,6 +22,10 @@ if TYPE_CHECKING:
     from penstock.cluster.slurm.nodes import Node
     from penstock.cluster.slurm.port import Partition, Reservation
     from penstock.config.settings import JobOptions
+
+FLOATS, MAGNETIC = "TIME_FLOAT", "MAGNETIC"
+"""Flags of a reservation whose start stays as far ahead as it was, and of one that takes in each job that may
+use it, also one that does not name it."""
 
 
 def judged(
@@ -40,7 +45,27 @@ def judged(
             for name in options.reservation.split(",")
             for result in _own(name, options, seconds, names, reservations, now)
         ]
-    return _others(seconds, names, reservations, now)
+    others = [one for one in reservations if not _harmless(one, options, candidates)]
+    return _others(seconds, names, others, now)
+
+
+def _harmless(one: Reservation, options: JobOptions, candidates: Sequence[Node]) -> bool:
+    """Whether elements start beside it, or in it.
+
+    | it takes                | elements                             | then     |
+    |-------------------------|--------------------------------------|----------|
+    | whole nodes             | any                                  | no       |
+    | some cores of its nodes | take whole nodes                     | no       |
+    | some cores of its nodes | share nodes                          | yes      |
+    | any; it is MAGNETIC     | are of an account, or user, of it    | yes      |
+    """
+    if MAGNETIC in one.flags and (
+        options.account in one.accounts.split(",") or Account.own().name in one.users.split(",")
+    ):
+        return True
+    free = [node.cores - node.reserved for node in candidates if node.name in one.nodes]
+    some = 0 < one.cores < len(one.nodes) * min(free, default=0)
+    return some and not options.whole_nodes and options.spec_cores is None
 
 
 def lasts(options: JobOptions, partitions: Sequence[Partition]) -> float | None:
@@ -82,6 +107,7 @@ def _own(
     | is for other accounts than `account`                 | stop                                   |
     | has none of the nodes that elements may run on       | stop                                   |
     | begins later                                         | warning                                |
+    | begins later, always by the same time (TIME_FLOAT)   | warning: nothing ever starts in it     |
     | ends before an element that starts now would         | warning                                |
     """
     about = f"reservation {name}"
@@ -99,6 +125,9 @@ def _own(
         found = f"it holds {host_list(one.nodes)}, and elements may run on none of them"
         mend = "cluster.partition, constraint, nodelist, exclude, gres and tmp choose the nodes"
         return [CheckResult(about, found, "stop", "some of the nodes that elements may run on", mend)]
+    if one.start > now and FLOATS in one.flags:
+        found = f"it stays {written(one.start - now)} ahead ({FLOATS}): no element starts in it"
+        return [CheckResult(about, found, "warning", "a reservation of now")]
     if one.start > now:
         found = f"it begins at {_clock(one.start)}: elements wait until then"
         return [CheckResult(about, found, "warning", "a reservation of now")]
@@ -139,20 +168,32 @@ def _others(
     kind = "maintenance" if "MAINT" in first.flags else "reservation"
     more = f", and {len(near) - 1} more" if len(near) > 1 else ""
     begins = f"begins at {_clock(first.start)}" if first.start > now else "is under way"
-    found = (
-        f"{kind} {first.name} {begins}{more}: elements of {_span(seconds)} do not start before its end on "
-    )
+    floats = [one for one in near if FLOATS in one.flags]
+    if floats == near:
+        # Its start moves with the clock: shorter elements pass it, longer ones wait for ever.
+        begins = f"stays {written(first.start - now)} ahead ({FLOATS})"
+    until = "do not start" if floats == near else "do not start before its end"
+    found = f"{kind} {first.name} {begins}{more}: elements of {_span(seconds)} {until} on "
     if len(taken) < len(names):
         found += f"{len(taken)} of {len(names)} nodes ({host_list(taken)})"
         return [CheckResult("reservations", found, "note", "", _shorter(first.start - now))]
-    found += f"any of the {len(names)} nodes that they may run on, so before {_clock(_free(near, names))}"
+    when = "so never" if _floating(near, names) else f"so before {_clock(_free(near, names))}"
+    found += f"any of the {len(names)} nodes that they may run on, {when}"
     wanted, mend = "nodes that are free for so long", _shorter(first.start - now)
     return [CheckResult("reservations", found, "warning", wanted, mend)]
 
 
+def _floating(near: Sequence[Reservation], names: set[str]) -> bool:
+    """Whether each of the nodes has a reservation that stays ahead."""
+    return all(any(name in one.nodes and FLOATS in one.flags for one in near) for name in names)
+
+
 def _free(near: Sequence[Reservation], names: set[str]) -> float:
-    """When the first of the nodes has no reservation any more."""
-    return min(max(one.end for one in near if name in one.nodes) for name in names)
+    """When the first of the nodes has no reservation any more: one of those that have none that stays
+    ahead."""
+    kept = {name: [one for one in near if name in one.nodes] for name in names}
+    ends = [[one.end for one in some] for some in kept.values() if all(FLOATS not in o.flags for o in some)]
+    return min(map(max, ends))
 
 
 def _shorter(left: float) -> str:

@@ -50,6 +50,7 @@ def read_reservations(text: str) -> list[Reservation]:
             end=float(_number(words.get("EndTime", "")) or 0),
             nodes=_hosts(words.get("Nodes", "")),
             flags=frozenset(words.get("Flags", "").split(",")) - NOTHING,
+            cores=_number(words.get("CoreCnt", "")) or 0,
             accounts="" if words.get("Accounts", "") in NOTHING else words["Accounts"],
             users="" if words.get("Users", "") in NOTHING else words["Users"],
         )
