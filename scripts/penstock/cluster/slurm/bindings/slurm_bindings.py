@@ -2,7 +2,9 @@
 
 | asked of SLURM                  | by pyslurm                | by the commands, since                       |
 |---------------------------------|---------------------------|----------------------------------------------|
-| facts, partitions               | Config, Partitions        |                                              |
+| facts                           | Config                    | always first: pyslurm does not have all of   |
+|                                 |                           | them, and must agree on the others           |
+| partitions                      | Partitions                |                                              |
 | nodes                           | Nodes                     | one reserves cores: pyslurm does not have    |
 |                                 |                           | which (CpuSpecList)                          |
 | submission                      | JobSubmitDescription      | an option has no row in `job_description`,   |
