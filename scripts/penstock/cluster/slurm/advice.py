@@ -23,7 +23,7 @@ ADVICE = (
     ("reservation", "cluster.reservation: `scontrol show reservation` lists them"),
     (
         "node configuration",
-        "no node of the partition has that much: cluster.memory, cpus, core_spec or constraint",
+        "no node of the partition has that: cluster.memory, cpus, core_spec, gres, tmp or constraint",
     ),
     ("array", "MaxArraySize: larger plan.shard_bytes and plan.shard_files give fewer elements"),
     ("memory", "cluster.memory: what one element may use"),
