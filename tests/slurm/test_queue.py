@@ -108,7 +108,7 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     place.until(killed, "the node to be excluded", process)
     first = seen.copy()
     said = place.ends(process)
-    assert f"node {bad} is excluded from this run from now on: elements " in said
+    assert f"node {bad} is excluded from this run for 12 hours: elements " in said
     assert len(first) == 2
     arrays = [array for array, _ in place.submissions("a", "copy")]
     shown = place.machine.run("scontrol", "show", "job", arrays[-1]).stdout
