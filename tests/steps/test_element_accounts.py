@@ -395,7 +395,7 @@ def test_what_became_of_elements_and_nodes_is_a_line_each(context: Context) -> N
         in notes
     )
     assert (
-        "node n3 was excluded from the rest of the run "
+        "node n3 was excluded after failures there "
         "(copy: elements 0 (signal 9) and 1 (signal 9) failed there)" in notes
     )
 
