@@ -121,7 +121,7 @@ def test_a_node_on_which_elements_fail_twice_gets_none_any_more(place: Place) ->
     assert limits <= {"16:00", "17:00"}, "15 min and the estimate, not UNLIMITED"
     place.ends(place.penstock("run"))
     place.published("a")
-    assert f"Node {bad} was excluded after failures there (copy: elements " in report(place)
+    assert f"Node {bad} was excluded (copy: elements " in report(place)
 
 
 ASKS = """\

@@ -74,7 +74,7 @@ def gather(context: Context, run: Run, elements: Iterable[ElementReceipt]) -> El
     ]
     notes += _notes(rows, [one for _, _, one in seen])
     notes += _submitted_again(arrays)
-    notes += [f"node {node} was excluded after failures there ({why})" for node, why in excluded.items()]
+    notes += [f"node {node} was excluded ({why})" for node, why in excluded.items()]
     return ElementAccounts(rows, notes)
 
 
