@@ -343,7 +343,14 @@ def _memory(pid: int) -> tuple[str, int]:
     return Path(name).name, int(peak.split()[1]) // 1024
 
 
+def accounted(machine: Machine) -> list[list[str]]:
+    """JobID, name, state, account and QOS of all jobs and elements that slurmdbd has."""
+    words = ("sacct", "-X", "-n", "-P", "-a", "-o", "JobID,JobName,State,Account,QOS")
+    return [row.split("|") for row in machine.run(*words).stdout.splitlines()]
+
+
 def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_accounting: Machine) -> None:
+    earlier = {row[0] for row in accounted(slurm_accounting)}
     with Place(slurm_accounting) as place:
         place.fill("a", 60)
         place.configure(
@@ -376,9 +383,8 @@ def test_with_accounting_light_steps_on_nodes_and_the_controller_as_a_job(slurm_
 
         def told() -> dict[str, list[list[str]]]:
             """The accounting's rows by step."""
-            words = ("sacct", "-X", "-n", "-P", "-a", "-o", "JobName,State,Account,QOS")
-            rows = [row.split("|") for row in slurm_accounting.run(*words).stdout.splitlines()]
-            return {step: [row[1:] for row in rows if f"-{step}-" in row[0]] for step in steps}
+            rows = [row for row in accounted(slurm_accounting) if row[0] not in earlier]
+            return {step: [row[2:] for row in rows if f"-{step}-" in row[1]] for step in steps}
 
         def complete() -> bool:
             # slurmctld tells slurmdbd of a job's end some moments later.
