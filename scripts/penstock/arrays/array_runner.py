@@ -211,6 +211,8 @@ def _submit_some(watch: Watch, missing: Sequence[int]) -> bool:
     """Submit one array of the missing indices that may run and for which slots are free."""
     again = [i for i in missing if watch.ends.may_run(i, watch.tries[i])]
     if not again or len(watch.live) >= ARRAYS:
+        # No further array takes slots: those whose elements wait get all of them.
+        array_throttle.share_out(watch)
         return False
     room = _room(watch, retry=any(watch.tries[i] for i in again))
     if room < 1:
@@ -241,14 +243,13 @@ def _places(watch: Watch) -> int:
     most = patiently(watch, partial(watch.context.cluster.max_queued, watch.step)) if free else 0
     if most is None:
         return free
-    alive = sum(not status.state.ended for live in watch.live for status in live.statuses.values())
-    return min(free, most - alive)
+    return min(free, most - sum(live.alive for live in watch.live))
 
 
 def _room(watch: Watch, *, retry: bool) -> int:
     """How many elements of a further array may run at once, so that all arrays together stay within the
     step's slots. Where one array may fill every slot and elements wait to be run again (`retry`), that array
-    is throttled by one slot, which is free when the next of its elements ends. `_give_back` returns it."""
+    is throttled by one slot, which is free when the next of its elements ends. `_submit_some` returns it."""
     slots = array_throttle.slots_of(watch)
     free = slots - sum(live.used for live in watch.live)
     if free >= 1 or not retry:
@@ -331,14 +332,6 @@ def _close(watch: Watch) -> None:
         if live.over and not any(watch.under_way(live, i) for i in live.submission.indices):
             watch.book.ended(live.submission.name, live.starts)
             watch.live.remove(live)
-    _give_back(watch)
-
-
-def _give_back(watch: Watch) -> None:
-    """Give slots that no further array will take now to the arrays whose elements wait."""
-    if len(watch.live) < ARRAYS and any(watch.ends.may_run(i, watch.tries[i]) for i in watch.missing()):
-        return
-    array_throttle.share_out(watch)
 
 
 def _cancel(watch: Watch, who: str) -> None:

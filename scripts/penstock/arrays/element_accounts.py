@@ -184,7 +184,7 @@ def _row(
         streams=receipt.streams if receipt else None,
         slurm_starts=sum(one.starts for one in accounted) or None,
         slurm_seconds=booked if accounted else None,
-        slurm_cpu_seconds=_sum([one.cpu_seconds for one in accounted]),
+        slurm_cpu_seconds=element_use.total(one.cpu_seconds for one in accounted),
         slurm_granted_seconds=sum(one.granted_seconds for one in accounted) if accounted else None,
         slurm_memory_peak=max((one.memory_peak or 0 for one in accounted), default=0) or None,
     )
@@ -226,11 +226,6 @@ def _submitted_again(arrays: Mapping[Place, Sequence[Submission]]) -> Iterator[s
         if limits and limits[-1] > limits[0]:
             raised = f", its time limit from {human.duration(limits[0])} to {human.duration(limits[-1])}"
         yield f"{step}: submitted again: {number}element {most} (in {len(again[most])} arrays{raised})"
-
-
-def _sum(values: Sequence[float | None]) -> float | None:
-    known = [value for value in values if value is not None]
-    return sum(known) if known else None
 
 
 def _rounded(value: float | None, digits: int = 3) -> float | None:

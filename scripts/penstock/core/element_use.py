@@ -120,8 +120,8 @@ def _together(step: str, rows: Sequence[ElementRow]) -> StepUse:
     return StepUse(
         step=step,
         elements=len(rows),
-        node_hours=_sum(row.node_hours for row in rows),
-        core_hours=_sum(row.core_hours for row in rows),
+        node_hours=total(row.node_hours for row in rows),
+        core_hours=total(row.core_hours for row in rows),
         cpu_seconds=sum(used) if used else None,
         cpu_efficiency=sum(spent for spent, _ in both) / granted if granted else None,
         memory_peak=max((row.memory_peak for row in rows if row.memory_peak is not None), default=None),
@@ -161,6 +161,7 @@ def _known(values: Iterable[float | None]) -> list[float]:
     return [value for value in values if value is not None]
 
 
-def _sum(values: Iterable[float | None]) -> float | None:
+def total(values: Iterable[float | None]) -> float | None:
+    """The sum of what is known; None where nothing is."""
     known = _known(values)
     return sum(known) if known else None

@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import os
 import socket
 from typing import TYPE_CHECKING
 
 from penstock.errors import PenstockError
 from penstock.runtime.network_route import numa_node_toward
 from penstock.runtime.numa_nodes import SYS
-from penstock.runtime.proc import PROC
+from penstock.runtime.proc import PROC, Root
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from penstock.config.settings import DatasetConfig
-
-Root = str | os.PathLike[str]
 
 
 def numa_node_of_sources(

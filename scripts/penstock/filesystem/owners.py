@@ -39,6 +39,11 @@ def user_name(uid: int) -> str:
         return ""
 
 
+def account(uid: int) -> str:
+    """The account's name for messages; `uid 1234` where this machine has none."""
+    return user_name(uid) or f"uid {uid}"
+
+
 @cache
 def group_name(gid: int) -> str:
     """ "" where this machine has none."""

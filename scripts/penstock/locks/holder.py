@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import json
 import os
-import pwd
 import secrets
 import socket
 from dataclasses import asdict, dataclass, fields
@@ -20,6 +19,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from penstock.filesystem.owners import account
 from penstock.runtime import job_environment
 from penstock.runtime.proc import process_stat
 
@@ -63,17 +63,13 @@ class Holder:
 
 def this_process(run: str, command: str) -> Holder:
     """A holder with a new nonce."""
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = f"uid {os.geteuid()}"
     job = job_environment.current()
     if not job.proven:
         job = job_environment.JobEnvironment()
     return Holder(
         run=run,
         command=command,
-        user=user,
+        user=account(os.geteuid()),
         host=socket.gethostname(),
         boot=boot_id(),
         namespace=pid_namespace(),

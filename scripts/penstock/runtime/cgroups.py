@@ -20,7 +20,6 @@ process's cgroup, of either version, and `sched_setaffinity` (SLURM's task/affin
 
 from __future__ import annotations
 
-import os
 import re
 from typing import TYPE_CHECKING
 
@@ -28,14 +27,13 @@ from penstock.core import cpu_lists
 from penstock.core.documents.granted import Granted
 from penstock.runtime.mounts import mounts
 from penstock.runtime.numa_nodes import SYS, numa_nodes
-from penstock.runtime.proc import PROC
+from penstock.runtime.proc import PROC, Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
     from penstock.runtime.mounts import Mount
 
-Root = str | os.PathLike[str]
 _FILES = {"cgroup": ("memory.limit_in_bytes",), "cgroup2": ("memory.max", "memory.high")}
 _PEAKS = {"cgroup": "memory.max_usage_in_bytes", "cgroup2": "memory.peak"}
 _ENDLESS = 1 << 62

@@ -13,13 +13,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
-from penstock.runtime.proc import PROC
+from penstock.runtime.proc import PROC, Root
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
 SYS = "/sys"
-Root = str | os.PathLike[str]
 
 
 class SysctlProfile(NamedTuple):

@@ -13,12 +13,11 @@ import struct
 from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.runtime.numa_nodes import SYS
-from penstock.runtime.proc import PROC
+from penstock.runtime.proc import PROC, Root
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-Root = str | os.PathLike[str]
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 _UP, _REJECT, _LOCAL = 0x1, 0x200, 0x80000000
 """Of a route's flags (linux/route.h, linux/ipv6_route.h): usable, refuses, to this machine itself."""

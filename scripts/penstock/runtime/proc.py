@@ -6,6 +6,8 @@ import os
 from typing import NamedTuple
 
 PROC = "/proc"
+Root = str | os.PathLike[str]
+"""A folder to read in place of /proc, /sys or /: tests give one of their own."""
 
 
 class ProcessStat(NamedTuple):
@@ -29,7 +31,7 @@ class ProcessStat(NamedTuple):
         return self.state in "ZX"
 
 
-def process_stat(pid: int | str, proc: str | os.PathLike[str] = PROC) -> ProcessStat | None:
+def process_stat(pid: int | str, proc: Root = PROC) -> ProcessStat | None:
     """The stat of one process (`self`: this one). None where the process is not there, where this account may
     not see it (`hidepid`), and where the line is incomplete."""
     try:
@@ -49,7 +51,7 @@ def process_stat(pid: int | str, proc: str | os.PathLike[str] = PROC) -> Process
         return None
 
 
-def children(pid: int, proc: str | os.PathLike[str] = PROC) -> list[ProcessStat]:
+def children(pid: int, proc: Root = PROC) -> list[ProcessStat]:
     """The processes that this one started and that have not ended. By `task/<thread>/children` where the
     kernel has it (CONFIG_PROC_CHILDREN), else by a look at every process."""
     names: list[str] = []
@@ -66,7 +68,7 @@ def children(pid: int, proc: str | os.PathLike[str] = PROC) -> list[ProcessStat]
     return [one for one in found if one is not None and one.parent == pid and not one.ended]
 
 
-def peak_memory(pid: int | str, proc: str | os.PathLike[str] = PROC) -> int:
+def peak_memory(pid: int | str, proc: Root = PROC) -> int:
     """The most bytes of memory that a process had resident since its last exec (VmHWM); 0 where /proc does
     not say, or the process has ended."""
     try:

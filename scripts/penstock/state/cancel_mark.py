@@ -11,10 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-import pwd
 import secrets
-import socket
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -22,7 +19,7 @@ from penstock.core.documents import cancel_file
 from penstock.core.documents.cancel_file import Cancellation
 from penstock.core.step_table import CHANGES_AFTER_LIST
 from penstock.errors import FailedError
-from penstock.storage import durable
+from penstock.state import orders
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -43,20 +40,9 @@ def make(layout: DatasetLayout) -> None:
     written; a dataset that nobody ever staged needs no mark."""
     if not layout.state.is_dir():
         return
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = f"uid {os.geteuid()}"
-    mark = Cancellation(secrets.token_hex(8), time.time(), user, socket.gethostname())
-    try:
-        durable.write_json(path(layout), cancel_file.to_json(mark))
-    except OSError as error:
-        raise FailedError(
-            "the mark that stops a running controller cannot be written",
-            where=str(path(layout)),
-            why=error.strerror or "",
-            hint="cancel as the account that stages the dataset",
-        ) from error
+    mark = Cancellation(secrets.token_hex(8), *orders.given())
+    what = "the mark that stops a running controller"
+    orders.write(path(layout), cancel_file.to_json(mark), what, "cancel")
 
 
 def clear(layout: DatasetLayout) -> None:
@@ -92,8 +78,7 @@ class CancelMark:
         mark = _read(self.layout)
         if mark.nonce in ("", self.before):
             return ""
-        clock = time.strftime("%H:%M:%S", time.localtime(mark.at))
-        return f"by {mark.user} on {mark.host} at {clock}"
+        return orders.told(mark.at, mark.user, mark.host)
 
 
 def refuse(layout: DatasetLayout, step: str) -> None:

@@ -9,16 +9,11 @@ its own.
 
 from __future__ import annotations
 
-import os
-import pwd
-import socket
-import time
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import throttle_file
 from penstock.core.documents.throttle_file import Throttle
-from penstock.errors import FailedError
-from penstock.storage import durable
+from penstock.state import orders
 
 if TYPE_CHECKING:
     from penstock.core.layout import RunLayout
@@ -26,20 +21,9 @@ if TYPE_CHECKING:
 
 def make(run: RunLayout, at_once: int) -> None:
     """Write it, durably. Raises FailedError."""
-    try:
-        user = pwd.getpwuid(os.geteuid()).pw_name
-    except KeyError:
-        user = f"uid {os.geteuid()}"
-    mark = Throttle(at_once, time.time(), user, socket.gethostname())
-    try:
-        durable.write_json(run.throttle, throttle_file.to_json(mark))
-    except OSError as error:
-        raise FailedError(
-            "the throttle that a running controller obeys cannot be written",
-            where=str(run.throttle),
-            why=error.strerror or "",
-            hint="call it as the account that stages the dataset",
-        ) from error
+    mark = Throttle(at_once, *orders.given())
+    what = "the throttle that a running controller obeys"
+    orders.write(run.throttle, throttle_file.to_json(mark), what, "call it")
 
 
 def read(run: RunLayout) -> Throttle:
@@ -52,5 +36,4 @@ def read(run: RunLayout) -> Throttle:
 
 def told(mark: Throttle) -> str:
     """`by alice on login1 at 15:04:05`."""
-    clock = time.strftime("%H:%M:%S", time.localtime(mark.at))
-    return f"by {mark.user} on {mark.host} at {clock}"
+    return orders.told(mark.at, mark.user, mark.host)

@@ -22,6 +22,7 @@ from penstock.errors import FailedError, PreflightError
 from penstock.filesystem import acl_xattrs
 from penstock.filesystem.capabilities import traits_of_mount
 from penstock.filesystem.errno_map import printable, storage_error
+from penstock.filesystem.owners import account
 from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
 from penstock.storage.durable import create_file, fsync_dir, read_json
 
@@ -59,7 +60,7 @@ def check_root(root: Path) -> None:
         raise PreflightError(
             "the target cannot be used",
             where=str(root),
-            why=f"{_account(os.geteuid())} may not write in {where}",
+            why=f"{account(os.geteuid())} may not write in {where}",
             hint="ask its owner for write permission, or correct `target.root`",
         )
 
@@ -132,7 +133,7 @@ def _unreadable(path: Path, error: OSError) -> PreflightError:
     return PreflightError(
         "the dataset cannot be read by this account",
         where=str(path),
-        why=f"{error.strerror}, for {_account(os.geteuid())}",
+        why=f"{error.strerror}, for {account(os.geteuid())}",
         hint="ask its owner for the group that may read it",
     )
 
@@ -307,7 +308,7 @@ def _check_own(path: Path, seen: os.stat_result) -> None:
     if not stat.S_ISDIR(seen.st_mode):
         why = "it is not a folder (links are not followed below the root)"
     elif seen.st_uid != os.geteuid():
-        why = f"it belongs to {_account(seen.st_uid)}, and this is {_account(os.geteuid())}"
+        why = f"it belongs to {account(seen.st_uid)}, and this is {account(os.geteuid())}"
     elif seen.st_mode & stat.S_IWOTH:
         why = "everybody may write in it"
     if why:
@@ -317,10 +318,3 @@ def _check_own(path: Path, seen: os.stat_result) -> None:
             why=why,
             hint="one account stages a dataset: run as its owner, or choose another name or root",
         )
-
-
-def _account(uid: int) -> str:
-    try:
-        return pwd.getpwuid(uid).pw_name
-    except KeyError:
-        return f"uid {uid}"

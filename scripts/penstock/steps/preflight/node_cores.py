@@ -9,7 +9,7 @@ from penstock.cluster.registry import constrained_cores
 from penstock.core.documents.node_cores import NodeCores
 from penstock.runtime import topology
 from penstock.runtime.numa_nodes import SYS
-from penstock.runtime.proc import PROC
+from penstock.runtime.proc import PROC, Root
 from penstock.vendors import command
 from penstock.vendors.weka import cores
 
@@ -21,7 +21,6 @@ if TYPE_CHECKING:
 
 WITHIN = 3.0
 """Seconds for lscpu."""
-Root = str | os.PathLike[str]
 
 
 def seen(proc: Root = PROC, sys: Root = SYS, root: Root = "/") -> NodeCores:

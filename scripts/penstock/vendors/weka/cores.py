@@ -17,7 +17,6 @@ cpusets those of docs.weka.io.
 from __future__ import annotations
 
 import json
-import os
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,7 +27,7 @@ from penstock.filesystem.clients.weka import parse_mount
 from penstock.filesystem.clients.weka_processes import cores_of_containers
 from penstock.runtime.mounts import mounts
 from penstock.runtime.numa_nodes import SYS
-from penstock.runtime.proc import PROC
+from penstock.runtime.proc import PROC, Root
 from penstock.runtime.setting_files import setting
 from penstock.vendors import command
 from penstock.vendors.weka import cli
@@ -52,7 +51,6 @@ CPUSETS = (
 """Below /sys, under cgroup v1 and v2; `name` begins with `weka`."""
 BUDGET = 6.0
 """Seconds for all commands: the probe's job has a minute for everything."""
-Root = str | os.PathLike[str]
 
 
 def weka_mounts(proc: Root = PROC) -> list[WekaMount]:

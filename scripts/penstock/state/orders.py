@@ -1,0 +1,50 @@
+"""What a person ordered of work that is under way, written by a command and obeyed by the controller: who
+gave the order (`given`), and its file (`write`). The orders: `state.cancel_mark`, `state.throttle_mark`."""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.errors import FailedError
+from penstock.filesystem.owners import account
+from penstock.storage import durable
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+    from pathlib import Path
+
+
+class Given(NamedTuple):
+    """Who gives an order, and when."""
+
+    at: float
+    """Seconds since the epoch."""
+    user: str
+    host: str
+
+
+def given() -> Given:
+    """An order that this process gives now."""
+    return Given(time.time(), account(os.geteuid()), socket.gethostname())
+
+
+def write(where: Path, content: Mapping[str, object], what: str, verb: str) -> None:
+    """Write the order's file, durably. Raises FailedError: `what` cannot be written; do `verb` as the account
+    that stages the dataset."""
+    try:
+        durable.write_json(where, content)
+    except OSError as error:
+        raise FailedError(
+            f"{what} cannot be written",
+            where=str(where),
+            why=error.strerror or "",
+            hint=f"{verb} as the account that stages the dataset",
+        ) from error
+
+
+def told(at: float, user: str, host: str) -> str:
+    """`by alice on login1 at 15:04:05`."""
+    return f"by {user} on {host} at {time.strftime('%H:%M:%S', time.localtime(at))}"
