@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import fields, replace
 from pathlib import Path
 from typing import Any, get_args
@@ -10,7 +11,7 @@ from typing import Any, get_args
 import pytest
 import yaml
 
-from penstock.config import loader, settings, validation
+from penstock.config import loader, settings, storage_options, validation
 from penstock.config.deciding_keys import MARKS, deciding
 from penstock.config.loader import load
 from penstock.config.serialization import from_json, to_json
@@ -93,11 +94,42 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
     cluster = set(top["cluster"]["properties"])
     assert cluster == names(settings.ClusterConfig) - {"options"} | names(settings.JobOptions)
     assert cluster == set(example["cluster"])
-    assert set(dataset) == names(settings.DatasetConfig) - {"name"} | {"source", "storage_options"}
+    of_one = set(storage_options.OF_ONE_SOURCE)
+    assert set(dataset) == names(settings.DatasetConfig) - {"name"} | {"source", "storage_options"} | of_one
+    source = dataset["sources"]["items"]["properties"]
+    assert set(source) == names(settings.SourceConfig) == {"url", "into", "storage_options"} | of_one
     assert set(dataset) - {"sources"} == set(example["datasets"]["installed"])
     permissions = dataset["permissions"]["properties"]
     assert set(permissions) == names(settings.PermissionsConfig)
     assert set(permissions) == set(example["datasets"]["installed"]["permissions"])
+
+
+@pytest.mark.parametrize(
+    ("dataset", "told"),
+    [
+        ("source: /data\n    inventory: s3://i/manifest.json", "S3 Inventory is of S3 buckets"),
+        ("source: s3://b/\n    inventory: https://i/manifest.json", "is neither s3://bucket/... nor a path"),
+        ("source: s3://b/\n    inventory: s3://", "names no bucket"),
+        ("sources: [{url: s3://b/}]\n    inventory: /i", "belongs into each of `sources`"),
+    ],
+)
+def test_an_inventory_that_cannot_be_the_sources_is_refused(tmp_path: Path, dataset: str, told: str) -> None:
+    (tmp_path / "c.yaml").write_text(f"target: {{root: t}}\ndatasets:\n  d:\n    {dataset}\n")
+    with pytest.raises(ConfigError, match=re.escape(told)):
+        load(tmp_path / "c.yaml")
+
+
+def test_an_inventorys_path_is_absolute_and_each_source_has_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "c.yaml").write_text(
+        "target: {root: t}\ndatasets:\n  one: {source: s3://b/, inventory: inv/}\n"
+        "  two: {sources: [{url: s3://b/, into: a, inventory: s3://i/x/}, {url: s3://c/, into: c}]}\n"
+    )
+    datasets = load(tmp_path / "c.yaml").datasets
+    assert [one.inventory for one in datasets["one"].sources] == [str(tmp_path / "inv")]
+    assert [one.inventory for one in datasets["two"].sources] == ["s3://i/x/", None]
 
 
 def test_the_typed_form_reads_each_unit_of_the_schema() -> None:

@@ -19,7 +19,7 @@ from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
 from penstock.config.settings import ClusterConfig, Config, JobOptions, PlanConfig
-from penstock.config.source_kinds import through_fsspec
+from penstock.config.source_kinds import FOLDER_SCHEMES, through_fsspec
 from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
 from penstock.config.validation import Problem, shown
 from penstock.core import posix_acl
@@ -141,6 +141,7 @@ def _meaning(root: Section) -> Iterator[Problem]:
         if name in _RESERVED:
             yield Problem(dataset.path, f"the name {name!r} is taken by the workflow: choose another")
         yield from _sources_problems(dataset)
+        yield from _listing_problems(dataset)
         yield from _changed_problems(dataset)
         yield from _permissions_problems(dataset.at("permissions"))
     yield from _sizes(root.at("plan"))
@@ -219,6 +220,27 @@ def _sources_problems(dataset: Section) -> Iterator[Problem]:
             if f"{into}/".startswith(f"{other}/") or f"{other}/".startswith(f"{into}/"):
                 yield Problem(where, f"{shown(into)} is, or lies in, the folder of sources[{at}]")
         seen[into] = index
+
+
+def _listing_problems(dataset: Section) -> Iterator[Problem]:
+    """Of what a source's listing is read from in place of the source."""
+    for key in storage_options.OF_ONE_SOURCE:
+        if "sources" in dataset and key in dataset:
+            yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
+    for source in storage_options.sources(dataset):
+        if not (inventory := source.text("inventory")):
+            continue
+        where, scheme = (*source.path, "inventory"), _scheme(source.text("url"))
+        if scheme not in _VERSIONED:
+            yield Problem(where, f"{shown(source.text('url'))} has none: S3 Inventory is of S3 buckets")
+        if _scheme(inventory) not in (*_VERSIONED, *FOLDER_SCHEMES):
+            yield Problem(where, f"{shown(inventory)} is neither s3://bucket/... nor a path")
+        yield from _url_problems(inventory, where)
+
+
+def _scheme(url: str) -> str:
+    found = _SCHEME.match(url)
+    return found[1].lower() if found else ""
 
 
 def _changed_problems(dataset: Section) -> Iterator[Problem]:
@@ -341,6 +363,7 @@ _READERS: Readers = {
     "dir_mode": partial(quantities.mode, folder=True),
     "folder": _folder,
     "url": _url,
+    "place": lambda text: None if text is None else _url(text),
     "into": _into,
     "auto": _none_for("auto"),
     "none": _none_for("none"),

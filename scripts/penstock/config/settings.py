@@ -101,6 +101,8 @@ class SourceConfig:
     storage_options: Mapping[str, object] = field(default_factory=dict)
     """References only: `endpoint_url`, `profile`, `region`, `anon`, `ca_bundle`, `proxy`,
     `credentials_file`, and whatever an fsspec protocol takes that is no secret."""
+    inventory: Annotated[str | None, "place"] = None
+    """An S3 Inventory that is read in place of the listing: its manifest, or a folder with it."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,8 @@ if TYPE_CHECKING:
     from penstock.config.strict_yaml import KeyPath
 
 _COMMON = "storage_options"
+OF_ONE_SOURCE = ("inventory",)
+"""Keys of a source that stand in the dataset where that has one `source`."""
 
 
 def problems(root: Section) -> list[Problem]:
@@ -29,7 +31,10 @@ def problems(root: Section) -> list[Problem]:
 def sources(dataset: Section) -> list[Section]:
     """The dataset's sources, each with its `url`, also where the dataset has one `source`."""
     one = dataset.text("source")
-    return [Section({"url": one}, dataset.path)] if one else dataset.listed("sources")
+    if not one:
+        return dataset.listed("sources")
+    own = {key: dataset.values[key] for key in OF_ONE_SOURCE if key in dataset}
+    return [Section({"url": one, **own}, dataset.path)]
 
 
 def merged(dataset: Section) -> Iterator[Mapping[str, object]]:

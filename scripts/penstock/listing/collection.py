@@ -19,6 +19,7 @@ from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing.key_filter import Filter
+from penstock.listing.listers import stated
 from penstock.sources.port import Emptied, Sharing
 from penstock.storage import durable
 
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from penstock.core.layout import DatasetLayout
     from penstock.core.model import Listed
     from penstock.formats.listing_file import ListingWriter
+    from penstock.listing.listers import Lister
     from penstock.sources.port import Source
     from penstock.state.context import Context
 
@@ -140,7 +142,7 @@ def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], p
     with ListingWriter(path) as writer:
         gathering = _Gathering(context, dataset, writer)
         for place in placed:
-            gathering.one(place)
+            gathering.one(place, path.parent)
         gathering.judge(placed)
         digest, files, size = writer.close()
     if dataset.checksums:
@@ -181,16 +183,21 @@ class _Gathering:
         self.empty_folders: list[str] = []
         self.sizes: Counter[int] = Counter()
 
-    def one(self, place: Placed) -> None:
+    def one(self, place: Placed, scratch: Path) -> None:
+        config = self._dataset.sources[place.number]
+        by_files = stated(self._context, self._dataset, config, place.source, scratch)
+        lister: Lister = by_files or place.source
         try:
-            for batch in place.source.list():
+            if by_files is not None:
+                self._context.emit(events.Noted(self._dataset.name, "list", by_files.note()))
+            for batch in lister.list():
                 self._context.stop.check()
                 self._batch(place, batch)
         except PreflightError as error:
             # A source raises at its end for items that it refuses. The other sources are listed all the same,
             # so that one run names everything.
             self._refusals.append(error)
-        for what, count in place.source.ignored.items():
+        for what, count in lister.ignored.items():
             if count:
                 self.ignored[what] += count
         if isinstance(place.source, Sharing):

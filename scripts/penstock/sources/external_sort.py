@@ -32,15 +32,18 @@ def order(item: Listed) -> bytes:
     return item.key.encode("utf-8", "surrogateescape")
 
 
-def in_order(batches: Iterator[Sequence[Listed]], run: int = RUN) -> Iterator[Sequence[Listed]]:
-    """The same objects in ascending byte order of their keys; begins when `batches` ended."""
-    with tempfile.TemporaryDirectory(prefix="penstock-listing-") as folder, ExitStack() as stack:
+def in_order(
+    batches: Iterator[Sequence[Listed]], run: int = RUN, folder: Path | None = None
+) -> Iterator[Sequence[Listed]]:
+    """The same objects in ascending byte order of their keys; begins when `batches` ended. `folder`: where
+    the runs lie meanwhile; without it where temporary files do."""
+    with tempfile.TemporaryDirectory(prefix="penstock-listing-", dir=folder) as runs_in, ExitStack() as stack:
         paths: list[Path] = []
         held: list[Listed] = []
         for batch in batches:
             held.extend(batch)
             if len(held) >= run:
-                paths.append(_write(Path(folder) / str(len(paths)), held))
+                paths.append(_write(Path(runs_in) / str(len(paths)), held))
                 held = []
         held.sort(key=order)
         runs = [_read(stack, path) for path in paths]

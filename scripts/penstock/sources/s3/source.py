@@ -70,9 +70,10 @@ class S3Source(ObjectSource[S3Client]):
         if self._versions:
             from penstock.sources.s3.versions import check
 
-            check(self.bucket, self._enabled())
+            check(self.bucket, self.versioned())
 
-    def _enabled(self) -> bool | None:
+    def versioned(self) -> bool | None:
+        """Whether the bucket is versioned; None where these credentials may not ask."""
         from penstock.sources.s3.versions import enabled
 
         requests = self.requests()
@@ -86,7 +87,9 @@ class S3Source(ObjectSource[S3Client]):
         if self._versions:
             from penstock.sources.s3 import versions
 
-            return versions.listed(self.bucket, versions.pages(self.bucket, self.requests()), self._enabled())
+            return versions.listed(
+                self.bucket, versions.pages(self.bucket, self.requests()), self.versioned()
+            )
         return listed(self.bucket, iter(Pages(self.bucket, self.requests())))
 
     def reader(self) -> S3Reader:

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import tempfile
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.listing.collection import apart, folder_of, open_sources, ordered
 from penstock.listing.key_filter import Filter
+from penstock.listing.listers import stated
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
@@ -27,10 +30,13 @@ def check(
     ordered(config, opened)
     if not answers.silent(layout.root):
         apart(layout, [one for one in opened if not answers.silent(folder_of(one))])
-    for source in opened:
+    for source, one in zip(opened, config.sources, strict=True):
         with looks.at("source"):
             folder = folder_of(source)
             if folder is not None:
                 answers.require(folder, "the source")
             source.check()
             looks.saw(CheckResult("source", printable(source.url)))
+        with looks.at("listing"), tempfile.TemporaryDirectory(prefix="penstock-listing-") as scratch:
+            if lister := stated(context, config, one, source, Path(scratch)):
+                looks.saw(CheckResult("listing", printable(lister.note())))

@@ -1,0 +1,302 @@
+"""A bucket's listing, read from its S3 Inventory, which Amazon S3 writes each day or week: it costs less than
+listing, and takes no request for each thousand objects.
+
+What happened since an inventory was begun is not in it. An object that was changed since is found when it is
+read, on the condition of its etag; one that was deleted is gone then; a new one waits for the next inventory.
+
+Guarantees: every data file has the size and the MD5 that the manifest states, before a row of it is used; the
+manifest has the MD5 of `manifest.checksum` where that lies beside it; the objects come in the order of their
+keys' bytes, in bounded memory, by a sort on disk.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple
+from urllib.parse import unquote_to_bytes
+
+from penstock.core.model import Listed
+from penstock.core.row_codec import filled
+from penstock.errors import ConfigError, PreflightError
+from penstock.listing import outside_files
+from penstock.listing.inventory_manifest import Manifest, parse, refuse_other, wanted
+from penstock.sources.external_sort import in_order
+from penstock.sources.objects.pages import ascending
+from penstock.sources.objects.source import bucket_and_prefix
+from penstock.sources.s3.listing import Times
+from penstock.sources.s3.versions import HINT
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+
+    from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.formats.inventory_tables import Rows
+    from penstock.listing.inventory_manifest import DataFile
+    from penstock.listing.outside_files import OutsideFiles
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+MANIFEST = "manifest.json"
+CHECKSUM = "manifest.checksum"
+_DATED = re.compile(r"(\d{4}-\d\d-\d\dT\d\d-\d\dZ)/manifest\.json")
+_DAY = 86400
+_TWICE = "an inventory lists each object once: have it fetched again, or use the next one"
+
+
+class Found(NamedTuple):
+    """An inventory's manifest, and where it lies."""
+
+    manifest: Manifest
+    name: str
+    """Of the manifest, in the store."""
+    where: str
+
+
+class Inventory:
+    """The listing of one source. `scratch` is a folder for what is fetched and sorted."""
+
+    def __init__(
+        self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
+    ) -> None:
+        self._config, self._source, self._scratch = config, source, scratch
+        self._pinned = dataset.changed == "pinned"
+        self._bucket, self._prefix = bucket_and_prefix(config.url)
+        self._files, self._name = outside_files.opened(context, dataset, config, config.inventory or "")
+        self._stop = context.stop
+        self._found: Found | None = None
+        self._times = Times()
+        self._ignored: Counter[str] = Counter()
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        return self._ignored
+
+    def found(self) -> Found:
+        """The inventory. Raises PreflightError for one that cannot be read, is another bucket's, or has not
+        the columns that it needs."""
+        if self._found is None:
+            name, content = self._manifest()
+            where = self._files.where(name)
+            self._compare_checksum(name, content, where)
+            manifest = parse(content, where)
+            refuse_other(manifest, self._bucket, where)
+            wanted(manifest, pinned=self._pinned, where=where)
+            self._found = Found(manifest, name, where)
+        return self._found
+
+    def note(self) -> str:
+        """One sentence on the inventory and its age."""
+        manifest, _, where = self.found()
+        return f"listed by the inventory {where}, {age(manifest.begun_ms, time.time())}"
+
+    def list(self) -> Iterator[Sequence[Listed]]:
+        return ascending(in_order(self._batches(), folder=self._scratch), self._source.url, _TWICE)
+
+    # ---- the manifest
+
+    def _manifest(self) -> tuple[str, bytes]:
+        """The manifest that the configuration names: itself, its folder, or the folder of all dates."""
+        name = self._name
+        if name.endswith(".json"):
+            content = self._small(name)
+            if content is None:
+                raise _missing(self._files.where(name))
+            return name, content
+        folder = name if not name or name.endswith("/") else f"{name}/"
+        content = self._small(folder + MANIFEST)
+        if content is not None:
+            return folder + MANIFEST, content
+        dated = (one for one in self._files.names(folder) if _DATED.fullmatch(one[len(folder) :]))
+        newest = max(dated, default="")
+        content = self._small(newest) if newest else None
+        if content is None:
+            raise _missing(self._files.where(folder))
+        return newest, content
+
+    def _small(self, name: str) -> bytes | None:
+        return outside_files.small(self._files, name, self._scratch / MANIFEST)
+
+    def _compare_checksum(self, name: str, content: bytes, where: str) -> None:
+        stated = self._small(name.removesuffix(MANIFEST) + CHECKSUM) if name.endswith(MANIFEST) else None
+        if stated is None:
+            return
+        found = outside_files.md5(content)
+        if stated.strip().decode("latin-1").lower() != found:
+            raise PreflightError(
+                "the inventory's manifest is damaged",
+                where=where,
+                why=f"its MD5 is {found}, and {CHECKSUM} states {stated[:80].decode('latin-1').strip()}",
+                hint="have both fetched again, or use the next inventory",
+            )
+
+    # ---- the data files
+
+    def _batches(self) -> Iterator[Sequence[Listed]]:
+        from penstock.formats.inventory_tables import read
+
+        manifest, name, where = self.found()
+        self._ignored.clear()
+        columns = wanted(manifest, pinned=self._pinned, where=where)
+        enabled = self._versioned()
+        for file in manifest.files:
+            self._stop.check()
+            path = self._fetch(file, name)
+            where = self._files.where(file.key)
+            for rows in read(path, manifest.kind, manifest.columns, columns, where):
+                self._stop.check()
+                yield self._listed(rows, manifest.kind == "CSV", where, enabled)
+            if path.parent == self._scratch:
+                path.unlink()
+
+    def _fetch(self, file: DataFile, manifest: str) -> Path:
+        """A data file on this machine; its size and its MD5 are those that the manifest states."""
+        for name in _places(self._files, file.key, manifest):
+            found = self._files.fetch(name, self._scratch / "inventory.data")
+            if found is None:
+                continue
+            stated = file.md5.lower()
+            if (found.size, found.md5) != (file.size, stated):
+                raise PreflightError(
+                    "a file of the inventory is not the one that its manifest states",
+                    where=self._files.where(name),
+                    why=f"it has {found.size:,} bytes and the MD5 {found.md5}; stated are {file.size:,} and "
+                    f"{stated}",
+                    hint="have it fetched again, or use the next inventory",
+                )
+            return found.path
+        raise _missing(self._files.where(file.key), "a file of the inventory is missing")
+
+    def _versioned(self) -> bool | None:
+        from penstock.sources.s3.source import S3Source
+
+        return self._source.versioned() if self._pinned and isinstance(self._source, S3Source) else None
+
+    def _listed(self, rows: Rows, text: bool, where: str, enabled: bool | None) -> Sequence[Listed]:
+        """The rows that belong to the source; the others are counted.
+
+        | the row is                              | counted as          |
+        |-----------------------------------------|---------------------|
+        | of another bucket                       | other buckets       |
+        | of a key outside of the source's prefix | outside the prefix  |
+        | a delete marker                         | delete markers      |
+        | of a version that is not the newest     | older versions      |
+        | the marker of the prefix itself         | not at all          |
+        """
+        keys = rows["key"]
+        if text:
+            keys = [_unquoted(key) if "%" in key or "+" in key else key for key in keys]
+        none: list[object] = [None] * len(keys)
+        deleted = map(_true, rows.get("isdeletemarker", none))
+        latest = map(_true, rows["islatest"]) if "islatest" in rows else (True for _ in keys)
+        picked, prefix = [], self._prefix
+        for at, (bucket, key, old, newest) in enumerate(
+            zip(rows["bucket"], keys, deleted, latest, strict=True)
+        ):
+            if bucket != self._bucket:
+                self._ignored["other buckets"] += 1
+            elif not key.startswith(prefix):
+                self._ignored["outside the prefix"] += 1
+            elif old:
+                self._ignored["delete markers"] += 1
+            elif not newest:
+                self._ignored["older versions"] += 1
+            elif key != prefix:
+                picked.append(at)
+        columns = {
+            "key": [keys[at][len(prefix) :] for at in picked],
+            "size": [self._number(rows["size"][at], keys[at], where) for at in picked],
+            "token": [self._etag(rows["etag"][at], keys[at], where) for at in picked],
+            "modified_ns": [self._time(rows["lastmodifieddate"][at]) for at in picked],
+        }
+        if self._pinned:
+            columns["version"] = [self._version(rows["versionid"][at], keys[at], enabled) for at in picked]
+        return filled(Listed, columns, len(picked))
+
+    def _number(self, value: object, key: str, where: str) -> int:
+        if isinstance(value, int):
+            return value
+        if isinstance(value, str) and value.isascii() and value.isdecimal():
+            return int(value)
+        raise _bad("size", value, key, where)
+
+    def _etag(self, value: object, key: str, where: str) -> str:
+        if isinstance(value, str) and (etag := value.strip('"')):
+            return etag
+        raise _bad("etag", value, key, where)
+
+    def _time(self, value: object) -> int:
+        return value if isinstance(value, int) else self._times.nanoseconds(str(value or ""))
+
+    def _version(self, value: object, key: str, enabled: bool | None) -> str:
+        if isinstance(value, str) and value and (value != "null" or enabled):
+            return value
+        raise PreflightError(
+            "an object has no version of its own, and `changed: pinned` reads objects by those",
+            where=self._files.where(key),
+            hint=HINT,
+        )
+
+
+def age(begun_ms: int, now: float) -> str:
+    """When an inventory was begun, for people."""
+    if not begun_ms:
+        return "which does not say how old it is"
+    begun = datetime.fromtimestamp(begun_ms / 1000, UTC)
+    days, hours = int((now - begun_ms / 1000) // _DAY), int((now - begun_ms / 1000) // 3600)
+    since = f"{days} days ago" if days > 1 else f"{max(0, hours)} hours ago"
+    return (
+        f"begun {begun:%Y-%m-%d %H:%M} UTC, {since}: newer objects are not in it, and what changed or was "
+        "deleted since is found when it is read"
+    )
+
+
+def of(
+    context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
+) -> Inventory:
+    """The inventory of a source. Raises ConfigError for a source that is no bucket."""
+    if not config.url.startswith(("s3://", "s3a://")):
+        raise ConfigError("S3 Inventory is of S3 buckets", where=config.url)
+    return Inventory(context, dataset, config, source, scratch)
+
+
+def _places(files: OutsideFiles, key: str, manifest: str) -> Iterator[str]:
+    """Where a data file may lie: under its key; on this machine below a folder above the manifest, since a
+    copy may begin anywhere in the key, or beside the manifest."""
+    if not isinstance(files, outside_files.LocalFiles):
+        yield key
+        return
+    top = Path(manifest).parent
+    parts = key.split("/")
+    if ".." in parts or key.startswith("/"):
+        raise PreflightError("a file of the inventory has no usable name", where=manifest, why=repr(key))
+    for folder in (top, *top.parents[:8]):
+        for begin in range(len(parts)):
+            yield os.path.join(folder, *parts[begin:])
+
+
+def _unquoted(key: str) -> str:
+    return os.fsdecode(unquote_to_bytes(key.replace("+", " ")))
+
+
+def _true(value: object) -> bool:
+    return value is True or (isinstance(value, str) and value.lower() == "true")
+
+
+def _missing(where: str, what: str = "there is no inventory") -> PreflightError:
+    return PreflightError(
+        what,
+        where=where,
+        hint="`inventory` names a manifest.json, its folder, or the folder of the inventory's configuration; "
+        "the first one comes up to 48 hours after it was configured",
+    )
+
+
+def _bad(what: str, value: object, key: str, where: str) -> PreflightError:
+    return PreflightError(
+        f"the inventory has an object without {what}", where=where, why=f"{key!r} has {value!r}"
+    )

@@ -1,0 +1,131 @@
+"""The manifest of an S3 Inventory: which files make it up, what their columns are, and whose it is."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+import re
+from collections.abc import Sequence
+from typing import Annotated, NamedTuple
+
+from penstock.core.documents import typed_json
+from penstock.errors import PreflightError
+from penstock.formats.inventory_tables import FORMATS, canonical
+
+NEEDED = ("Bucket", "Key", "Size", "LastModifiedDate", "ETag")
+OF_VERSIONS = ("VersionId", "IsLatest", "IsDeleteMarker")
+_LATER = (
+    "Size, LastModifiedDate and ETag are among an inventory's optional fields: add them to its configuration"
+)
+_PARQUET = re.compile(r"(?:required|optional|repeated)\s+\w+\s+(\w+)")
+_ORC = re.compile(r"(\w+)\s*:")
+
+
+class DataFile(NamedTuple):
+    """One data file of an inventory."""
+
+    key: str
+    """In the bucket that the inventory was delivered to."""
+    size: int
+    md5: Annotated[str, "MD5checksum"]
+
+
+class _Document(NamedTuple):
+    """manifest.json, as Amazon S3 writes it."""
+
+    source_bucket: Annotated[str, "sourceBucket"]
+    file_format: Annotated[str, "fileFormat"]
+    file_schema: Annotated[str, "fileSchema"]
+    files: Sequence[DataFile]
+    created: Annotated[str, "creationTimestamp"] = ""
+
+
+class Manifest(NamedTuple):
+    """What was understood of a manifest."""
+
+    bucket: str
+    """Of which this is the inventory."""
+    kind: str
+    """One of `inventory_tables.FORMATS`."""
+    columns: tuple[str, ...]
+    """Of each data file, in order, as the manifest spells them."""
+    files: Sequence[DataFile]
+    begun_ms: int
+    """When Amazon S3 began to make it, in milliseconds since the epoch; 0 where that is not stated."""
+
+    def has(self, name: str) -> bool:
+        return canonical(name) in map(canonical, self.columns)
+
+    @property
+    def versions(self) -> bool:
+        """Whether it lists the older versions of objects too."""
+        return any(map(self.has, OF_VERSIONS))
+
+
+def parse(content: bytes, where: str) -> Manifest:
+    """Raises PreflightError for what is no manifest of an inventory."""
+    try:
+        document = typed_json.read(_Document, typed_json.loads(content))
+        begun = int(document.created or 0)
+    except ValueError as error:
+        raise PreflightError(
+            "this is no manifest of an S3 Inventory",
+            where=where,
+            why=str(error),
+            hint="`inventory` names the manifest.json that lies in the folder of one date",
+        ) from None
+    kind = next((one for one in FORMATS if one.lower() == document.file_format.lower()), "")
+    if not kind:
+        raise PreflightError(
+            "an inventory in a format that is not known",
+            where=where,
+            why=f"its fileFormat is {document.file_format!r}, not {', '.join(FORMATS)}",
+        )
+    return Manifest(document.source_bucket, kind, _columns(kind, document.file_schema), document.files, begun)
+
+
+def _columns(kind: str, schema: str) -> tuple[str, ...]:
+    """The names in a manifest's `fileSchema`.
+
+    | format  | how the schema is written                                        |
+    |---------|------------------------------------------------------------------|
+    | CSV     | `Bucket, Key, Size, ...`                                         |
+    | Parquet | `message s3.inventory { required binary bucket (UTF8); ... }`    |
+    | ORC     | `struct<bucket:string,key:string,...>`                           |
+    """
+    if kind == "CSV":
+        return tuple(name.strip() for name in schema.split(","))
+    if kind == "Parquet":
+        return tuple(_PARQUET.findall(schema))
+    return tuple(_ORC.findall(schema.partition("struct<")[2]))
+
+
+def wanted(manifest: Manifest, *, pinned: bool, where: str) -> list[str]:
+    """The canonical names of the columns that a listing is made of. Raises PreflightError that names those
+    which are missing."""
+    needed = [*NEEDED]
+    if manifest.versions:
+        needed.append("IsLatest")
+    if pinned:
+        needed.append("VersionId")
+    missing = [name for name in needed if not manifest.has(name)]
+    if missing:
+        raise PreflightError(
+            f"the inventory has no column {', '.join(missing)}",
+            where=where,
+            why=f"its columns are {', '.join(manifest.columns)}",
+            hint="have one made with all versions of the objects"
+            if missing == ["VersionId"]
+            else f"{_LATER}, and use the next one",
+        )
+    if manifest.has("IsDeleteMarker"):
+        needed.append("IsDeleteMarker")
+    return [canonical(name) for name in needed]
+
+
+def refuse_other(manifest: Manifest, bucket: str, where: str) -> None:
+    """Raises PreflightError for the inventory of another bucket."""
+    if manifest.bucket != bucket:
+        raise PreflightError(
+            "the inventory is another bucket's",
+            where=where,
+            why=f"it is of {manifest.bucket!r}, the source of {bucket!r}",
+            hint="correct `inventory`, or the source's URL",
+        )

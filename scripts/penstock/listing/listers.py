@@ -1,0 +1,42 @@
+"""What lists a source: the source itself, or what the configuration names in its place."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping, Sequence
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.core.model import Listed
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+
+class Lister(Protocol):
+    """The part of `sources.port.Source` that lists, with the same guarantees."""
+
+    @property
+    def ignored(self) -> Mapping[str, int]: ...
+
+    def list(self) -> Iterator[Sequence[Listed]]: ...
+
+
+class StatedLister(Lister, Protocol):
+    """One that reads the listing from files that somebody else made."""
+
+    def note(self) -> str:
+        """One sentence on these files and their age. Raises PreflightError for files that cannot be used."""
+
+
+def stated(
+    context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
+) -> StatedLister | None:
+    """What the configuration names in place of the source's own listing; None where it names nothing.
+    `scratch`: a folder for what is fetched and sorted."""
+    if config.inventory:
+        from penstock.listing import inventory
+
+        return inventory.of(context, dataset, config, source, scratch)
+    return None

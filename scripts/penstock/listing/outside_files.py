@@ -1,0 +1,177 @@
+"""Files that state what a source holds: inventories and lists of keys, in a bucket or on this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import stat
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
+
+from penstock.config.source_kinds import FOLDER_SCHEMES
+from penstock.core.model import Entry
+from penstock.errors import ObjectError, PenstockError, PreflightError, SourceChangedError, TransientError
+from penstock.sources import registry
+from penstock.sources.backoff import retrying
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.core.model import Listed
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+BLOCK = 4 << 20
+SMALL = 64 << 20
+"""Bytes of a file that is read into memory, at most."""
+
+
+class Fetched(NamedTuple):
+    """A file of a store, on this machine."""
+
+    path: Path
+    size: int
+    md5: str
+    """Of its bytes as they were read, in hex."""
+
+
+class OutsideFiles(Protocol):
+    """The files of one bucket, or of this machine, by their names: keys, or paths."""
+
+    def where(self, name: str) -> str:
+        """For people."""
+
+    def fetch(self, name: str, into: Path) -> Fetched | None:
+        """A file, read to its end; it may have been copied to `into`. None when there is none. Raises
+        PenstockError for one that cannot be read."""
+
+    def names(self, folder: str) -> Iterator[str]:
+        """The files below a folder, whose name ends in a slash."""
+
+
+def opened(
+    context: Context, dataset: DatasetConfig, source: SourceConfig, url: str
+) -> tuple[OutsideFiles, str]:
+    """Where the file or folder of a URL lies, and its name there. A bucket is read with the options of the
+    source that the file is about. Raises ConfigError, PreflightError."""
+    if registry.scheme(url) in FOLDER_SCHEMES:
+        return LocalFiles(), registry.folder(url) + ("/" if url.endswith("/") else "")
+    bucket, _, name = url.partition("://")[2].partition("/")
+    root = f"{registry.scheme(url)}://{bucket}/"
+    config = replace(source, url=root)
+    opened = registry.open_source(
+        config,
+        replace(dataset, changed="refuse"),
+        credentials=registry.credentials(config),
+        timeout=context.config.engine.timeout,
+    )
+    return StoreFiles(opened, root, context.config.engine.attempts, context.stop.wait), name
+
+
+def small(files: OutsideFiles, name: str, scratch: Path) -> bytes | None:
+    """The content of a small file, and None when there is none."""
+    found = files.fetch(name, scratch)
+    if found is None:
+        return None
+    if found.size > SMALL:
+        raise PreflightError(
+            "too large for what it should be", where=files.where(name), why=f"{found.size:,} bytes"
+        )
+    return found.path.read_bytes()
+
+
+def md5(content: bytes) -> str:
+    """In hex: the checksum that Amazon S3 states of an inventory's files."""
+    return hashlib.md5(content, usedforsecurity=False).hexdigest()
+
+
+class LocalFiles:
+    """The files of this machine; they are read where they are."""
+
+    def where(self, name: str) -> str:
+        return name
+
+    def fetch(self, name: str, into: Path) -> Fetched | None:  # noqa: ARG002 (the port's)
+        sha, size = hashlib.md5(usedforsecurity=False), 0
+        try:
+            with open(name, "rb", buffering=0) as file:
+                if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+                    raise PreflightError("not a regular file", where=name)
+                while block := file.read(BLOCK):
+                    sha.update(block)
+                    size += len(block)
+        except (FileNotFoundError, NotADirectoryError, IsADirectoryError):
+            return None
+        except OSError as error:
+            raise PreflightError("a file cannot be read", where=name, why=error.strerror or "") from None
+        return Fetched(Path(name), size, sha.hexdigest())
+
+    def names(self, folder: str) -> Iterator[str]:
+        for top, _, files in os.walk(folder):
+            yield from (os.path.join(top, name) for name in files)
+
+
+class StoreFiles:
+    """The files of a bucket; `source` is its root. Transient errors are retried."""
+
+    def __init__(self, source: Source, root: str, attempts: int, wait: Callable[[float], object]) -> None:
+        self._source, self._root, self._attempts, self._wait = source, root, attempts, wait
+
+    def where(self, name: str) -> str:
+        return self._root + name
+
+    def fetch(self, name: str, into: Path) -> Fetched | None:
+        with self._readable(name):
+            return retrying(lambda: self._fetched(name, into), self._attempts, self._wait)
+
+    def names(self, folder: str) -> Iterator[str]:
+        with self._readable(folder):
+            for batch in self._source.list():
+                yield from (one.key for one in batch if one.key.startswith(folder))
+
+    def _fetched(self, name: str, into: Path) -> Fetched | None:
+        listed = self._source.list_one(name)
+        return None if listed is None else self._copy(listed, into)
+
+    def _copy(self, listed: Listed, into: Path) -> Fetched:
+        entry = Entry(
+            listed.key, listed.key, listed.size, listed.token, listed.modified_ns, length=listed.size
+        )
+        sha, size, buffer = hashlib.md5(usedforsecurity=False), 0, memoryview(bytearray(BLOCK))
+        reader = self._source.reader()
+        try:
+            body = reader.open(entry, 0, listed.size)
+            try:
+                with open(into, "wb", buffering=0) as file:
+                    while got := body.readinto(buffer):
+                        sha.update(buffer[:got])
+                        file.write(buffer[:got])
+                        size += got
+            except BaseException:
+                body.abandon()
+                raise
+            body.close()
+        finally:
+            reader.close()
+        if size != listed.size:
+            raise TransientError("a file ended early", where=self.where(listed.key))
+        return Fetched(into, size, sha.hexdigest())
+
+    @contextmanager
+    def _readable(self, name: str) -> Iterator[None]:
+        try:
+            yield
+        except (ObjectError, SourceChangedError) as error:
+            raise _unreadable(self.where(name), error) from None
+
+
+def _unreadable(where: str, error: PenstockError) -> PreflightError:
+    return PreflightError(
+        "a file cannot be read",
+        where=where,
+        why=f"{error.what}: {error.why}" if error.why else error.what,
+        hint=error.hint or "it is read with the `storage_options` of the source: check their rights to it",
+    )
