@@ -81,7 +81,7 @@ def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
     assert "usage: penstock" in capsys.readouterr().err
 
 
-REQUIRED = {"throttle": ("d", "2")}
+REQUIRED = {"throttle": ("d", "2"), "show": ("d",), "history": ("d",)}
 """Arguments that a command cannot do without."""
 
 

@@ -43,6 +43,23 @@ COMMANDS = (
     Command("status", "what is published, what runs, what is left to do", "state_commands:status"),
     Command("path", "print the folder that a training job reads", "state_commands:path", "one"),
     Command("gate", "exit 0 when a published release is there, 4 when not", "state_commands:gate", "one"),
+    Command(
+        "releases",
+        "the releases of all datasets below the target: size, grade, age, audits",
+        "catalogue_commands:releases",
+    ),
+    Command(
+        "show",
+        "one release in detail: what its seal, audits and history say",
+        "catalogue_commands:show",
+        "apart",
+    ),
+    Command(
+        "history",
+        "what was published, repaired and moved of a dataset",
+        "catalogue_commands:history",
+        "apart",
+    ),
     Command("submit", "run the controller itself as a small SLURM job", "submit_command:run"),
     Command("limit", "show or set the cap of the link that all runs share", "limit_command:run", "none"),
     Command("cancel", "end a dataset's arrays; its controller stops too", "state_commands:cancel"),

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import select
+import shutil
 import sys
 from typing import TYPE_CHECKING
 
@@ -17,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
     from penstock.core.documents.step_results import CheckJson
+    from penstock.views.styled_lines import Line
 
 _COMMAND = re.compile("(?<!runs )`penstock (?=[a-z])")
 _called = ["penstock"]
@@ -72,6 +74,18 @@ def show_checks(title: str, results: Sequence[CheckJson]) -> None:
     from penstock.views import check_table
 
     check_table.show(sys.stdout, title, [{**one, "mend": _pasted(one["mend"])} for one in results])
+
+
+def columns() -> int:
+    """The width of the terminal that standard output is, at least 80; 80 where it is none."""
+    return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
+
+
+def show_lines(lines: Sequence[Line]) -> None:
+    """Lines on standard output, each already escaped; in colours where it is a terminal. Raises OSError."""
+    from penstock.views import styled_lines
+
+    styled_lines.show(sys.stdout, [line._replace(text=_pasted(line.text)) for line in lines])
 
 
 def show_path(path: str | os.PathLike[str]) -> None:

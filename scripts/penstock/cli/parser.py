@@ -103,6 +103,8 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--kernel-cmdline", action="store_true",
             help="look at this host alone: what is recommended for hosts with WEKA's client",
         )  # fmt: skip
+    if command.where.startswith("catalogue_commands:"):
+        _catalogue_arguments(parser, command.name)
     if command.name in ("run", "list", "list-group"):
         parser.add_argument(
             "--new-release", action="store_true",
@@ -177,6 +179,25 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--bandwidth", type=int, metavar="N", help="bytes a second of all elements")
         parser.add_argument("--requests", type=int, metavar="N", help="requests a second of all elements")
         parser.add_argument("index", type=int, metavar="INDEX", help="the shard")
+
+
+def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
+    parser.add_argument(
+        "--root", type=Path, metavar="FOLDER",
+        help="the target's root; then no configuration is needed (default: target.root)",
+    )  # fmt: skip
+    parser.add_argument("--json", action="store_true", help="print it as JSON, by lines (docs/releases.md)")
+    if name != "releases":
+        parser.add_argument("name", metavar="DATASET", help="which one")
+    if name == "show":
+        parser.add_argument(
+            "release", nargs="?", metavar="RELEASE", help="default: the one that `current` names"
+        )
+    if name == "history":
+        parser.add_argument(
+            "--limit", type=_rows, default=20, metavar="N", help="the newest N lines (default: 20)"
+        )
+        parser.add_argument("--all", action="store_true", help="all lines")
 
 
 def _audit_arguments(parser: argparse.ArgumentParser) -> None:
@@ -262,6 +283,12 @@ def _limit(text: str) -> str:
 def _count(text: str) -> int:
     if not re.fullmatch("[0-9]{1,9}", text):
         raise argparse.ArgumentTypeError(f"{text!r} is not a number a second")
+    return int(text)
+
+
+def _rows(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,9}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of rows")
     return int(text)
 
 

@@ -10,6 +10,8 @@ from penstock.core.layout import SEAL
 from penstock.errors import FailedError
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout
     from penstock.state.run import Run
@@ -27,7 +29,11 @@ def load(layout: DatasetLayout, release: str) -> Stored:
     """The seal of a release. Raises OSError when it cannot be read, ValueError when it is damaged,
     NewerFormatError."""
     path = layout.release(release) / SEAL
-    content = path.read_bytes()
+    return of_content(path.read_bytes(), path)
+
+
+def of_content(content: bytes, path: Path) -> Stored:
+    """The seal that these bytes of `path` are. Raises ValueError, NewerFormatError."""
     return Stored(from_json(content, path), f"sha256:{hashlib.sha256(content).hexdigest()}")
 
 

@@ -45,6 +45,19 @@ def duration(seconds: float) -> str:
     return f"{whole // 86400} d {whole % 86400 // 3600:02d} h"
 
 
+def age(seconds: float | None) -> str:
+    """In one unit: `42 s`, `5 min`, `3 h`, `12 d`, `2.1 y`."""
+    if seconds is None or not math.isfinite(seconds) or seconds < 0:
+        return UNKNOWN
+    for unit, long in (("s", 60), ("min", 3600), ("h", 86400), ("d", 2 * 365.25 * 86400)):
+        if seconds < long:
+            return f"{int(seconds // _SECONDS[unit])} {unit}"
+    return f"{seconds / _SECONDS['y']:.1f} y"
+
+
+_SECONDS = {"s": 1, "min": 60, "h": 3600, "d": 86400, "y": 365.25 * 86400}
+
+
 def count(number: int) -> str:
     return f"{number:,}"
 

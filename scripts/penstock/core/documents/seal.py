@@ -123,13 +123,22 @@ class SealedEvidence(NamedTuple):
         """Whether every byte was read back before the release was published."""
         return self.methods is not None and "unread" not in self.methods
 
+    @property
+    def weakest_source(self) -> str:
+        """The weakest source grade that any file has; "" where the seal names none."""
+        return next((grade for grade in SOURCE_GRADES if grade in self.source), "")
+
+    @property
+    def weakest_storage(self) -> str:
+        return next((grade for grade in STORAGE_GRADES if grade in self.storage), "")
+
     def to_json(self) -> Json:
         return {
             "source": _amounts(self.source),
             "storage": _amounts(self.storage),
             "methods": _amounts(self.methods or {}),
-            "weakest_source": _weakest(SOURCE_GRADES, self.source),
-            "weakest_storage": _weakest(STORAGE_GRADES, self.storage),
+            "weakest_source": _weakest(self.weakest_source, self.source),
+            "weakest_storage": _weakest(self.weakest_storage, self.storage),
             "required_storage": self.required_storage,
             "required_source": self.required_source,
             **({"fsync_ends": self.fsync_ends} if self.fsync_ends else {}),
@@ -246,7 +255,6 @@ def _amounts(amounts: Mapping[str, Amount]) -> Json:
     return {kind: amount._asdict() for kind, amount in amounts.items()}
 
 
-def _weakest(order: Sequence[str], amounts: Mapping[str, Amount]) -> Json:
-    """The weakest grade that any file has, by `order`, and how much has it."""
-    grade = next((grade for grade in order if grade in amounts), "")
+def _weakest(grade: str, amounts: Mapping[str, Amount]) -> Json:
+    """A grade, and how much has it."""
     return {"grade": grade, **amounts.get(grade, Amount())._asdict()}

@@ -1,0 +1,145 @@
+"""One release in detail: what its seal, its verdict, the history and the audits' history say of it."""
+
+from __future__ import annotations
+
+import contextlib
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.catalogue import past
+from penstock.catalogue.reading import Folder
+from penstock.catalogue.releases import release_row
+from penstock.core.documents import seal as seal_document
+from penstock.core.documents import verdict as verdict_document
+from penstock.core.grades import SOURCE_GRADES, STORAGE_GRADES
+from penstock.errors import ConfigError, FailedError, PreflightError
+from penstock.state import verdicts
+from penstock.storage.registry import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.catalogue.holders import Holders
+    from penstock.catalogue.releases import Read
+    from penstock.core.documents.catalogue_rows import (
+        Amount,
+        HistoryRow,
+        ReleaseShown,
+        ShownManifest,
+    )
+    from penstock.core.documents.seal import Amount as SealedAmount
+    from penstock.core.documents.seal import Seal
+    from penstock.core.layout import DatasetLayout
+
+
+def shown(
+    layout: DatasetLayout, release: str | None, holders: Holders, now: datetime | None = None
+) -> ReleaseShown:
+    """The release, or the one that `current` names. Raises ConfigError for a release that is not there,
+    PreflightError where nothing is published, FailedError, by `Storage.current`, for a pointer to nowhere."""
+    now = now or datetime.now(UTC)
+    try:
+        with Folder(layout.folder) as folder:
+            name, current = named(folder, layout, release)
+            read = release_row(folder, layout, name, current, holders(layout).get(name, ()), now)
+            manifests = _manifests(folder, layout, read)
+    except OSError as error:
+        raise unreadable(layout, error) from None
+    lines = past.history(layout)
+    stored, verdict = read.seal, read.verdict
+    findings = read.row["findings"]
+    since = verdicts.read_since(verdict, stored.seal) if stored else None
+    return {
+        "dataset": layout.dataset,
+        "row": read.row,
+        "owner": read.owner,
+        "seal": seal_document.to_json(stored.seal) if stored else None,
+        "seal_digest": stored.digest if stored else "",
+        "seal_in_history": _in_history(
+            lines["lines"], name, stored.digest if stored else "", lines["problem"]
+        ),
+        "source_evidence": _amounts(SOURCE_GRADES, stored.seal.evidence.source) if stored else [],
+        "storage_evidence": _amounts(STORAGE_GRADES, stored.seal.evidence.storage) if stored else [],
+        "manifests": manifests,
+        "read_back": since.strftime("%Y-%m-%dT%H:%M:%SZ") if since else None,
+        "verdict": verdict_document.to_json(verdict) if verdict else None,
+        "advice": verdicts.advice(layout.dataset, findings) if findings else "",
+        "history": _of(lines["lines"], name),
+        "audits": _of(past.audits(layout)["lines"], name),
+    }
+
+
+def named(folder: Folder, layout: DatasetLayout, release: str | None) -> tuple[str, str | None]:
+    """The release that is meant, and the one that `current` names. Raises as `shown`, and OSError."""
+    if release is None:
+        current = open_storage().current(layout)
+        if current is None:
+            raise PreflightError(
+                "nothing is published",
+                where=str(layout.current),
+                hint=f"name a release: `penstock releases {layout.dataset}` lists them",
+            )
+        return current, current
+    current = None
+    with contextlib.suppress(FailedError, PreflightError):
+        current = open_storage().current(layout)
+    if "/" in release or release.startswith("."):
+        raise ConfigError("this is no release's name", where=release)
+    try:
+        folder.lstat(f"{layout.releases.name}/{release}")
+    except FileNotFoundError:
+        raise ConfigError(
+            f"{layout.dataset} has no such release",
+            where=release,
+            hint=f"`penstock releases {layout.dataset}` lists them",
+        ) from None
+    return release, current
+
+
+def unreadable(layout: DatasetLayout, error: OSError) -> ConfigError | PreflightError:
+    """What to raise where the dataset's folder cannot be opened or looked into."""
+    if isinstance(error, FileNotFoundError):
+        return ConfigError(
+            f"there is no dataset {layout.dataset}",
+            where=str(layout.folder),
+            hint="`penstock releases` lists those that are there",
+        )
+    return PreflightError(
+        "the dataset cannot be read by this account",
+        where=str(layout.folder),
+        why=str(error.strerror),
+        hint="ask its owner for the group that may read it",
+    )
+
+
+def _in_history(lines: Sequence[HistoryRow], release: str, digest: str, problem: str) -> str:
+    if problem == past.OWNERS_ALONE:
+        return "unreadable"
+    for one in lines:
+        if one["event"] == "publish" and one["release"] == release:
+            return "same" if one["line"].get("seal") == digest else "differs"
+    return "none"
+
+
+def _of(lines: Sequence[HistoryRow], release: str) -> list[HistoryRow]:
+    """The lines that name the release."""
+    about = ("release", "from", "previous")
+    return [one for one in lines if release in (one["line"].get(key) for key in about)]
+
+
+def _amounts(order: Sequence[str], amounts: Mapping[str, SealedAmount]) -> list[Amount]:
+    """Strongest first; grades that this version does not know come last."""
+    known = [grade for grade in reversed(order) if grade in amounts]
+    grades = known + sorted(set(amounts) - set(known))
+    return [{"grade": one, "files": amounts[one].files, "bytes": amounts[one].bytes} for one in grades]
+
+
+def _manifests(folder: Folder, layout: DatasetLayout, read: Read) -> list[ShownManifest]:
+    seal: Seal | None = read.seal.seal if read.seal else None
+    found: list[ShownManifest] = []
+    for name, sealed in (seal.manifests if seal else {}).items():
+        size = None
+        with contextlib.suppress(OSError):
+            size = folder.lstat(f"{layout.releases.name}/{read.row['release']}/{name}").st_size
+        found.append({"name": name, "bytes": size, "sha256": sealed.sha256})
+    return found

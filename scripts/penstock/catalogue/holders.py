@@ -1,0 +1,17 @@
+"""Who keeps a release from being removed. `Holders` is what the tables ask; `nobody` answers where nothing on
+the target can hold a release but `current`."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+
+Holders = Callable[["DatasetLayout"], Mapping[str, Sequence[str]]]
+"""Of a dataset: each release that is held, and by whom, in words of one line each."""
+
+
+def nobody(_: DatasetLayout) -> Mapping[str, Sequence[str]]:
+    return {}

@@ -1,0 +1,46 @@
+"""The datasets below a target's root, as folders that look like one."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError, PreflightError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+_SIGNS = ("releases", "current", ".penstock")
+"""A folder that holds one of these is a dataset."""
+
+
+def datasets(root: Path) -> list[str]:
+    """The names of the datasets below `root`, sorted; so is a folder, or a link, with a dataset's name that
+    this account cannot look into. Raises PreflightError where there is no such root, FailedError where it
+    cannot be listed."""
+    try:
+        with os.scandir(root) as entries:
+            return sorted(one.name for one in entries if _NAME.fullmatch(one.name) and _is_dataset(one))
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise PreflightError(
+            "there is no such target",
+            where=str(root),
+            why=str(error.strerror),
+            hint="correct `target.root` or --root",
+        ) from None
+    except OSError as error:
+        raise FailedError("the target cannot be listed", where=str(root), why=str(error.strerror)) from None
+
+
+def _is_dataset(entry: os.DirEntry[str]) -> bool:
+    if entry.is_symlink():
+        return any(os.path.lexists(os.path.join(entry.path, sign)) for sign in _SIGNS)
+    if not entry.is_dir(follow_symlinks=False):
+        return False
+    try:
+        with os.scandir(entry.path) as inside:
+            return any(one.name in _SIGNS for one in inside)
+    except OSError:
+        return True

@@ -1,0 +1,61 @@
+"""Reads small files of a dataset's folder that may be another account's, damaged, or put there to deceive: no
+link is followed, nothing waits for a writer, nothing large is held."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING, Self
+
+from penstock.filesystem.safe_open import OPEN_FOLDER, open_beneath
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+LONGEST = 64 << 20
+"""Bytes of a document: a seal of a million modes by path has less."""
+_READ = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC
+
+
+class Folder:
+    """A folder, by its descriptor: a context manager."""
+
+    def __init__(self, path: Path) -> None:
+        """Raises OSError, NotADirectoryError for a link too."""
+        self.path = path
+        self.fd = os.open(path, OPEN_FOLDER)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        os.close(self.fd)
+
+    def names(self, below: str) -> list[str]:
+        """The names in a folder below. Raises OSError."""
+        fd = open_beneath(self.fd, below, OPEN_FOLDER)
+        try:
+            return sorted(os.listdir(fd))
+        finally:
+            os.close(fd)
+
+    def lstat(self, below: str) -> os.stat_result:
+        """Of what has this path; a link on the way is followed nowhere. Raises OSError."""
+        above, _, name = below.rpartition("/")
+        fd = open_beneath(self.fd, above, OPEN_FOLDER) if above else os.dup(self.fd)
+        try:
+            return os.stat(name, dir_fd=fd, follow_symlinks=False)
+        finally:
+            os.close(fd)
+
+    def read(self, below: str) -> bytes:
+        """The bytes of a plain file. Raises OSError; ValueError for what is no plain file, or too large to be
+        a document."""
+        fd = open_beneath(self.fd, below, _READ)
+        with open(fd, "rb") as file:
+            seen = os.fstat(fd)
+            if not stat.S_ISREG(seen.st_mode):
+                raise ValueError("it is no plain file")
+            if seen.st_size > LONGEST:
+                raise ValueError(f"it has {seen.st_size} bytes, too many for such a file")
+            return file.read()

@@ -1,0 +1,148 @@
+"""What `penstock releases`, `show` and `history` print with `--json`, and what their tables are made of.
+
+A key once here keeps its meaning (docs/releases.md). Times are UTC, ISO 8601, ages are seconds, sizes are
+bytes. Keys of which nothing is known are null, or empty.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, TypedDict
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from penstock.core.documents.verdict import LastAuditJson
+
+
+class OwnerJson(TypedDict):
+    """An account, by number, and by the name that this machine has for it ("" where it has none)."""
+
+    uid: int
+    user: str
+
+
+class ReleaseRow(TypedDict):
+    """One release of a dataset, as far as it can be read."""
+
+    release: str
+    path: str
+    """Its `data` folder."""
+    current: bool
+    state: str
+    """`published`, or what keeps it from being shown in full: `damaged`, `newer`, `unreadable`, `foreign`."""
+    problem: str
+    """Why `state` is not `published`; or what else is not in order. "" where all is."""
+    files: int | None
+    bytes: int | None
+    sealed: str | None
+    age: float | None
+    """Seconds since it was sealed."""
+    source_grade: str
+    """The weakest that any of its files has, as the seal says; `storage_grade` alike."""
+    storage_grade: str
+    base: str | None
+    unchanged: int
+    last_audit: LastAuditJson | None
+    audit_age: float | None
+    """Seconds since the last audit ended."""
+    findings: Mapping[str, int]
+    """Those that stand, by kind."""
+    held_by: Sequence[str]
+    """Who keeps it from being removed, in words."""
+
+
+class StagingRow(TypedDict):
+    """A hidden folder beside the releases."""
+
+    name: str
+    kind: str
+    """`staging`, `repair`, `removed`, or `other`."""
+    state: str
+    """`under way`, `left` (by a run that did not end), or `unknown`, which is all that others than the owner
+    see."""
+    age: float | None
+    """Seconds since the folder itself was changed last."""
+
+
+class DatasetRow(TypedDict):
+    """One dataset below a root, its releases the newest first."""
+
+    dataset: str
+    path: str
+    owner: OwnerJson | None
+    current: str | None
+    problem: str
+    """What keeps the dataset, or its `current`, from being read. "" where nothing does."""
+    releases: Sequence[ReleaseRow]
+    files: int
+    """The sum over the releases whose seal can be read; `bytes` alike. Files that releases share by hard
+    links are counted in each of them."""
+    bytes: int
+    stagings: Sequence[StagingRow]
+
+
+class Amount(TypedDict):
+    grade: str
+    files: int
+    bytes: int
+
+
+class ShownManifest(TypedDict):
+    name: str
+    bytes: int | None
+    """As it lies there now; null where it is missing or cannot be read."""
+    sha256: str
+    """As sealed."""
+
+
+class HistoryRow(TypedDict):
+    """One line of `history.jsonl`, or of `audits.jsonl`."""
+
+    at: str
+    event: str
+    release: str
+    by: str
+    host: str
+    text: str
+    """What was done, in words; of an event that this version does not know, its other fields."""
+    known: bool
+    """Whether this version knows the event and the line's format."""
+    line: Mapping[str, object]
+    """The line's own fields (docs/formats.md)."""
+
+
+class History(TypedDict):
+    """The lines, newest first."""
+
+    dataset: str
+    path: str
+    problem: str
+    """Why they cannot be read."""
+    lines: Sequence[HistoryRow]
+    damaged: int
+    """Lines that are no JSON, as a crash leaves them: passed over."""
+
+
+class ReleaseShown(TypedDict):
+    """One release in detail: its row, and what its seal, verdict and history say."""
+
+    dataset: str
+    row: ReleaseRow
+    owner: OwnerJson | None
+    seal: Mapping[str, object] | None
+    """The fields of `release.json` (docs/formats.md); null where it cannot be read."""
+    seal_digest: str
+    seal_in_history: str
+    """`same`, `differs`, `none` (no line names it), or `unreadable`: the history is its owner's alone."""
+    source_evidence: Sequence[Amount]
+    storage_evidence: Sequence[Amount]
+    manifests: Sequence[ShownManifest]
+    read_back: str | None
+    """Since when every byte was read back and compared, by verify or by audits; null if never."""
+    verdict: Mapping[str, object] | None
+    """`audits/<release>.json` (docs/formats.md); null where nothing was audited."""
+    advice: str
+    """What to do about the findings that stand; "" without any."""
+    history: Sequence[HistoryRow]
+    audits: Sequence[HistoryRow]
+    """What `audits.jsonl` says of the release; for its owner alone."""

@@ -1,0 +1,107 @@
+"""`penstock history`: each line of the history is a row, whichever version wrote it."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.commands import penstock
+from tests.support.forked import NOBODY, forked
+
+from penstock.catalogue import past
+from penstock.core.documents import history_line
+from penstock.core.documents.history_line import Author, Repair, RepairCounts
+from penstock.views import release_text
+
+if TYPE_CHECKING:
+    from penstock.core.documents.catalogue_rows import History
+    from penstock.core.layout import DatasetLayout
+
+
+def text(found: History, limit: int | None = None) -> str:
+    return "".join(f"{line.text}\n" for line in release_text.history([found], limit))
+
+
+def append(layout: DatasetLayout, *lines: object) -> None:
+    with layout.history.open("ab") as file:
+        for line in lines:
+            file.write((line if isinstance(line, bytes) else json.dumps(line).encode()) + b"\n")
+
+
+def test_publications_are_rows_the_newest_first(layout: DatasetLayout) -> None:
+    found = past.history(layout)
+    assert [one["event"] for one in found["lines"]] == ["publish", "publish"]
+    newest, oldest = found["lines"]
+    assert newest["text"].startswith("5 files, ")
+    assert newest["text"].endswith(f"before: {oldest['release']}")
+    assert all(one["known"] and one["by"] and one["host"] for one in found["lines"])
+    assert "publish" in text(found)
+
+
+def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:
+    repair = Repair(
+        at="2026-01-01T00:00:00Z", dataset="data", release="r", author=Author("me", 7, "n1"),
+        counts=RepairCounts(3, 1), fetched_bytes=2048,
+    )  # fmt: skip
+    rollback = {"event": "rollback", "at": "2026-01-02T00:00:00Z", "release": "a", "from": "b", "by": "me"}
+    append(layout, history_line.to_json(repair), rollback)
+    back, repaired = past.history(layout)["lines"][:2]
+    assert repaired["text"] == "3 files repaired, 1 could not be; 2.00 KiB fetched"
+    assert (back["text"], back["release"]) == ("back from b", "a")
+
+
+@pytest.mark.parametrize("number", [1, 99])
+def test_an_event_of_a_newer_version_is_shown_by_its_name(layout: DatasetLayout, number: int) -> None:
+    line = {
+        "format": number, "event": "teleport", "at": "2027-01-01T00:00:00Z", "release": "r", "by": "me",
+        "where": "the moon\x1b[2J", "counts": {"a": 1},
+    }  # fmt: skip
+    append(layout, line)
+    row = past.history(layout)["lines"][0]
+    assert (row["event"], row["known"], row["release"]) == ("teleport", False, "r")
+    assert row["line"] == line
+    shown = text(past.history(layout))
+    assert "teleport" in shown
+    assert "moon" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_known_event_of_a_newer_format_is_shown_too(layout: DatasetLayout) -> None:
+    append(layout, {"format": 99, "event": "publish", "files": "many", "release": "r", "at": "t"})
+    row = past.history(layout)["lines"][0]
+    assert (row["event"], row["known"], row["text"]) == ("publish", False, "files: many")
+
+
+def test_fields_of_other_types_are_no_traceback(layout: DatasetLayout) -> None:
+    append(layout, {"event": ["x"], "at": 7, "release": None, "by": {"a": 1}, "format": "one"}, {})
+    rows = past.history(layout)["lines"]
+    assert (rows[0]["event"], rows[1]["event"]) == ("?", "['x']")
+    assert text(past.history(layout))
+
+
+def test_damaged_lines_are_counted_and_passed_over(layout: DatasetLayout) -> None:
+    append(layout, b'{"event": "pub', b"\xff\xfe", b"[]")
+    found = past.history(layout)
+    assert (len(found["lines"]), found["damaged"]) == (2, 3)
+    assert "3 damaged lines passed over" in text(found)
+
+
+def test_a_limit_shows_the_newest_lines_and_counts_the_others(layout: DatasetLayout) -> None:
+    shown = text(past.history(layout), 1)
+    assert "and 1 earlier line (--all)" in shown
+    assert "earlier" not in text(past.history(layout), 2)
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can be another account")
+def test_a_reader_is_told_that_the_history_is_the_owners(layout: DatasetLayout) -> None:
+    found = forked(lambda: past.history(layout), uid=NOBODY)
+    assert (found["lines"], found["problem"]) == ([], past.OWNERS_ALONE)
+
+
+def test_json_has_the_fields_of_each_line(layout: DatasetLayout) -> None:
+    done = penstock("history", "data", "--json", "--root", str(layout.root), cwd=layout.root)
+    assert done.returncode == 0, done
+    written = [json.loads(line) for line in layout.history.read_bytes().splitlines()]
+    assert [json.loads(line) for line in done.stdout.splitlines()] == written[::-1]
