@@ -101,7 +101,7 @@ cluster-down:
 	@$(BIN)/python -m tests.cluster down
 
 lock:
-	cd envs && for name in requirements requirements-dev; do uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --quiet $(UPGRADE) $$name.in -o $$name.lock; done
+	cd envs && for name in requirements requirements-dev mlcroissant; do uv pip compile --universal --generate-hashes --no-header --python-version 3.11 --quiet $(UPGRADE) $$name.in -o $$name.lock; done
 
 # Releases are read-only on purpose; their folders must be writable to be removed.
 clean:

@@ -34,6 +34,9 @@ TYPES: dict[str, tuple[type, ...]] = {
     f"{DATASET}.follow_limit": (settings.FollowLimit,),
     f"{DATASET}.permissions": (settings.PermissionsConfig,),
     f"{DATASET}.permissions.modes[]": (settings.ModeRule,),
+    f"{DATASET}.describe": (settings.DescribeConfig,),
+    f"{DATASET}.describe.creators[]": (settings.PartyConfig,),
+    f"{DATASET}.describe.publisher": (settings.PartyConfig,),
     "cluster": (settings.ClusterConfig, settings.JobOptions),
     "cluster.mail": (settings.MailConfig,),
     "plan": (settings.PlanConfig,),
@@ -120,7 +123,8 @@ def keys(part: Part, path: str) -> Iterator[tuple[str, Part, Part]]:
         yield dotted, found, part
         if dotted == "cluster.steps":
             continue
-        inner = resolved(found.get("items", {})) if "properties" in found.get("items", {}) else found
+        items = resolved(found.get("items", {}))
+        inner = items if "properties" in items else found
         yield from keys(inner, f"{dotted}[]" if inner is not found else dotted)
 
 

@@ -72,6 +72,11 @@ def test_examples_of_keys_can_be_used(dotted: str, example: Any) -> None:
         elif name == "modes[]":
             here["modes"] = [{"match": "*.sh"}]
             here = here["modes"][0]
+        elif name == "creators[]":
+            here["creators"] = [{"name": "N"}]
+            here = here["creators"][0]
+        elif name == "publisher":
+            here = here.setdefault(name, {"name": "N"})
         else:
             here = here.setdefault(name, {})
     here[last] = example

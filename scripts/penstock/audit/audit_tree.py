@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING
 
 from penstock.config.access_rules import sealed_rules
 from penstock.core.findings import EMPTY_FOLDER, Finding
-from penstock.core.layout import DATA, EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
+from penstock.core.layout import BESIDE_DATA, DATA, EMPTY_FOLDERS, MANIFEST
 from penstock.core.posix_acl import told
 from penstock.errors import FailedError
 from penstock.filesystem.acl_xattrs import ACCESS, DEFAULT, NONE_KEPT, allows, read, refusal
@@ -137,7 +137,7 @@ class _Shape:
         for name in sorted(os.listdir(self._folder)):
             if name == EMPTY_FOLDERS and self._lists_folders:
                 continue
-            if name not in (DATA, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL):
+            if name != DATA and name not in BESIDE_DATA:
                 yield Finding("extra", f"../{name}", "it stands beside data/ and belongs to no release")
         seen = os.fstat(self._root)
         why = self._policy.deviates("dir", ".", stat.S_IMODE(seen.st_mode), seen.st_uid, seen.st_gid)

@@ -36,6 +36,7 @@ class Command(NamedTuple):
 _STEP = "step_commands:run"
 _OWN = {"preflight": "preflight_command:run"}
 """Steps whose command has options of its own."""
+_DESCRIBE = "describe_command:run"
 _SELFTEST = "selftest_command:run"
 
 COMMANDS = (
@@ -67,6 +68,7 @@ COMMANDS = (
     *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
+    Command("describe", "describe a release for catalogues and loaders: Croissant", _DESCRIBE, "apart"),
     Command("selftest", "try a folder's file system, and print what it does as a table", _SELFTEST, "apart"),
     Command(
         "selftest-writer",

@@ -69,6 +69,11 @@ def show_json(result: Mapping[str, object]) -> None:
     sys.stdout.write(json.dumps(result, sort_keys=True, default=str) + "\n")
 
 
+def show_piece(text: str) -> None:
+    """A piece of a document that a program reads: ASCII, as it is. Raises OSError."""
+    sys.stdout.write(text)
+
+
 def show_checks(title: str, results: Sequence[CheckJson]) -> None:
     """A table of what was looked at, on standard output. Raises OSError."""
     from penstock.views import check_table

@@ -123,6 +123,15 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "at_once", type=_elements, metavar="N",
             help="elements of a step that may run at once, or `auto`: as cluster.max_elements says",
         )  # fmt: skip
+    elif command.name == "describe":
+        parser.add_argument("name", metavar="DATASET", nargs="?", help="default: the only one")
+        parser.add_argument(
+            "release", metavar="RELEASE", nargs="?", help="default: the one that `current` names"
+        )
+        parser.add_argument("--form", choices=("croissant",), default="croissant", help="default: croissant")
+        parser.add_argument(
+            "--out", type=Path, metavar="FILE", help="write it here, whole (default: standard output)"
+        )
     elif command.name == "submit":
         parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
     elif command.name == "report":

@@ -150,6 +150,37 @@ class FollowLimit:
 
 
 @dataclass(frozen=True)
+class PartyConfig:
+    """A person or an organisation, as a description names it."""
+
+    name: str
+    kind: str = "person"
+    """`person` or `organization`."""
+    url: str | None = None
+    email: str | None = None
+
+
+@dataclass(frozen=True)
+class DescribeConfig:
+    """What the description of a dataset's releases says beside what seal and manifest say."""
+
+    name: str | None = None
+    """None: the dataset's."""
+    description: str | None = None
+    """None: a sentence with its counts."""
+    license: tuple[str, ...] = ()
+    url: str | None = None
+    """None: the source's, where that is a site of the web."""
+    creators: tuple[PartyConfig, ...] = ()
+    publisher: PartyConfig | None = None
+    keywords: tuple[str, ...] = ()
+    cite_as: str | None = None
+    languages: tuple[str, ...] = ()
+    most_files: int = 10_000
+    """Of a release with more files each media type is described, and not each file."""
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     """What is staged, and by which rules."""
 
@@ -177,6 +208,8 @@ class DatasetConfig:
     recall: Apart[Size] = 0
     """Bytes that copying may have fetched from an archive behind the folders of the sources."""
     permissions: Decides[PermissionsConfig] = PermissionsConfig()
+    describe: Apart[DescribeConfig | None] = None
+    """None: publish writes no description."""
 
 
 AUTO_CORES: Final = "auto"

@@ -28,7 +28,12 @@ class Stored(NamedTuple):
 def load(layout: DatasetLayout, release: str) -> Stored:
     """The seal of a release. Raises OSError when it cannot be read, ValueError when it is damaged,
     NewerFormatError."""
-    path = layout.release(release) / SEAL
+    return in_folder(layout.release(release))
+
+
+def in_folder(folder: Path) -> Stored:
+    """The seal in the folder of a release, or of its staging. Raises as `load`."""
+    path = folder / SEAL
     return of_content(path.read_bytes(), path)
 
 

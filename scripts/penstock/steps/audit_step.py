@@ -39,6 +39,7 @@ from penstock.formats.shards import read_expected
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.state import history, receipts, verdicts
+from penstock.steps.release_choice import released
 from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
@@ -90,7 +91,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
         context.storage.check_owner(layout)
     else:
         layout = _as_reader(context, layout)
-    release = _released(context, layout, request.release)
+    release = released(context, layout, request.release, STEP)
     began = time.time()
     with auditing(context, layout, release, STEP):
         _control_files_are_here(context, layout, release)
@@ -162,18 +163,6 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own
-
-
-def _released(context: Context, layout: DatasetLayout, name: str | None) -> str:
-    """That release, or the current one. Raises FailedError when it is not there."""
-    release = name or context.storage.current(layout)
-    if release is None or release not in context.storage.releases(layout):
-        raise FailedError(
-            "there is no such release to audit" if release else "nothing is published yet",
-            where=f"{layout.dataset}/{release}" if release else layout.dataset,
-            hint=f"released are: {', '.join(context.storage.releases(layout)) or 'none'}",
-        )
-    return release
 
 
 def auditing(context: Context, layout: DatasetLayout, release: str, command: str) -> DatasetLock:
@@ -485,7 +474,7 @@ def overrule(context: Context, dataset: str, why: str, release: str | None = Non
     status, counts, why}; `counts` are those that stood. Raises FailedError, LockedError."""
     layout = context.layout(dataset)
     context.storage.check_owner(layout)
-    release = _released(context, layout, release)
+    release = released(context, layout, release, STEP)
     with auditing(context, layout, release, STEP):
         before = verdicts.read(layout, release)
         counts = verdicts.standing(before)

@@ -16,8 +16,10 @@ from typing import TYPE_CHECKING, TypedDict, cast
 from penstock.core import events
 from penstock.core.documents.history_line import Publication
 from penstock.core.layout import DATA
+from penstock.description import beside as description
 from penstock.engine.records import journal
 from penstock.errors import FailedError, FindingsError
+from penstock.filesystem.errno_map import storage_error
 from penstock.formats.shards import read_shard
 from penstock.ownership import abandoned_stagings, promises
 from penstock.ownership.dataset_hold import holding
@@ -58,6 +60,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     fresh = seals.of_run(run) is None
     if fresh:
         _seal(context, run)
+        _describe(context, run)
         verdicts.forget(layout, info.release)
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     context.storage.reveal(layout, info.release, context.assert_held)
@@ -161,6 +164,14 @@ def _seal(context: Context, run: Run) -> None:
         why=lines,
         hint=f"run `penstock verify {dataset}` again, and find out what writes there",
     )
+
+
+def _describe(context: Context, run: Run) -> None:
+    """Before the reveal, and not sealed: a description names the seal's digest."""
+    try:
+        description.write(run.staging, context.dataset(run.dataset).describe)
+    except OSError as error:
+        raise storage_error(error, "the release cannot be described", str(run.staging)) from error
 
 
 def take_back(run: Run, path: str, shards: Iterable[int]) -> None:

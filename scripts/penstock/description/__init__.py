@@ -1,0 +1,1 @@
+"""Descriptions of a release in the standard forms that catalogues and loaders read."""

@@ -1,0 +1,54 @@
+"""describe: a release in a standard form (`penstock.description`), of its seal and its manifest alone."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.config.settings import DescribeConfig
+from penstock.core.layout import MANIFEST, SEAL
+from penstock.description.published_release import PublishedRelease
+from penstock.description.registry import FORMS
+from penstock.errors import FindingsError
+from penstock.filesystem.errno_map import storage_error
+from penstock.state import receipts, seals
+from penstock.steps.release_choice import released
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.state.context import Context
+
+
+class Described(NamedTuple):
+    release: str
+    pieces: Iterator[str]
+    """The document's text, made while it is read."""
+    left_out: Sequence[str]
+    """Keys of `describe` that the form asks for and that are not given."""
+
+
+def run(context: Context, dataset: str, release: str | None, form: str) -> Described:
+    """Describe a release. Raises FailedError when it is not there, FindingsError when its manifest is not the
+    one that was sealed."""
+    layout = context.layout(dataset)
+    release = released(context, layout, release, "describe")
+    folder = layout.release(release)
+    try:
+        stored = seals.in_folder(folder)
+        sealed = stored.seal.manifests.get(MANIFEST)
+        if sealed is None or receipts.file_digest(folder / MANIFEST) != sealed.sha256:
+            raise FindingsError(
+                "the manifest is not the one that was sealed: nothing is described by it",
+                where=str(folder / MANIFEST),
+                hint=f"run `penstock audit {dataset}`: it says what else is damaged",
+            )
+    except ValueError as error:
+        raise FindingsError(
+            "the release's seal is damaged", where=str(folder / SEAL), why=str(error)
+        ) from None
+    except OSError as error:
+        raise storage_error(error, "the release cannot be described", str(folder)) from error
+    words = context.dataset(dataset).describe or DescribeConfig()
+    chosen = FORMS[form]
+    described = PublishedRelease(folder, stored, words)
+    return Described(release, chosen.pieces(described), chosen.left_out(words, stored.seal))

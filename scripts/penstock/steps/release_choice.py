@@ -1,0 +1,24 @@
+"""Which release a command is about, where it may be named or not."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+
+def released(context: Context, layout: DatasetLayout, name: str | None, doing: str) -> str:
+    """That release, or the current one. `doing` is the command's verb, for the message. Raises FailedError
+    when it is not there."""
+    release = name or context.storage.current(layout)
+    if release is None or release not in context.storage.releases(layout):
+        raise FailedError(
+            f"there is no such release to {doing}" if release else "nothing is published yet",
+            where=f"{layout.dataset}/{release}" if release else layout.dataset,
+            hint=f"released are: {', '.join(context.storage.releases(layout)) or 'none'}",
+        )
+    return release
