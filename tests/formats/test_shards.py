@@ -16,6 +16,7 @@ from penstock.formats.shards import (
     ShardWriter,
     as_columns,
     as_rows,
+    count_reused,
     read_expected,
     read_shard,
     reused,
@@ -56,11 +57,11 @@ def test_a_listing_becomes_rows_as_it_is_stored(tmp_path: Path) -> None:
     (batch,), (entries,) = read_columns(tmp_path / "l"), read_listing(tmp_path / "l")
     assert as_rows(whole_files(batch)) == entries
     assert reused(whole_files(batch)) == []
-    linked = whole_files(batch, ["", "d g"])
-    assert as_rows(linked) == [entries[0], entries[1]._replace(reuse="d g")]
-    assert reused(linked) == ["", "d g"]
+    (linked,) = as_columns([entries[0], entries[1]._replace(reuse="d g")])
+    assert (reused(linked), count_reused(linked)) == (["", "d g"], 1)
     # A cut is asked about its own rows alone.
     assert reused(linked.slice(0, 1)) == reused(linked.slice(2)) == []
+    assert [count_reused(linked.slice(*cut)) for cut in ((0, 1), (1, 1), (2,))] == [0, 1, 0]
     assert next(as_columns(entries)).equals(whole_files(batch))
 
 

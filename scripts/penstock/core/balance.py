@@ -39,7 +39,8 @@ query each interval (`tests/steps/test_many_elements.py`)."""
 
 
 def costs(lengths: Sequence[int], reuse: Sequence[str]) -> list[int]:
-    """The cost of each of these rows, in bytes. `reuse` may be empty: no row is linked then."""
+    """The cost of each of these rows, in bytes. `reuse` may be empty: no row is linked then.
+    (`planning.row_sums` does the same on columns.)"""
     if not reuse:
         return [FILE_COST + length for length in lengths]
     shares = (REUSED_SHARE if linked else 1 for linked in reuse)
@@ -133,6 +134,14 @@ class Cut:
             self._limit = 1 << 200 if last else -(-(self._range + 1) * self._total // self._shards)
             self._index += 1
         self._before += cost
+        return self._index
+
+    def together(self, total: int) -> int | None:
+        """The shard of all of the next rows, which cost `total` together, where no cut can lie among them;
+        None where `runs` has to be asked for each."""
+        if self._index < 0 or self._before >= self._limit or self._before + total > self._limit:
+            return None
+        self._before += total
         return self._index
 
     def runs(self, costs: Sequence[int]) -> list[tuple[int, int, int]]:

@@ -1,9 +1,8 @@
-"""What the current release, or another run's staging, already holds: a merge of streams in the same order.
+"""What another run's staging already holds: a merge of streams in the same order.
 
-Nothing is called unchanged because size and time agree: the source's own version token has to
-be the same, and so do the key, the source and the size. What is linked is always read back by verify,
-against the digest that the release's manifest states, and against a checksum that the source states now
-and did not state then.
+Nothing is called the same because size and time agree: the source's own version token has to
+be the same, and so do the key, the source and the size. What is taken over is always read back by verify.
+(`planning.unchanged_rows` does the like with the current release, on columns.)
 """
 
 from __future__ import annotations
@@ -11,13 +10,13 @@ from __future__ import annotations
 import os
 from typing import TYPE_CHECKING, NamedTuple, Protocol, TypeVar
 
-from penstock.core.digests import is_plain, proof_text
+from penstock.core.digests import proof_text
 from penstock.core.model import Reuse
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
-    from penstock.core.model import Copied, Entry, Record
+    from penstock.core.model import Copied, Entry
 
 
 class HasPath(Protocol):
@@ -27,27 +26,6 @@ class HasPath(Protocol):
 
 Lying = TypeVar("Lying", bound=HasPath)
 """What lies on the target already."""
-
-
-def compare(
-    listing: Iterable[Sequence[Entry]],
-    base: Iterable[Sequence[Record]],
-    *,
-    sources: Mapping[int, int],
-    giant_bytes: int,
-    keep_mtime: bool,
-) -> Iterator[list[Entry]]:
-    """The listing's batches, with `reuse` set where the current release has the same file.
-
-    Both streams ascend in the bytes of the path. `sources` maps an index of the release's
-    sources to the index of the same source now. Bounded memory.
-    """
-
-    def reused(entry: Entry, record: Record) -> str:
-        found = same(entry, record, sources=sources, giant_bytes=giant_bytes, keep_mtime=keep_mtime)
-        return reuse(record) if found else ""
-
-    return merge(listing, (record for batch in base for record in batch), reused)
 
 
 def merge(
@@ -125,35 +103,3 @@ def taken(copied: Copied, run: str) -> Reuse:
     """What a row of another run's staging brings along."""
     proof = proof_text(copied.source_proof, copied.owed)
     return Reuse(copied.digest, copied.source_grade, proof, None, copied.written_host, run)
-
-
-def reuse(record: Record) -> str:
-    """What a linked file brings along."""
-    return str(
-        Reuse(record.digest, record.source_grade, record.source_proof, record.mtime_ns, record.written_host)
-    )
-
-
-def same(
-    entry: Entry, record: Record, *, sources: Mapping[int, int], giant_bytes: int, keep_mtime: bool
-) -> bool:
-    """Whether the release's file at this path is the listed object.
-
-    | token     | size | key, source, version | time, where kept | size below giants | answer |
-    |-----------|------|----------------------|------------------|-------------------|--------|
-    | same      | same | same                 | same             | yes               | True   |
-    | none      |      |                      |                  |                   | False  |
-    | different |      |                      |                  |                   | False  |
-    | anything else differs                                                       || False  |
-    """
-    return (
-        bool(entry.token)
-        and entry.token == record.token
-        and entry.size == record.size
-        and entry.key == record.key
-        and entry.version == record.version
-        and sources.get(record.source) == entry.source
-        and (not keep_mtime or entry.modified_ns == record.modified_ns)
-        and entry.size < giant_bytes
-        and is_plain(record.digest)
-    )

@@ -67,6 +67,11 @@ def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None =
     return map(Files, read_batches(path, FORM, batch=rows, names=columns))
 
 
+def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    """These columns of a manifest as they are stored, in batches. Raises as `read_manifest`."""
+    return read_batches(path, FORM, names=names)
+
+
 class ChecksumFile:
     """`<hex>  data/<path>` lines for `xxhsum -c` or `sha256sum -c`, run in the release's folder.
 

@@ -7,6 +7,7 @@ in the file. The file's SHA-256 is the shard's identity: journals and receipts n
 from __future__ import annotations
 
 from itertools import islice
+from operator import ne
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,7 +26,6 @@ from penstock.formats.tables import (
     kind_of,
     read_batches,
     strings,
-    texts,
     values,
 )
 
@@ -63,7 +63,7 @@ class ShardWriter(OnTable):
             offsets, sizes = batch["offset"].to_pylist(), batch["size"].to_pylist()
             places = zip(parts, offsets, lengths, sizes, strict=True)
             self._files += sum(part >= 0 and offset + length == size for part, offset, length, size in places)
-        self._reused += sum(map(bool, reused(batch))) if self._form is FORM else 0
+        self._reused += count_reused(batch) if self._form is FORM else 0
         self._table.add(batch)
 
     def close(self) -> ShardInfo:
@@ -108,13 +108,10 @@ def as_columns(rows: Iterable[Entry] | Iterable[Expected], form: Form = FORM) ->
         yield pa.record_batch(form.arrays(by_field(type(some[0]), some)), schema=form.schema)
 
 
-def whole_files(listed: pa.RecordBatch, reuse: Sequence[str] | None = None) -> pa.RecordBatch:
-    """Rows of a listing as a shard stores them, each a whole file; `reuse`: of each, if of any."""
+def whole_files(listed: pa.RecordBatch) -> pa.RecordBatch:
+    """Rows of a listing as a shard stores them, each a whole file of which nothing is reused."""
     count = listed.num_rows
-    more = {"length": listed["size"]}
-    if reuse is not None:
-        more["reuse"] = texts(reuse)
-    have = dict(zip(listed.schema.names, listed.columns, strict=True)) | more
+    have = dict(zip(listed.schema.names, listed.columns, strict=True)) | {"length": listed["size"]}
     arrays = [
         have[field.name]
         if field.name in have
@@ -128,3 +125,12 @@ def reused(batch: pa.RecordBatch) -> list[str]:
     """What `reuse` says of rows that are stored like this; empty if nothing of any."""
     column = batch["reuse"]
     return strings(column) if column.total_values_length else []
+
+
+def count_reused(batch: pa.RecordBatch) -> int:
+    """Of how many rows that are stored like this `reuse` says something."""
+    column = batch["reuse"]
+    if not column.total_values_length:
+        return 0
+    offsets = memoryview(column.buffers()[1]).cast("i")[column.offset : column.offset + len(column) + 1]
+    return sum(map(ne, offsets[1:], offsets))

@@ -30,6 +30,16 @@ LOOKED_AT = 10
 counts."""
 
 
+class Lying(NamedTuple):
+    """Files that lie on the target already."""
+
+    files: int = 0
+    bytes: int = 0
+
+
+NOTHING = Lying()
+
+
 @dataclass
 class Totals:
     """Counts of the plan's first pass over the listing."""
@@ -50,19 +60,19 @@ class Totals:
     to_place: SizeClasses | None = None
     """The files to be copied, by size; None where nobody asks how they come to lie on the target."""
 
-    def add(self, sizes: Sequence[int], lying: Sequence[int], taken: Sequence[int] = ()) -> None:
-        """Add files of these sizes, in bytes. `lying` are the sizes of those that lie on the target already;
-        of these, the ones in `taken` are taken over from another run's staging and the others are linked."""
-        self.files += len(sizes)
-        self.bytes += sum(sizes)
-        self.unchanged += len(lying) - len(taken)
-        self.unchanged_bytes += sum(lying) - sum(taken)
-        self.taken += len(taken)
-        self.taken_bytes += sum(taken)
-        self.blocks += _blocks(sizes) - _blocks(lying)
+    def add(self, to_copy: Sequence[int], linked: Lying = NOTHING, taken: Lying = NOTHING) -> None:
+        """Add files: those to be copied by their sizes, in bytes, and those that lie on the target already,
+        which are linked from a release or taken over from another run's staging."""
+        size = sum(to_copy)
+        self.files += len(to_copy) + linked.files + taken.files
+        self.bytes += size + linked.bytes + taken.bytes
+        self.unchanged += linked.files
+        self.unchanged_bytes += linked.bytes
+        self.taken += taken.files
+        self.taken_bytes += taken.bytes
+        self.blocks += _blocks(to_copy)
         if self.to_place is not None:
-            self.to_place.add(sizes)
-            self.to_place.remove(lying)
+            self.to_place.add(to_copy)
 
     def add_giant(self, lying: int) -> None:
         """Count a giant that `add` counted before, of which another run's staging holds so many bytes."""

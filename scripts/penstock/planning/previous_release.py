@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, fields
-from itertools import tee
 from typing import TYPE_CHECKING
 
 from penstock.config.settings import PermissionsConfig
-from penstock.core.delta import compare
-from penstock.core.grades import is_proven
 from penstock.errors import FailedError
-from penstock.formats.listing_file import entries, read_columns
-from penstock.formats.manifest import read_manifest
+from penstock.formats.listing_file import read_columns
+from penstock.formats.manifest import read_columns as manifest_columns
 from penstock.formats.shards import whole_files
+from penstock.planning.unchanged_rows import COLUMNS, Rules, with_reuse
 from penstock.state import run_store
 from penstock.state.run import load
 from penstock.views import human
@@ -23,7 +21,6 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
-    from penstock.core.model import Entry, Record
     from penstock.planning.takeover import TakeOver
     from penstock.state.run import Run
     from penstock.storage.port import Storage
@@ -51,23 +48,11 @@ class Base:
         """The listing as rows of shards. `reuse` is set where this release, or another run's staging
         (`over`), has the same file. With `proven` only files that were proven by their source's checksum are
         reused; the others are read from the source again. Raises UnreadableError."""
-        if self.manifest is None and not over:
-            return map(whole_files, read_columns(listing))
-        batches, again = tee(read_columns(listing))
-        compared: Iterator[list[Entry]] = map(entries, again)
+        rows: Iterator[pa.RecordBatch] = map(whole_files, read_columns(listing))
         if self.manifest is not None and self.sources is not None:
-            compared = compare(
-                compared,
-                _records(self.manifest, proven=proven),
-                sources=self.sources,
-                giant_bytes=giant_bytes,
-                keep_mtime=keep_mtime,
-            )
-        compared = over.over(compared)
-        return (
-            whole_files(batch, [entry.reuse for entry in found])
-            for batch, found in zip(batches, compared, strict=True)
-        )
+            rules = Rules(self.sources, giant_bytes, keep_mtime, proven)
+            rows = with_reuse(rows, _records(self.manifest), rules)
+        return over.over(rows) if over else rows
 
 
 def none(why: str) -> Base:
@@ -126,14 +111,8 @@ def _other_policy(theirs: Run, run: Run) -> list[str]:
     return found + ["verify.digests"] * (theirs.config.verify.digests != run.config.verify.digests)
 
 
-def _records(manifest: Path, *, proven: bool) -> Iterator[list[Record]]:
+def _records(manifest: Path) -> Iterator[pa.RecordBatch]:
     try:
-        for records in read_manifest(manifest):
-            yield [record for record in records if not (proven and _weak(record))]
+        yield from manifest_columns(manifest, COLUMNS)
     except FailedError as error:
         raise UnreadableError("a manifest cannot be read", where=str(manifest), why=error.why) from error
-
-
-def _weak(record: Record) -> bool:
-    """Whether no checksum of the source proved this file. Empty files need no proof."""
-    return record.size > 0 and not is_proven(record.source_grade)

@@ -81,7 +81,7 @@ def _totals(files: Iterable[Sequence[Entry]], stores: TargetStores) -> Totals:
     totals = Totals(to_place=stores.sizes)
     folders: set[str] = set()
     for rows in files:
-        totals.add([sum(row.length for row in rows)], [])
+        totals.add([sum(row.length for row in rows)])
         folder = os.path.dirname(rows[0].path)
         while folder and folder not in folders:
             folders.add(folder)

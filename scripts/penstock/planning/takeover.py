@@ -25,6 +25,8 @@ from penstock.sources.origin import same_bytes
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Sequence
 
+    import pyarrow as pa
+
     from penstock.core.delta import Held
     from penstock.core.model import Copied, Entry, Reuse
     from penstock.ownership.abandoned_stagings import Staging
@@ -58,11 +60,14 @@ class TakeOver:
     def __bool__(self) -> bool:
         return bool(self.stagings)
 
-    def over(self, batches: Iterator[list[Entry]]) -> Iterator[list[Entry]]:
-        """The listing's batches, with `reuse` set where a staging has the file and no release does."""
+    def over(self, batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Rows of shards, with `reuse` set where a staging has the file and no release does."""
+        from penstock.formats.shards import as_columns, as_rows
+
+        rows: Iterator[list[Entry]] = map(as_rows, batches)
         for staging in self.stagings:
-            batches = merge(batches, grouped(_rows(staging, self._distrust)), partial(self._reused, staging))
-        return batches
+            rows = merge(rows, grouped(_rows(staging, self._distrust)), partial(self._reused, staging))
+        return chain.from_iterable(map(as_columns, rows))
 
     def parts(self, rows: Iterable[Entry]) -> Iterator[Entry]:
         """A giant's rows, with `reuse` where a staging has the part."""

@@ -9,24 +9,23 @@ from __future__ import annotations
 
 import contextlib
 import time
-from itertools import chain, compress, groupby, starmap
+from itertools import chain, starmap
 from os import fsdecode
 from typing import TYPE_CHECKING
 
 from penstock.bandwidth.overview import cap_now
 from penstock.core import events, run_documents
-from penstock.core.balance import Cut, Load, costs, decide, parts
+from penstock.core.balance import Cut, Load, decide, parts
 from penstock.core.checks import told
-from penstock.core.model import Reuse
 from penstock.errors import PenstockError
 from penstock.filesystem.capabilities import facts
 from penstock.formats import empty_folders
-from penstock.formats.shards import ShardWriter, as_columns, as_rows, reused
+from penstock.formats.shards import ShardWriter, as_columns, as_rows
 from penstock.ownership import abandoned_stagings
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.ownership.promises import SpacePromise
-from penstock.planning import forecast, plan_refusals, ticket_life
+from penstock.planning import forecast, plan_refusals, row_sums, ticket_life
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
 from penstock.planning.source_recall import SourceRecall
@@ -165,16 +164,14 @@ class _Planner:
         before = b""
         for batch, sizes in self.files():
             recall.add(batch, sizes)
-            reuse = reused(batch)
-            over = list(map(Reuse.is_taken, reuse))
-            totals.add(sizes, list(compress(sizes, reuse)), list(compress(sizes, over)))
+            totals.add(*row_sums.divided(batch, sizes, taking=bool(self.over)))
             for giant in (giants := self._giants(batch, sizes)):
                 totals.add_giant(self._lying(batch, giant))
             totals.giants += len(giants)
             for rows in self.rows(batch, sizes):
                 totals.rows += rows.num_rows
-                totals.cost += sum(_costs(rows))
-            for folder, _ in groupby([path.rpartition(b"/")[0] for path in batch["path"].to_pylist()]):
+                totals.cost += row_sums.cost(rows)
+            for folder in row_sums.folders(batch):
                 totals.folders += _new_folders(before, folder)
                 before = folder
         return totals
@@ -187,7 +184,7 @@ class _Planner:
         writer, index = ShardWriter(self.folder.shard(0), 0), 0
         try:
             for rows in chain.from_iterable(starmap(self.rows, self.files())):
-                for place, start, end in cut.runs(_costs(rows)):
+                for place, start, end in _runs(cut, rows):
                     if place != index:
                         made.append(writer.close())
                         writer, index = ShardWriter(self.folder.shard(place), place), place
@@ -219,8 +216,10 @@ class _Planner:
         ]
 
 
-def _costs(rows: pa.RecordBatch) -> list[int]:
-    return costs(rows["length"].to_pylist(), reused(rows))
+def _runs(cut: Cut, rows: pa.RecordBatch) -> list[tuple[int, int, int]]:
+    """(shard, start, end) of each run of these rows that share a shard."""
+    shard = cut.together(row_sums.cost(rows))
+    return cut.runs(row_sums.each_cost(rows)) if shard is None else [(shard, 0, rows.num_rows)]
 
 
 def _plan(context: Context, run: Run) -> None:
