@@ -265,7 +265,24 @@ def test_memory_does_not_grow_with_the_files(tmp_path: Path) -> None:
         folder.mkdir()
         with ManifestWriter(folder / "manifest.parquet") as writer:
             for start in range(0, count, 1000):
-                one = ("", "xxh3_128:" + "0" * 32, 1, "k", "t", "", 0, "", "", "cold", "direct", "", "", "", 1, 1)
+                one = (
+                    "",
+                    "xxh3_128:" + "0" * 32,
+                    1,
+                    "k",
+                    "t",
+                    "",
+                    0,
+                    "",
+                    "",
+                    "cold",
+                    "direct",
+                    "",
+                    "",
+                    "",
+                    1,
+                    1,
+                )
                 rows = [Record(f"f{at:07d}.e{at}", 1, *one[1:]) for at in range(start, start + 1000)]
                 writer.add(Files.of(rows))
             digest = writer.finish()

@@ -31,7 +31,14 @@ def python() -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not done.exists() or done.read_text() != wanted:
             _run([sys.executable, "-m", "venv", "--clear", str(place)])
-            pip = (str(place / "bin/python"), "-m", "pip", "--disable-pip-version-check", "install", "--quiet")
+            pip = (
+                str(place / "bin/python"),
+                "-m",
+                "pip",
+                "--disable-pip-version-check",
+                "install",
+                "--quiet",
+            )
             _run([*pip, "--no-compile", "--require-hashes", "-r", str(LOCK)])
             done.write_text(wanted)
     return place / "bin/python"
