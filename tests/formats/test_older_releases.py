@@ -156,9 +156,11 @@ def test_the_next_release_links_what_is_unchanged(served: Older) -> None:
 def test_a_killed_run_goes_on(served: Older, dataset: str) -> None:
     (run,) = served.layout(dataset).runs.iterdir()
     journals = {path.name for path in run.glob("journal/*/*.journal")}
-    seal = served.staged(dataset)
-    assert seal["run"] == run.name
+    for step in ("list", "plan", "copy", "permissions", "verify"):
+        served.command(step, dataset)
     assert journals <= {path.name for path in run.glob("journal/*/*.journal")}
+    assert served.staged(dataset)["run"] == run.name
+    assert not list(run.glob("journal"))
     assert content(served.layout(dataset).current / "data") == served.bucket()
 
 

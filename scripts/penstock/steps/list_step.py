@@ -23,7 +23,7 @@ from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
-from penstock.ownership import abandoned_stagings
+from penstock.ownership import abandoned_stagings, published_state
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import Config, DatasetConfig
     from penstock.core.documents.step_results import ListResult
-    from penstock.core.layout import DatasetLayout
+    from penstock.core.layout import DatasetLayout, RunLayout
     from penstock.ownership.dataset_hold import Hold
     from penstock.sources.port import Source
     from penstock.state.context import Context
@@ -125,6 +125,7 @@ def _list(
     if published:
         # What publish was to remove and did not; a run that began since may be gone on with.
         abandoned_stagings.clean(context, run, before=history.claim_of(layout, info.run))
+        published_state.prune(context, layout)
     if published and (kept := current_pointer.kept(run)):
         context.emit(events.Noted(info.dataset, STEP, text=kept))
     # A release that followed its source holds other files than its run listed.
@@ -263,7 +264,7 @@ def _meet(
     folder = layout.run(run_id)
     frozen, root = run_config.freeze(context.config, dataset), str(layout.root)
     state_root = None if layout.state_root is None else str(layout.state_root)
-    if folder.run_file.exists() and folder.listing.exists() and not abandoned_stagings.retire(layout, folder):
+    if _goes_on(layout, folder) and not abandoned_stagings.retire(layout, folder):
         info = read_run(folder)
         # What decides the content is part of the id and so the same; how to do it may change, and
         # where: a root is moved, mounted elsewhere, or copied with all that is in it.
@@ -306,6 +307,17 @@ def _meet(
         context.storage.remove_tree(folder.folder)
     context.storage.rename(spool, folder.folder)
     return Run(layout, info, folder)
+
+
+def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
+    """Whether the run of this folder can be gone on with. A published run keeps no listing; where its release
+    was removed since, the run is made anew."""
+    if not folder.run_file.exists():
+        return False
+    published = folder.receipt("publish").exists()
+    return folder.listing.exists() or (
+        published and os.path.lexists(layout.release(read_run(folder).release))
+    )
 
 
 def _folders(layout: DatasetLayout) -> list[Path]:
