@@ -310,7 +310,7 @@ def _meet(
 
 
 def _goes_on(layout: DatasetLayout, folder: RunLayout) -> bool:
-    """Whether the run of this folder can be gone on with. A published run keeps no listing; where its release
+    """Whether the run of this folder can be continued. A published run keeps no listing; where its release
     was removed since, the run is made anew."""
     if not folder.run_file.exists():
         return False
