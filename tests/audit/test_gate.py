@@ -123,7 +123,7 @@ def test_what_is_not_whole_is_not_named(
         assert main([command, "--config", config]) == 4
         told = capsys.readouterr()
         assert told.out == ""
-        assert "penstock: the current release is not whole" in told.err
+        assert "penstock: the release is not whole" in told.err
         assert said in told.err
 
 

@@ -78,7 +78,7 @@ def test_findings_stick_until_they_are_repaired(staged: Context, capsys: pytest.
     for _ in range(2):
         code, text = said("gate")
         assert code == 4
-        assert "findings stand against the current release" in text
+        assert "findings stand against the release" in text
         assert "1 changed" in text
         # What a sample does not read stays as it was found.
         assert said("audit", "--sample", "0.0001%")[0] == 0

@@ -81,7 +81,12 @@ def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
     assert "usage: penstock" in capsys.readouterr().err
 
 
-REQUIRED = {"throttle": ("d", "2"), "show": ("d",), "history": ("d",)}
+REQUIRED = {
+    "throttle": ("d", "2"),
+    "show": ("d",),
+    "history": ("d",),
+    "rollback": ("d",),
+}
 """Arguments that a command cannot do without."""
 
 

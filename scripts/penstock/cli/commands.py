@@ -69,6 +69,7 @@ COMMANDS = (
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
     Command("describe", "describe a release for catalogues and loaders: Croissant", _DESCRIBE, "apart"),
+    Command("rollback", "make an earlier release current again", "retention_commands:rollback", "apart"),
     Command("selftest", "try a folder's file system, and print what it does as a table", _SELFTEST, "apart"),
     Command(
         "selftest-writer",

@@ -153,6 +153,12 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         parser.add_argument("--release", metavar="NAME", help="default: the one that `current` names")
         if command.name == "audit":
             _audit_arguments(parser)
+    elif command.name == "rollback":
+        parser.add_argument("name", metavar="DATASET", help="whose release")
+        parser.add_argument(
+            "release", nargs="?", metavar="RELEASE",
+            help="default: the one that was current before this one was published",
+        )  # fmt: skip
     elif command.name == "selftest":
         parser.add_argument(
             "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"

@@ -80,6 +80,11 @@ class DatasetLayout:
         return self.state / "history.jsonl"
 
     @property
+    def rollback(self) -> Path:
+        """Where `current` is about to be led back to; gone once the history says that it was."""
+        return self.state / "rollback.json"
+
+    @property
     def audits(self) -> Path:
         """What each audit saw and found: its owner's alone."""
         return self.state / "audits"

@@ -1,9 +1,8 @@
-"""Decides where `current` shall lead: to the release that was staged last, unless a person moved it by hand
-since.
+"""Decides where `current` shall lead: to the release that was staged last, unless a person moved it since, by
+`penstock rollback` or by hand.
 
-The history distinguishes the two: its last line about `current` is a publication (or a rollback, of older
-versions) by penstock. While the source holds what that line published, `current` stays where a person put it;
-a run of other content moves it.
+The history distinguishes the two: its last publication is what penstock staged last. While the source holds
+what that line published, `current` stays where a person put it; a run of other content moves it.
 """
 
 from __future__ import annotations
@@ -15,6 +14,8 @@ from penstock.state import history
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
+    from collections.abc import Container
+
     from penstock.core.layout import DatasetLayout
     from penstock.state.run import Run
 
@@ -22,18 +23,56 @@ Move = Publication | Rollback
 """Events of the history that say where `current` belongs."""
 
 
-def last_move(layout: DatasetLayout) -> Move | None:
-    """The history's last word about `current`: of several claims that of the highest, since a run that was
-    overtaken may have written its line late. None where there is none."""
-    found: Move | None = None
+def moves(layout: DatasetLayout) -> list[Move]:
+    """What the history says of `current`, the oldest first, without the lines that a run which was overtaken
+    wrote late: those whose claim is below that of a line before."""
+    found: list[Move] = []
     highest = 0
     for line in reversed(list(history.lines(layout))):
         if not isinstance(line, Publication | Rollback):
             continue
         claim = highest if line.claim is None else line.claim
         if claim >= highest:
-            found, highest = line, claim
+            found.append(line)
+            highest = claim
     return found
+
+
+def last_move(layout: DatasetLayout) -> Move | None:
+    """The history's last word about `current`, None where there is none."""
+    return next(reversed(moves(layout)), None)
+
+
+def before(layout: DatasetLayout, release: str, there: Container[str]) -> str | None:
+    """The release that `current` named before this one was published; where that is not `there` any more, the
+    one before it, and so on. None where the history names none.
+
+    | history                                     | of    | before it |
+    |---------------------------------------------|-------|-----------|
+    | A, B and C were published                   | C     | B         |
+    | the same, then `current` was led back to B  | B     | A         |
+    | led back to A, then D was published         | D     | A         |
+    | A, B and C were published, B was removed    | C     | A         |
+    """
+    told = moves(layout)
+    wanted: str | None = release
+    while wanted is not None:
+        at = next((i for i in reversed(range(len(told))) if _published(told[i], wanted)), None)
+        if at is None:
+            return None
+        line = told[at]
+        earlier = (one.release for one in reversed(told[:at]) if one.release != wanted)
+        # A publish that was killed before its line did not know any more what `current` named before.
+        previous = line.previous if isinstance(line, Publication) else None
+        wanted = previous or next(earlier, None)
+        if wanted is not None and wanted != release and wanted in there:
+            return wanted
+        told = told[:at]
+    return None
+
+
+def _published(line: Move, release: str) -> bool:
+    return isinstance(line, Publication) and line.release == release
 
 
 def settled(run: Run) -> bool:
@@ -47,7 +86,10 @@ def settled(run: Run) -> bool:
     | to a release    | none                             | no                 | no: stopped before `current` |
     | to a release    | publish of this run              | any                | yes, also where somebody     |
     |                 |                                  |                    | moved it by hand since       |
-    | to a release    | rollback from this release       | any                | yes                          |
+    | to a release    | the same, and rollbacks since    | any                | yes: nobody's rollback is    |
+    |                 |                                  |                    | undone by a plain rerun      |
+    | to a release    | rollbacks alone (older versions),| any                | yes                          |
+    |                 | the last from this release       |                    |                              |
     | to a release    | anything else: the source holds  | any                | no                           |
     |                 | again what this run published    |                    |                              |
 
@@ -55,10 +97,11 @@ def settled(run: Run) -> bool:
     """
     if not open_storage().leads(run.layout):
         return False
-    last = last_move(run.layout)
-    if last is None:
+    told = moves(run.layout)
+    if not told:
         return run.folder.receipt("publish").exists() or not run.folder.plan.exists()
-    return _about(last, run)
+    published = [line for line in told if isinstance(line, Publication)]
+    return _about(published[-1] if published else told[-1], run)
 
 
 def kept(run: Run) -> str:
@@ -67,6 +110,14 @@ def kept(run: Run) -> str:
     current = open_storage().current(run.layout)
     if current in (None, run.release):
         return ""
+    last = last_move(run.layout)
+    if isinstance(last, Rollback) and last.release == current:
+        by = f" by {last.author.by}" if last.author.by else ""
+        return (
+            f"release {run.release}, which holds what the source holds, is published, but `current` was "
+            f"rolled back to {current} at {last.at}{by}: it stays there until the source changes; "
+            f"`penstock rollback {run.dataset} {run.release}` leads it forward"
+        )
     return (
         f"release {run.release} is published, and `current` was set to {current} since: it stays there "
         "until the source changes"

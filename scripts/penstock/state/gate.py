@@ -44,7 +44,7 @@ _LINE = re.compile(rb"[0-9a-f]{32}  (data/[^\n]+)\n")
 
 
 class Published(NamedTuple):
-    """The release that `current` names."""
+    """A release that was looked at: of `published` and `passed` the one that `current` names."""
 
     release: str
     data: Path
@@ -56,7 +56,11 @@ class Published(NamedTuple):
 def published(layout: DatasetLayout) -> Published:
     """The current release. Raises FindingsError when nothing is published or what is there is not whole,
     PreflightError when this account may not read it, NewerFormatError."""
-    release = _current(layout)
+    return looked_at(layout, _current(layout))
+
+
+def looked_at(layout: DatasetLayout, release: str) -> Published:
+    """This release, whether `current` names it or not. Raises as `published`."""
     folder = layout.release(release)
     try:
         seal, digest = _seal(layout, release)
@@ -64,14 +68,14 @@ def published(layout: DatasetLayout) -> Published:
         _data(folder, seal)
     except PermissionError as error:
         raise PreflightError(
-            "the current release cannot be read by this account",
+            "the release cannot be read by this account",
             where=str(error.filename or folder),
             why=str(error.strerror),
             hint="ask the dataset's owner for the group that may read it",
         ) from None
     except OSError as error:
         raise FailedError(
-            "the current release cannot be looked at",
+            "the release cannot be looked at",
             where=str(error.filename or folder),
             why=str(error.strerror or error),
             hint="see whether the file system is mounted and answers",
@@ -82,18 +86,22 @@ def published(layout: DatasetLayout) -> Published:
 def passed(layout: DatasetLayout, *, within: float | None = None) -> Published:
     """The current release, when no findings stand against it and, with `within` (seconds), all of it was
     read back since then (`verdicts.read_since`). Raises as `published`; FindingsError for these, too."""
-    found = published(layout)
+    return without_findings(layout, published(layout), within=within)
+
+
+def without_findings(layout: DatasetLayout, found: Published, *, within: float | None = None) -> Published:
+    """What `passed` demands beyond `published`, of a release that was looked at. Raises as `passed`."""
     verdict = verdicts.read(layout, found.release)
     if verdict is not None and verdict.seal != found.digest:
         raise _broken(found.data.parent, f"its seal ({SEAL}) is not the one of the last audit's release")
     counts = verdicts.standing(verdict)
     if counts:
         raise FindingsError(
-            "findings stand against the current release",
+            "findings stand against the release",
             where=str(found.data.parent),
             why=verdicts.told(counts),
             hint=f"{verdicts.advice(layout.dataset, counts)}; its owner may overrule them by "
-            f"`penstock audit {layout.dataset} --overrule REASON`",
+            f"`penstock audit {layout.dataset} --release {found.release} --overrule REASON`",
         )
     if within is not None:
         _read_within(layout, found, verdicts.read_since(verdict, found.seal), within)
@@ -105,7 +113,7 @@ def _read_within(layout: DatasetLayout, found: Published, since: datetime | None
         return
     last = "never" if since is None else f"at {since:%Y-%m-%dT%H:%M:%SZ}"
     raise FindingsError(
-        "the current release was not audited lately enough",
+        "the release was not audited lately enough",
         where=str(found.data.parent),
         why=f"all of it was last read back {last}",
         hint=f"run `penstock audit {layout.dataset}`",
@@ -215,7 +223,7 @@ def _sampled(sums: Path) -> Iterator[bytes]:
 
 def _broken(folder: Path, why: str) -> FindingsError:
     return FindingsError(
-        "the current release is not whole",
+        "the release is not whole",
         where=str(folder),
         why=why,
         hint="`penstock audit` says what else is damaged",

@@ -2,9 +2,9 @@
 
 Guarantees: nothing is revealed unless listing, records and tree are the same in every file, as verify saw it.
 Each step is durable before the next, and the same command after a crash anywhere ends the same way. A release
-that `current` was moved away from by hand is not made current again while the source holds what it held
-(`current_pointer`). A run that was overtaken moves nothing: right before each of the two renames it checks
-that the lock and the dataset's claim are its own.
+that `current` was led away from, by `penstock rollback` or by hand, is not made current again while the
+source holds what it held (`current_pointer`). A run that was overtaken moves nothing: right before each of
+the two renames it checks that the lock and the dataset's claim are its own.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from penstock.formats.shards import read_shard
 from penstock.ownership import abandoned_stagings, promises, published_state
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
+from penstock.retention import rollback
 from penstock.runtime.job_environment import host_name
 from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
 from penstock.steps.step_chain import ensure_verified
@@ -71,6 +72,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             "the release is not the one that was sealed", where=str(layout.release(info.release))
         )
     seal = stored.seal
+    rollback.settle(context, layout)
     before = context.storage.current(layout)
     told = current_pointer.settled(run)
     if not told:

@@ -62,6 +62,8 @@ class Rollback(HistoryLine):
     event: str = "rollback"
     left: Annotated[str, "from"] = ""
     """The release that `current` named before."""
+    nonce: str = ""
+    """Of the intent that the line ends; "" in lines of older versions."""
 
 
 class RepairCounts(NamedTuple):
@@ -86,7 +88,7 @@ class Repair(HistoryLine):
     """Where an fsync of the fetched files ended, if not on the servers' disks; "" where no node says so."""
 
 
-def to_json(line: Publication | Repair) -> Json:
+def to_json(line: Publication | Rollback | Repair) -> Json:
     """What `history.jsonl` holds of it."""
     common: Json = {
         "format": FORMAT,
@@ -106,6 +108,8 @@ def to_json(line: Publication | Repair) -> Json:
             "bytes": line.bytes,
             "previous": line.previous,
         }
+    if isinstance(line, Rollback):
+        return common | {"from": line.left, "claim": line.claim, "nonce": line.nonce}
     return common | {
         "audit": line.audit,
         "repaired": list(line.repaired),

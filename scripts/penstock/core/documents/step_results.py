@@ -236,6 +236,17 @@ class RepairResult(TypedDict):
     """Where an fsync of the fetched files ended, if not on the servers' disks: what the nodes' mounts say."""
 
 
+class RollbackResult(TypedDict):
+    dataset: str
+    release: str
+    """The release that `current` names now."""
+    left: str
+    """The one that it named before; "" where it named this one already."""
+    finished: bool
+    """An interrupted rollback was finished, and nothing else was asked for."""
+    path: str
+
+
 class Counts(TypedDict):
     """How far the elements of a step are."""
 

@@ -1,0 +1,130 @@
+"""`current` led back to an earlier release, or forward again: one rename, and a line in the history.
+
+| killed                      | `current` names | what the next command under the lock does with the intent |
+|-----------------------------|-----------------|-----------------------------------------------------------|
+| before the intent           | the old one     | there is none                                             |
+| before the rename           | the old one     | removes it: nothing happened                              |
+| before the history's line   | the new one     | writes the line, then removes it                          |
+| before the intent's removal | the new one     | finds the line in the history, removes it                 |
+
+The intent (`rollback.json`) is durable before the rename, the rename before the line, the line before the
+intent is removed. `publish`, `rollback`, `remove` and `gc` all settle an intent before they change anything,
+so the history's lines stand in the order in which `current` moved.
+
+A run that was frozen right before its own rename of `current` cannot undo a rollback: `point` makes a link
+and renames it, and the rollback, which holds the dataset's lock by then, removes such links first.
+"""
+
+from __future__ import annotations
+
+import secrets
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents import rollback_intent
+from penstock.core.documents.history_line import Author, Rollback
+from penstock.core.documents.rollback_intent import RollbackIntent
+from penstock.errors import FailedError, FindingsError
+from penstock.state import current_pointer, gate, history, run_claims
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+
+class Led(NamedTuple):
+    """Where `current` leads now."""
+
+    release: str
+    left: str
+    """The release that it led to before; "" where it led to `release` already."""
+    finished: bool
+    """A rollback that was interrupted was finished, and nothing else was asked for."""
+
+
+def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
+    """Make this release current; None: the one that `current` named before, by the history. The caller holds
+    the dataset's lock. Durable on return.
+
+    Raises FindingsError where the release does not pass the gate's look, or findings stand against it.
+    """
+    context.storage.sweep_pointers(layout)
+    finished = settle(context, layout)
+    current = context.storage.current(layout)
+    if finished is not None and release in (None, finished.release):
+        return Led(finished.release, finished.left, True)
+    wanted = _wanted(context, layout, release, current)
+    if wanted == current:
+        return Led(wanted, "", False)
+    gate.without_findings(layout, gate.looked_at(layout, wanted))
+    author, claim = history.this_author(), run_claims.number(layout)
+    intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), _now(), *author, claim)
+    context.storage.write_json(layout.rollback, rollback_intent.to_json(intent))
+    context.storage.point(layout, wanted, context.assert_held)
+    _tell(context, layout, intent)
+    return Led(wanted, intent.left, False)
+
+
+def settle(context: Context, layout: DatasetLayout) -> RollbackIntent | None:
+    """Bring an interrupted rollback to its end, by the table above; returns it where it moved `current`. The
+    caller holds the dataset's lock."""
+    try:
+        intent = rollback_intent.from_json(layout.rollback.read_bytes(), layout.rollback)
+    except FileNotFoundError:
+        return None
+    except ValueError:
+        # It is written whole before anything else happens: a damaged one was not ours.
+        intent = None
+    except OSError as error:
+        raise FailedError(
+            "the intent of a rollback cannot be read", where=str(layout.rollback), why=str(error)
+        ) from error
+    if intent is None or context.storage.current(layout) != intent.release:
+        context.assert_held()
+        context.storage.forget_notice(layout.rollback)
+        return None
+    _tell(context, layout, intent)
+    return intent
+
+
+def _tell(context: Context, layout: DatasetLayout, intent: RollbackIntent) -> None:
+    """The history's line, once, then the intent's end."""
+    line = Rollback(
+        at=intent.at,
+        dataset=layout.dataset,
+        release=intent.release,
+        left=intent.left,
+        nonce=intent.nonce,
+        claim=intent.claim,
+        author=Author(intent.by, intent.uid, intent.host),
+    )
+    context.assert_held()
+    if not any(isinstance(one, Rollback) and one.nonce == line.nonce for one in history.lines(layout)):
+        history.append(layout, line)
+    context.storage.forget_notice(layout.rollback)
+
+
+def _wanted(context: Context, layout: DatasetLayout, release: str | None, current: str | None) -> str:
+    there = context.storage.releases(layout)
+    if release is not None:
+        if release in there:
+            return release
+        raise FindingsError(
+            f"there is no release {release}",
+            where=str(layout.releases),
+            why=f"there are {', '.join(there)}" if there else "nothing is published",
+        )
+    found = current_pointer.before(layout, current, set(there)) if current else None
+    if found is None:
+        others = [one for one in there if one != current]
+        raise FindingsError(
+            "the history names no release before the current one that is still there",
+            where=str(layout.history),
+            why=f"`current` names {current}; other releases: {', '.join(others) or 'none'}",
+            hint=f"name the release: `{context.program} rollback {layout.dataset} RELEASE`" if others else "",
+        )
+    return found
+
+
+def _now() -> str:
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")

@@ -1,0 +1,39 @@
+"""rollback: an earlier release becomes current again, by one rename; a run of an unchanged source leaves it
+so."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.layout import DATA
+from penstock.errors import FindingsError
+from penstock.ownership.dataset_hold import holding
+from penstock.retention import rollback
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import RollbackResult
+    from penstock.state.context import Context
+
+STEP = "rollback"
+
+
+def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
+    """Make the release current, or the one before the current one. Raises FindingsError for a release that is
+    not whole or has findings against it, LockedError, PreflightError for whoever is not the dataset's owner.
+    """
+    layout = context.layout(dataset)
+    if not context.storage.releases(layout):
+        raise FindingsError(
+            "nothing is published",
+            where=str(layout.releases),
+            hint=f"`{context.program} run {dataset}` stages it",
+        )
+    with holding(context, dataset, "", STEP):
+        led = rollback.lead(context, layout, release)
+    return {
+        "dataset": dataset,
+        "release": led.release,
+        "left": led.left,
+        "finished": led.finished,
+        "path": str(layout.release(led.release) / DATA),
+    }

@@ -1,0 +1,103 @@
+"""A dataset of a few small releases, by the steps in this process and by the built command."""
+
+from __future__ import annotations
+
+import json
+import os
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.commands import penstock
+from tests.support.published import publish
+from tests.support.staging_runs import context_for, tree
+
+from penstock.cluster.local import LocalCluster
+
+if TYPE_CHECKING:
+    import subprocess
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from penstock.state.context import Context
+
+
+class Releases:
+    """A dataset `data`, staged from a folder that holds one version after another."""
+
+    def __init__(self, context: Context, folder: Path) -> None:
+        self.context, self.folder = context, folder
+        self.source = folder / "source"
+        self.layout = context.layout("data")
+        self.names: dict[str, str] = {}
+        """A version's letter to its release."""
+        self.config = folder / "config.yaml"
+        self.configure()
+
+    def configure(self, *, dataset: str = "", more: str = "") -> None:
+        """The configuration of the built command."""
+        self.config.write_text(
+            f"target: {{root: {self.layout.root}, keep_free: 0}}\ncluster: {{backend: local}}\n{more}"
+            f"datasets: {{data: {{source: '{self.source}'{dataset}}}}}\n"
+        )
+
+    def holds(self, letter: str, **files: bytes) -> None:
+        """Let the source hold a version: a file of its own beside one that all share, or `files`."""
+        for old in self.source.glob("*"):
+            old.unlink()
+        tree(self.source, {"letter": letter.encode() * 4096, f"only-{letter}": b"x" * 5000, **files})
+        # A file of the same content is the same file only with its time.
+        tree(self.source, {"same": b"same" * 3000})
+        os.utime(self.source / "same", (1, 1))
+
+    def stage(self, *letters: str) -> str:
+        """Publish these versions, one after another; the last one's release."""
+        release = ""
+        for letter in letters:
+            self.holds(letter)
+            release = self.names[letter] = publish(self.context)["release"]
+        return release
+
+    def again(self) -> dict[str, Any]:
+        """All steps once more."""
+        return publish(self.context)
+
+    def current(self) -> str:
+        """The letter of the release that readers get."""
+        return self.letter(os.path.basename(os.readlink(self.layout.current)))
+
+    def letter(self, release: str) -> str:
+        return next(one for one, name in self.names.items() if name == release)
+
+    def there(self) -> str:
+        """The letters of the releases that are there."""
+        return "".join(sorted(self.letter(one) for one in self.context.storage.releases(self.layout)))
+
+    def history(self) -> list[dict[str, Any]]:
+        return [json.loads(line) for line in self.layout.history.read_text().splitlines()]
+
+    def told(self) -> list[str]:
+        """The history's lines as `event letter`."""
+        return [f"{line['event']} {self.letter(line['release'])}" for line in self.history()]
+
+    def command(self, *words: str) -> subprocess.CompletedProcess[str]:
+        return penstock("--config", str(self.config), *words)
+
+    def check(self, *, ended: bool = True) -> None:
+        """`current` leads to a release that is whole; a command that ended left no link beside it."""
+        data = self.layout.current / "data"
+        letter = self.current()
+        assert (data / "letter").read_bytes() == letter.encode() * 4096
+        assert (data / "same").read_bytes() == b"same" * 3000
+        assert not ended or not list(self.layout.folder.glob(".current.*"))
+
+
+@pytest.fixture
+def releases(tmp_path: Path) -> Iterator[Releases]:
+    source = tmp_path / "source"
+    source.mkdir()
+    context = context_for(tmp_path, source)
+    try:
+        yield Releases(context, tmp_path)
+    finally:
+        assert isinstance(context.cluster, LocalCluster)
+        context.cluster.close()
