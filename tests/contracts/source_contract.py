@@ -10,12 +10,14 @@ import hashlib
 import os
 import threading
 import zlib
+from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Protocol
 
 import pytest
 
 from penstock.core.model import Entry
 from penstock.errors import PenstockError, SourceChangedError
+from penstock.sources.port import Askable
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -189,6 +191,21 @@ class SourceContract:
         source = store.source()
         for key, item in listing(source).items():
             assert source.list_one(key) == item
+
+    def test_many_objects_are_asked_for_as_they_are_listed(self, store: Store) -> None:
+        for key in store.odd:
+            store.put(key, content(key, 100))
+        source = store.source()
+        if not isinstance(source, Askable):
+            return  # of these, each is listed by itself
+        found = listing(source)
+        with source.asking() as ask, ThreadPoolExecutor(4) as pool:
+            answers = list(pool.map(ask, found))
+            assert ask("missing") is None
+        for item, answer in zip(found.values(), answers, strict=True):
+            assert answer is not None
+            assert answer._replace(modified_ns=0) == item._replace(modified_ns=0)
+            assert answer.modified_ns // 10**9 == item.modified_ns // 10**9
 
     def test_one_object_is_listed_in_its_new_version(self, store: Store) -> None:
         for key in ("d/x", "d/x.y", "d/x0"):

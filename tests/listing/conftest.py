@@ -43,7 +43,8 @@ def plain_environment(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.fixture(scope="session")
 def versity() -> Iterator[Versity]:
     folder = Path(tempfile.mkdtemp(prefix="versity-", dir="/var/tmp"))
-    server = Versity(folder)
+    (folder / "root").mkdir()
+    server = Versity(folder / "root", log=folder / "log")
     try:
         server.start()
     except UnavailableError as error:
@@ -60,7 +61,7 @@ class Bucket:
         import botocore.session
 
         self.name = f"b-{uuid.uuid4().hex[:12]}"
-        self._tmp_path = tmp_path
+        self._tmp_path, self._log = tmp_path, server.log
         self._secrets = tmp_path / "secrets"
         self._secrets.touch(mode=0o600)
         self._secrets.write_text(f"[default]\naws_access_key_id={ACCESS}\naws_secret_access_key={SECRET}\n")
@@ -78,6 +79,11 @@ class Bucket:
 
     def put(self, key: str, content: bytes) -> None:
         self.client.put_object(Bucket=self.name, Key=key, Body=content)
+
+    def asked(self) -> list[str]:
+        """The requests for this bucket so far: a line each, as S3's access logs have it."""
+        assert self._log is not None
+        return [line for line in self._log.read_text().splitlines() if self.name in line]
 
     def deliver(self, made: Made) -> str:
         """Store an inventory in this bucket; the URL of its manifest."""

@@ -228,14 +228,17 @@ def _listing_problems(dataset: Section) -> Iterator[Problem]:
         if "sources" in dataset and key in dataset:
             yield Problem((*dataset.path, key), "belongs into each of `sources`: a listing is of one source")
     for source in storage_options.sources(dataset):
-        if not (inventory := source.text("inventory")):
+        for key in ("inventory", "list_from"):
+            if (place := source.text(key)) and _scheme(place) not in (*_VERSIONED, *FOLDER_SCHEMES):
+                yield Problem((*source.path, key), f"{shown(place)} is neither s3://bucket/... nor a path")
+            yield from _url_problems(place, (*source.path, key))
+        if not source.text("inventory"):
             continue
-        where, scheme = (*source.path, "inventory"), _scheme(source.text("url"))
-        if scheme not in _VERSIONED:
+        where = (*source.path, "inventory")
+        if _scheme(source.text("url")) not in _VERSIONED:
             yield Problem(where, f"{shown(source.text('url'))} has none: S3 Inventory is of S3 buckets")
-        if _scheme(inventory) not in (*_VERSIONED, *FOLDER_SCHEMES):
-            yield Problem(where, f"{shown(inventory)} is neither s3://bucket/... nor a path")
-        yield from _url_problems(inventory, where)
+        if source.text("list_from"):
+            yield Problem(where, "and `list_from` are two listings of one source: give one of them")
 
 
 def _scheme(url: str) -> str:

@@ -40,7 +40,7 @@ def read(path: Path, kind: str, columns: Sequence[str], wanted: Sequence[str], w
     ways = {"CSV": _csv, "Parquet": _parquet, "ORC": _orc}
     try:
         for batch in ways[kind](path, columns, by_name, wanted):
-            yield {name: _values(batch[by_name[name]]) for name in wanted}
+            yield {name: plain_values(batch[by_name[name]]) for name in wanted}
     except (OSError, EOFError, KeyError, ValueError, pa.ArrowException) as error:
         raise PreflightError(
             "a file of the inventory cannot be read",
@@ -112,7 +112,7 @@ def _refuse_missing(names: Sequence[str], there: Sequence[str]) -> None:
         raise ValueError(f"it has no column {', '.join(missing)}, which the manifest names")
 
 
-def _values(column: pa.Array) -> list[Any]:
+def plain_values(column: pa.Array) -> list[Any]:
     """Plain values; times become nanoseconds since the epoch."""
     kind = column.type
     if pa.types.is_timestamp(kind):

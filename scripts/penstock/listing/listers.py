@@ -39,4 +39,15 @@ def stated(
         from penstock.listing import inventory
 
         return inventory.of(context, dataset, config, source, scratch)
+    if config.list_from:
+        from penstock.listing.key_list import KeyList
+
+        return KeyList(context, dataset, config, source, scratch)
     return None
+
+
+def reach(config: SourceConfig, source: Source) -> None:
+    """Reach a source once, cheaply. One whose objects a list of keys names need not be listable: it is asked
+    about the list's first key (`StatedLister.note`). Raises PreflightError."""
+    if not config.list_from:
+        source.check()

@@ -11,7 +11,8 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
 
     from penstock.core.model import Claim, Entry, Listed
 
@@ -117,6 +118,16 @@ class Emptied(Protocol):
     def empty_folders(self) -> Sequence[str]:
         """The folders of the last listing that hold nothing, in the order of the files; () unless the dataset
         keeps them (`empty_folders: keep`). All are in memory."""
+
+
+@runtime_checkable
+class Askable(Protocol):
+    """A source that can be asked about many objects by their names."""
+
+    def asking(self) -> AbstractContextManager[Callable[[str], Listed | None]]:
+        """A function for many threads at once, over connections that are kept. It states the object of a key
+        as `list` does, but for its time, which may lack the fractions of a second; None when the store does
+        not find it. It retries what may pass, and raises what else `list_one` does."""
 
 
 class Source(Protocol):

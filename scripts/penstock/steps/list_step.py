@@ -23,6 +23,7 @@ from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import Gathered, apart, gather, open_sources, ordered
+from penstock.listing.listers import reach
 from penstock.ownership import abandoned_stagings, published_state
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
@@ -60,8 +61,8 @@ def run(context: Context, dataset: str) -> ListResult:
     context.storage.check_root(layout.root)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
-    for source in sources:
-        source.check()
+    for one, source in zip(config.sources, sources, strict=True):
+        reach(one, source)
     made = [folder for folder in _folders(layout) if not os.path.lexists(folder)]
     context.emit(events.Started(dataset, STEP))
     try:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING, ClassVar, Generic, TypeVar
 
-from penstock.core.model import Entry
+from penstock.core.model import Entry, Listed
 from penstock.errors import (
     ConfigError,
     FailedError,
@@ -14,14 +15,15 @@ from penstock.errors import (
     SourceChangedError,
     TransientError,
 )
+from penstock.sources.http.dates import http_date
 from penstock.sources.objects.client import ObjectClient
 from penstock.sources.objects.pages import Objects, Requests, ascending, one_by_one
 from penstock.sources.objects.reader import ObjectReader
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
-    from penstock.core.model import Claim, Listed
+    from penstock.core.model import Claim
 
 C = TypeVar("C", bound=ObjectClient)
 
@@ -148,6 +150,35 @@ class ObjectSource(Generic[C]):
         finally:
             client.close()
         raise TransientError("the store has the object, and does not list it yet", where=client.where(key))
+
+    @contextmanager
+    def asking(self) -> Iterator[Callable[[str], Listed | None]]:
+        """By one HEAD an object. See `port.Askable`."""
+        requests = self.requests()
+        try:
+            yield lambda key: requests.do(lambda client: self._head(client, key))
+        finally:
+            requests.close()
+
+    def _head(self, client: C, key: str) -> Listed | None:
+        """An object as the answer to a HEAD states it; None where it is not there."""
+        connection = client.request("HEAD", *client.get(Entry(key, key, 0, "", 0)))
+        status, headers, size = connection.status, connection.headers, connection.length
+        if status in (404, 410):
+            connection.finish()
+            return None
+        if status != 200:
+            raise client.failure(key)
+        connection.finish()
+        token = client.version(headers, size)
+        if size < 0 or token is None:
+            raise FailedError("the answer states no size or no version", where=client.where(key))
+        seconds = http_date(headers.get(b"last-modified", b"").decode("latin-1")) or 0
+        return Listed(key, size, token, seconds * 10**9, self.version_id(headers))
+
+    def version_id(self, headers: Mapping[bytes, bytes]) -> str:  # noqa: ARG002 (of stores with versions)
+        """The id by which this version is read, where the listing states one."""
+        return ""
 
     def reader(self) -> ObjectReader[C]:
         return ObjectReader(self.client, self.credentials)

@@ -13,7 +13,7 @@ from penstock.sources.s3.listing import Pages, fetched, listed
 from penstock.sources.s3.reader import S3Reader, part_sizes
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Entry, Listed
@@ -91,6 +91,9 @@ class S3Source(ObjectSource[S3Client]):
                 self.bucket, versions.pages(self.bucket, self.requests()), self.versioned()
             )
         return listed(self.bucket, iter(Pages(self.bucket, self.requests())))
+
+    def version_id(self, headers: Mapping[bytes, bytes]) -> str:
+        return headers.get(b"x-amz-version-id", b"").decode("latin-1") if self._versions else ""
 
     def reader(self) -> S3Reader:
         return S3Reader(self.client, self.credentials)

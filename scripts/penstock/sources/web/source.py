@@ -6,6 +6,7 @@ answer are compared with the listing.
 
 from __future__ import annotations
 
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 from urllib.parse import unquote_to_bytes, urlsplit
 
@@ -16,7 +17,7 @@ from penstock.sources.objects.reader import ObjectReader
 from penstock.sources.web.client import WebClient
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
+    from collections.abc import Callable, Iterator, Mapping, Sequence
 
     from penstock.config.settings import SourceConfig
     from penstock.core.model import Claim, Entry, Listed
@@ -95,6 +96,21 @@ class WebSource:
                 if self._single or not listing.names(key):
                     return None
                 raise
+
+    @contextmanager
+    def asking(self) -> Iterator[Callable[[str], Listed | None]]:
+        """By one HEAD a file. See `port.Askable`."""
+        from penstock.sources.web.listing import WebListing
+
+        with WebListing(self.client, self.url_of) as listing:
+
+            def one(key: str) -> Listed | None:
+                try:
+                    return listing.file(key)
+                except SourceChangedError:
+                    return None
+
+            yield one
 
     def reader(self) -> ObjectReader[WebClient]:
         return ObjectReader(self.client, lambda: None)

@@ -10,7 +10,7 @@ from penstock.core.checks import CheckResult
 from penstock.core.text import printable
 from penstock.listing.collection import apart, folder_of, open_sources, ordered
 from penstock.listing.key_filter import Filter
-from penstock.listing.listers import stated
+from penstock.listing.listers import reach, stated
 
 if TYPE_CHECKING:
     from penstock.config.settings import DatasetConfig
@@ -35,7 +35,7 @@ def check(
             folder = folder_of(source)
             if folder is not None:
                 answers.require(folder, "the source")
-            source.check()
+            reach(one, source)
             looks.saw(CheckResult("source", printable(source.url)))
         with looks.at("listing"), tempfile.TemporaryDirectory(prefix="penstock-listing-") as scratch:
             if lister := stated(context, config, one, source, Path(scratch)):

@@ -10,6 +10,7 @@ import penstock
 from penstock.core.documents.node_answer import HostSeen, NodeAnswer, SourceSeen
 from penstock.errors import PenstockError
 from penstock.listing.collection import folder_of, open_sources
+from penstock.listing.listers import reach
 from penstock.steps.preflight import acl, bandwidth, mounts, node_cores, ticket
 from penstock.steps.preflight.answers import Answers, folders, roots
 
@@ -78,7 +79,7 @@ def _source(
         if folder is not None:
             mount = answers.seen(folder)
             answers.require(folder, "the source")
-        source.check()
+        reach(config, source)
     except (PenstockError, OSError) as error:
         return SourceSeen(url, str(error), mount)
     return SourceSeen(url, mount=mount)

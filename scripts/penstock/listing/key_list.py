@@ -1,0 +1,206 @@
+"""A source's listing, read from a list of keys; the source is asked for what the list does not state.
+
+Guarantees: the objects come in the order of their keys' bytes, each once, in bounded memory, whatever the
+order of the list; no key of the list is passed over in silence. What becomes of a key:
+
+| the key is                                           | then                                            |
+|------------------------------------------------------|-------------------------------------------------|
+| listed several times, and nothing contradicts        | merged, and counted                             |
+| listed several times, with several sizes or versions | refused by name                                 |
+| not at the source                                    | refused by name                                 |
+| of another size or version at the source             | refused by name                                 |
+| listed with its size and version                     | taken as it is (of a folder: always looked at)  |
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import nullcontext
+from itertools import chain, groupby, islice
+from operator import attrgetter
+from typing import TYPE_CHECKING
+
+from penstock.core.key_paths import Offenders, check_key
+from penstock.core.model import Listed
+from penstock.errors import ObjectError, PreflightError, SourceChangedError
+from penstock.listing import outside_files
+from penstock.listing.key_filter import Filter
+from penstock.sources import registry
+from penstock.sources.backoff import retrying
+from penstock.sources.external_sort import BATCH, in_order
+from penstock.sources.port import Askable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping, Sequence
+    from contextlib import AbstractContextManager
+    from pathlib import Path
+
+    from penstock.config.settings import DatasetConfig, SourceConfig
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+AT_ONCE = 32
+"""Objects that a source is asked about at once."""
+
+
+class KeyList:
+    """The listing of one source. `scratch` is a folder for what is fetched and sorted."""
+
+    def __init__(
+        self, context: Context, dataset: DatasetConfig, config: SourceConfig, source: Source, scratch: Path
+    ) -> None:
+        self._config, self._source, self._scratch = config, source, scratch
+        self._files, self._name = outside_files.opened(context, dataset, config, config.list_from or "")
+        self._where = self._files.where(self._name)
+        self._attempts, self._stop = context.config.engine.attempts, context.stop
+        self._filter = Filter(dataset.include, dataset.exclude)
+        self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
+        self._pinned = dataset.changed == "pinned"
+        self._keeps_times = dataset.permissions.mtime == "keep"
+        self._path: Path | None = None
+        self._ignored: Counter[str] = Counter()
+        self._refused = Offenders()
+
+    @property
+    def ignored(self) -> Mapping[str, int]:
+        return self._ignored
+
+    def note(self) -> str:
+        """One sentence on the list; the source is asked about its first key. Raises PreflightError for a list
+        that cannot be read, or holds no key."""
+        first = next((row for batch in self._rows() for row in batch), None)
+        if first is None:
+            raise PreflightError("the list of keys is empty", where=self._where)
+        if self._lacking(first):
+            with self._asking() as ask:
+                self._answer(first, ask)
+            return f"listed by the keys of {self._where}; the source is asked for what it does not state"
+        timeless = self._keeps_times and not first.modified_ns
+        ends = ", and no times: files get that of 1970, unless `permissions.mtime: now` is set"
+        return f"listed by the keys of {self._where}, with sizes and versions{ends if timeless else ''}"
+
+    def list(self) -> Iterator[Sequence[Listed]]:
+        self._ignored.clear()
+        self._refused = Offenders()
+        with self._asking() as ask, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="asking") as pool:
+            merged = self._merged(in_order(self._wanted(), folder=self._scratch))
+            while rows := list(islice(merged, BATCH)):
+                self._stop.check()
+                found = []
+                for row, answer in zip(rows, pool.map(lambda row: self._answer(row, ask), rows), strict=True):
+                    if isinstance(answer, Listed):
+                        found.append(answer)
+                    else:
+                        self._refused.add(row.key, answer)
+                if found:
+                    yield found
+        if self._refused.total:
+            raise PreflightError(
+                f"{self._refused.total} key(s) of the list cannot be staged",
+                where=self._where,
+                why="\n  " + "\n  ".join(self._refused.lines()),
+                hint="correct the list; its keys are relative to the source, byte for byte",
+            )
+
+    def _rows(self) -> Iterator[Sequence[Listed]]:
+        """The list's rows in its own order, the URL of the source taken off keys that begin with it."""
+        from penstock.formats.key_lists import read
+
+        if self._path is None:
+            found = self._files.fetch(self._name, self._scratch / "keys")
+            if found is None:
+                raise PreflightError(
+                    "there is no list of keys", where=self._where, hint="correct `list_from` of the source"
+                )
+            self._path = found.path
+        top = self._source.url if self._source.url.endswith("/") else f"{self._source.url}/"
+        tops = tuple({top, top.removeprefix("file://")})
+        for batch in read(self._path, self._config.list_format, self._where):
+            if any(row.key.startswith(tops) for row in batch):
+                yield [_below(row, tops) for row in batch]
+            else:
+                yield batch
+
+    def _wanted(self) -> Iterator[Sequence[Listed]]:
+        """What belongs to the dataset: nothing is asked about the others."""
+        for batch in self._rows():
+            self._stop.check()
+            kept = self._filter.keep(batch)
+            self._ignored["filtered"] += len(batch) - len(kept)
+            if self._sums is not None and len(kept) < len(batch):
+                kept = [*kept, *self._sums.keep([row for row in batch if not self._filter.accepts(row.key)])]
+            yield kept
+
+    def _merged(self, batches: Iterator[Sequence[Listed]]) -> Iterator[Listed]:
+        for key, group in groupby(chain.from_iterable(batches), attrgetter("key")):
+            first, *others = group
+            for other in others:
+                self._ignored["named twice"] += 1
+                found = joined(first, other)
+                if found is None:
+                    self._refused.add(key, f"is listed twice, and differs: {_told(first)}; {_told(other)}")
+                    break
+                first = found
+            else:
+                yield first
+
+    def _asking(self) -> AbstractContextManager[Callable[[str], Listed | None]]:
+        if isinstance(self._source, Askable):
+            return self._source.asking()
+        one = self._source.list_one
+        return nullcontext(lambda key: retrying(lambda: one(key), self._attempts, self._stop.wait))
+
+    def _lacking(self, row: Listed) -> bool:
+        """Whether the source must be asked about an object. What a list states of a folder's file is no
+        token of penstock's, so a folder is always asked."""
+        if self._pinned and not row.version:
+            return True
+        return row.size < 0 or not row.token or not registry.has_tokens(self._config.url)
+
+    def _answer(self, row: Listed, ask: Callable[[str], Listed | None]) -> Listed | str:
+        """The object of a row, or why it is refused."""
+        if not self._lacking(row):
+            return row
+        if reason := check_key(row.key):
+            return reason
+        try:
+            found = ask(row.key)
+        except (ObjectError, SourceChangedError) as error:
+            return f"{error.what}: {error.why}" if error.why else error.what
+        if found is None:
+            return "is not at the source"
+        if row.size not in (-1, found.size):
+            return f"has {found.size:,} bytes at the source, and {row.size:,} in the list"
+        if row.token not in ("", found.token):
+            return f"has the version {found.token} at the source, and {row.token} in the list"
+        return found._replace(checksum=row.checksum) if row.checksum else found
+
+
+def joined(one: Listed, other: Listed) -> Listed | None:
+    """What two rows of one key state together; None where they contradict each other."""
+    values = []
+    for field, nothing in (
+        ("size", -1),
+        ("token", ""),
+        ("modified_ns", 0),
+        ("version", ""),
+        ("checksum", ""),
+    ):
+        first, second = getattr(one, field), getattr(other, field)
+        if first != second and nothing not in (first, second):
+            return None
+        values.append(second if first == nothing else first)
+    return Listed(one.key, *values)
+
+
+def _told(row: Listed) -> str:
+    words = [f"{row.size:,} bytes" if row.size >= 0 else "no size", row.token, row.version, row.checksum]
+    return ", ".join(filter(None, words))
+
+
+def _below(row: Listed, tops: tuple[str, ...]) -> Listed:
+    for top in tops:
+        if row.key.startswith(top):
+            return row._replace(key=row.key[len(top) :])
+    return row
