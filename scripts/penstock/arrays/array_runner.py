@@ -10,6 +10,7 @@ Guarantees:
   person said by `penstock throttle`.
 - An element counts as done by its receipt, once the cluster says that it ended.
 - What a person cancelled is submitted again only by a new command.
+- While PAUSE stands at the root, nothing is submitted, and nothing fails for that.
 """
 
 from __future__ import annotations
@@ -34,6 +35,7 @@ from penstock.cluster.port import ArraySpec, State, Status
 from penstock.core import events
 from penstock.core.step_table import BY_NAME
 from penstock.errors import LockedError, QueueFullError
+from penstock.policy import pause
 from penstock.state.cancel_mark import cancelled
 from penstock.state.submission_log import Submission
 from penstock.storage import durable
@@ -96,9 +98,10 @@ def run_array(
             missing = watch.missing()
             if not missing and not watch.live:
                 return watch.statuses
-            if _submit_some(watch, missing):
+            paused = pause.standing() is not None
+            if not paused and _submit_some(watch, missing):
                 begun = time.monotonic()
-            elif not watch.live and not watch.queue.full:
+            elif not (watch.live or watch.queue.full or paused):
                 error = watch.ends.failure(missing)
                 error.where = dataset
                 raise error

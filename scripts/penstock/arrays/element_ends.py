@@ -9,6 +9,7 @@ line about each of it. Each end is judged once.
 | at the longest limit, or after `RAISES`   | a failure                                                     |
 | raises without progress                   |                                                               |
 | at a limit that penstock did not ask for  | as at the longest limit                                       |
+| at its time limit, and PAUSE stood before | it is submitted again; that uses up no retry                  |
 | preempted, and not started again          | it is submitted again; that uses up no retry                  |
 | by the fault of its node                  | no further array of the run goes to that node, nor an element |
 | (`node_failures`), the second time there  | that waits, while the cluster finds another one               |
@@ -53,7 +54,10 @@ def judge(watch: Watch) -> None:
             watch.judged.add((live.array, index))
             if status.state is not State.FAILED or watch.receipt_ok(index):
                 continue
-            if status.cause is Cause.TIME:
+            if (status.cause is Cause.TIME or _stopped_in_vain(watch, index)) and watch.ends.rested(index):
+                watch.ends.free.add(index)
+                watch.note(f"element {index} rested for PAUSE until its time ended: no retry is used")
+            elif status.cause is Cause.TIME:
                 timed.append((index, live.submission.time, _progress(watch, live, index)))
             elif status.cause is Cause.PREEMPTED:
                 watch.ends.free.add(index)

@@ -64,11 +64,17 @@ class Ends:
         return None
 
     def planned(self, index: int) -> bool:
-        """Whether it stopped tidily before the end of its time and had made progress: no failure."""
+        """Whether it stopped tidily before the end of its time and had made progress, or rested for PAUSE: no
+        failure."""
         if self._cancelled(index):
             return False
         outcome = self.outcome(index)
-        return outcome is not None and outcome.stopped == "time" and outcome.progress
+        return outcome is not None and outcome.stopped == "time" and (outcome.progress or outcome.paused)
+
+    def rested(self, index: int) -> bool:
+        """Whether PAUSE stood while it worked, as it wrote when it stopped."""
+        outcome = self.outcome(index)
+        return outcome is not None and outcome.paused
 
     def by_its_time(self, index: int) -> bool:
         """Whether its time ended it: SLURM at its limit, or itself before that."""
@@ -89,6 +95,7 @@ class Ends:
         any                | cancelled by a person  | no: nobody asked for it
         none               | any other              | yes
         any                | its time, progress     | yes: that is no failure
+        any                | its time, in a PAUSE   | yes: likewise
         any                | its time, more is      | yes: likewise
                            | asked for now          |
         any                | preempted              | yes: likewise

@@ -117,6 +117,7 @@ class Session:
         """The steps' context, with the display open."""
         from penstock.cluster.registry import open_cluster
         from penstock.core import events
+        from penstock.policy import pause
 
         with self.display() as view:
             sink = logged(view)
@@ -124,9 +125,13 @@ class Session:
             def warn(text: str) -> None:
                 sink(events.Warned("", "slurm", text))
 
+            def paused(text: str) -> None:
+                sink(events.Warned("", "pause", text))
+
             cluster = open_cluster(config.cluster, config.target.root, changed=self.stop.stir, warn=warn)
             controller = "".join(os.environ.get(ABOVE, "").split()[-1:])
-            yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)
+            with pause.watching(pause.Watch(config.target.root, paused)):
+                yield Context(config, cluster, sink, self.stop, program=self.program, controller=controller)
 
     @contextlib.contextmanager
     def display(self) -> Iterator[View]:

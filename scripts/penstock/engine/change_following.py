@@ -17,6 +17,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING
 
 from penstock.core.model import Pin
+from penstock.engine.holding import rest
 from penstock.engine.open_sources import Sources
 from penstock.engine.records import journal
 from penstock.engine.stream import failure
@@ -92,6 +93,7 @@ class Following:
     ) -> tuple[list[int], bytes]:
         """List anew what changed in the last round. Gives the rows of the next one, and the journal's lines
         that are to be written before. Raises SourceChangedError beyond the limits, InterruptedRunError."""
+        rest(stop)
         waiting, self.waiting = self.waiting, {}
         wanted = []
         for row, one in waiting.items():

@@ -178,7 +178,8 @@ class PoolRun:
         moved = outcome.resumed_bytes + max(outcome.bytes, self.pool.shared.total())
         files = outcome.resumed_files + outcome.files
         now = (files, max(self._reported[1], min(moved, self.total)), len(outcome.failures))
-        if now != self._reported:
+        # An element that holds still reports: its promise must not grow old.
+        if now != self._reported or self.pool.shared.paused:
             self._reported = now
             self.report(*now)
 

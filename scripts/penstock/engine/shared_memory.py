@@ -30,6 +30,7 @@ _ALLOWANCE_AT = _OPS_AT + _WORD
 STORES_AT = _ALLOWANCE_AT + 3 * _WORD
 """Where the two stores of `engine.pacing` begin."""
 STORE_BYTES = 4 * _WORD
+_PAUSED_AT = STORES_AT + 2 * STORE_BYTES
 SIZE = _DUE_AT + mmap.PAGESIZE
 # What may be taken ahead of the rate, in seconds: smooths the clock's grain, below 5 % of 5 s.
 BURST = 0.05
@@ -50,6 +51,7 @@ class Shared:
         # worker that reads meanwhile would see them.
         self._ops = self._view[_OPS_AT : _OPS_AT + _WORD].cast("d")
         self._allowance = self._view[_ALLOWANCE_AT:STORES_AT].cast("d")
+        self._paused = self._view[_PAUSED_AT : _PAUSED_AT + _WORD].cast("d")
         self._retired = 0
 
     def total(self) -> int:
@@ -83,7 +85,17 @@ class Shared:
         for at, value in enumerate(given):
             self._allowance[at] = value
 
+    @property
+    def paused(self) -> bool:
+        """Whether the workers are to hold (`engine.holding`); of the parent's making."""
+        return bool(self._paused[0])
+
+    @paused.setter
+    def paused(self, now: bool) -> None:
+        self._paused[0] = now
+
     def close(self) -> None:
+        self._paused.release()
         self.counters.release()
         self._ops.release()
         self._allowance.release()

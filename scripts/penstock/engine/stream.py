@@ -12,6 +12,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+from penstock.engine.holding import lately_held
 from penstock.errors import (
     DamagedError,
     ExpiredCredentialsError,
@@ -100,9 +101,10 @@ class Stream:
             return retrying(ask, self.attempts, self._pause, failed=self._count, first=error)
 
     def _try(self, row: int, entry: Any) -> Any:
-        """`do`, repeated while it waits for renewed credentials. Reports to the parent when a store is
-        overloaded."""
+        """`do`, repeated while it waits for renewed credentials, and once after a hold. Reports to the
+        parent when a store is overloaded."""
         before = self.counters[self.slot]
+        free = True
         while True:
             try:
                 done = self.do(row, entry)
@@ -116,6 +118,10 @@ class Stream:
                         continue
                 elif isinstance(error, OverloadedError):
                     self.tell(PRESSURE)
+                elif free and isinstance(error, TransientError) and lately_held(self.stopping):
+                    free = False
+                    self.retries += 1
+                    continue
                 if error is raised:
                     raise
                 raise error from raised

@@ -104,17 +104,27 @@ def holding(context: Context, dataset: str, run: str, step: str, *, release: str
 
 @contextlib.contextmanager
 def _paced(context: Context, layout: DatasetLayout, run: str) -> Iterator[None]:
-    """The context's storage works within its share of `target.ops`, where there is a budget."""
+    """The context's storage holds while PAUSE stands, and works within its share of `target.ops`, where
+    there is a budget."""
+    plain, hold = context.storage, context.stop.hold
     if not context.ops:
-        yield
+        context.pace(lambda _: hold())
+        try:
+            yield
+        finally:
+            context.storage = plain
         return
     from penstock.engine.shared_memory import spending
 
-    plain = context.storage
     wait = context.stop.event.wait
     share = OpsShare(plain, layout, run, context.ops, 1, wait=wait)
     with spending(share, wait) as spend:
-        context.pace(spend)
+
+        def held(operations: int) -> None:
+            hold()
+            spend(operations)
+
+        context.pace(held)
         try:
             yield
         finally:
@@ -141,9 +151,11 @@ def lock_of(
     name: str = "lock",
     beat: Callable[[], None] = _nothing,
 ) -> DatasetLock:
-    """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for."""
+    """A lock of the dataset that waits by the context's clock and reports, as events, whom it waits for. It
+    is made when no PAUSE stands at the root."""
     from penstock.locks.dataset_lock import DatasetLock
 
+    context.stop.check()
     return DatasetLock(
         layout.state / name,
         layout.dataset,

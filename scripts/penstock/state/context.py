@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 from penstock.core.events import Event, Sink, silent
 from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, InterruptedRunError
+from penstock.policy import pause
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
     from penstock.cluster.port import Cluster
     from penstock.config.settings import Config, DatasetConfig
     from penstock.storage.port import Storage
+
+HELD = 0.5
+"""Seconds between two looks of a step that holds; `policy.pause` looks at the root less often."""
 
 
 class Hold(Protocol):
@@ -35,7 +39,8 @@ class Hold(Protocol):
 
 @dataclass
 class Stop:
-    """The stop flag, set by a signal. Long loops call `check`, which raises; one thread may `wait`."""
+    """The stop flag, set by a signal. Long loops call `check`, which raises, and holds while PAUSE stands
+    at the root (`policy.pause`); one thread may `wait`."""
 
     event: threading.Event = field(default_factory=threading.Event)
     signal_number: int = 0
@@ -58,19 +63,30 @@ class Stop:
         os.eventfd_write(self._stirred, 1)
 
     def check(self) -> None:
-        """Raises InterruptedRunError once a signal has come."""
+        """Return once no PAUSE stands. Raises InterruptedRunError once a signal has come."""
+        self.signalled()
+        self.hold()
+        self.signalled()
+
+    def signalled(self) -> None:
+        """Raises InterruptedRunError once a signal has come; holds for nothing."""
         if self.event.is_set():
             raise InterruptedRunError(self.signal_number)
+
+    def hold(self) -> None:
+        """Return once no PAUSE stands, or a signal has come. From any thread."""
+        while pause.standing() is not None and not self.event.wait(HELD):
+            pass
 
     def wait(self, seconds: float) -> None:
         """Wait that long, or until something stirs; leave by InterruptedRunError as soon as a signal
         comes."""
-        self.check()
+        self.signalled()
         poll = select.poll()
         poll.register(self._stirred, select.POLLIN)
         if poll.poll(seconds * 1000):
             os.eventfd_read(self._stirred)
-        self.check()
+        self.signalled()
 
 
 @dataclass

@@ -28,6 +28,7 @@ from penstock.engine.workers.sizing import cpus
 from penstock.errors import FailedError, InterruptedRunError, PenstockError
 from penstock.ownership.ops_share import OpsShare
 from penstock.ownership.promises import Kept
+from penstock.policy import pause
 from penstock.runtime import cgroups, job_environment
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.resource_usage import Meter
@@ -61,6 +62,8 @@ class Paces(NamedTuple):
     link: Share | None
 
 
+RESTED = 0.5
+"""Seconds between two looks of an element that rests before it begins."""
 NAMED = 1000
 """Failed files that an outcome names; the rest is counted."""
 
@@ -109,12 +112,15 @@ def run_element(
     account.earlier = element_usage.after(usage_of(folder.progress(step, index)), account.array)
     reporter.begin()
     before = journal.names(folder.journals(index))
+    watch = pause.Watch(layout.root, _say)
     try:
-        shard = _shard(run, index)
-        ops_share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
-        with _link_share(run, shard, step, link, reporter, stop) as link_share, account.measuring():
-            paces = Paces(ops_share, link_share)
-            outcome, receipt = _work(run, shard, step, attempt, reporter, stop, paces)
+        with pause.watching(watch):
+            _rest(reporter, stop)
+            shard = _shard(run, index)
+            ops_share = OpsShare(storage, layout, promised, ops, at_once) if ops else None
+            with _link_share(run, shard, step, link, reporter, stop) as link_share, account.measuring():
+                paces = Paces(ops_share, link_share)
+                outcome, receipt = _work(run, shard, step, attempt, reporter, stop, paces)
     except PenstockError as error:
         reporter.settle()
         stopped, progress = "", False
@@ -122,7 +128,7 @@ def run_element(
             # The other steps begin a shard anew.
             progress = step in ("copy", "repair") and journal.records_more(folder.journals(index), before)
             stopped = "time" if stop.out_of_time else "signal"
-        _failed(folder, step, index, attempt, error, stopped=stopped, progress=progress)
+        _failed(folder, step, index, attempt, error, stopped=stopped, progress=progress, paused=watch.stood)
         _say(str(error))
         return error.exit_code
     for text in outcome.warnings:
@@ -137,6 +143,13 @@ def run_element(
     whole = _whole(receipt, run, shard, step, attempt, outcome, reporter)
     receipts.write_element(folder, replace(whole, usage=account.so_far()))
     return 0
+
+
+def _rest(reporter: Reporter, stop: Stop) -> None:
+    """Return when no PAUSE stands. Raises InterruptedRunError."""
+    while pause.standing() is not None:
+        stop.wait(RESTED)
+        reporter.alive()
 
 
 @contextlib.contextmanager
@@ -224,7 +237,7 @@ def _work(
             stagings=abandoned_stagings.planned(run),
             may_change=config.dataset.follow_limit.allowed(run.info.files),
         )
-        outcome = copy_shard(task, reporter, stop.check, *paces)
+        outcome = copy_shard(task, reporter, stop.signalled, *paces)
         return outcome, ElementReceipt(amended=outcome.amended, gone=outcome.gone)
     from penstock.engine.reread_shard import reread_shard
     from penstock.engine.tasks import RereadTask
@@ -248,7 +261,7 @@ def _work(
         named=config.filesystem,
         recall=_share(config.audit.recall, shard, run),
     )
-    outcome = reread_shard(reread, reporter, stop.check)
+    outcome = reread_shard(reread, reporter, stop.signalled)
     if outcome.failures:
         return outcome, ElementReceipt()
     return outcome, ElementReceipt(
@@ -293,7 +306,7 @@ def _repair(
         raise FailedError("the repair's staging is not here", where=str(data), hint="run the repair again")
     release = run.layout.release(run.release) / DATA
     task, named = _copy_task(run, shard, attempt, data), run.config.filesystem
-    outcome, found = repair_shard(task, release, reporter, stop.check, *paces, named=named)
+    outcome, found = repair_shard(task, release, reporter, stop.signalled, *paces, named=named)
     fetched, storage = run.folder.fetched(shard.index), open_storage()
     storage.make_dirs(fetched.parent)
     storage.write_json(fetched, fetched_files.to_json(found))
@@ -318,7 +331,7 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
         recall=_share(described.recall, shard, run),
     )
     open_storage().make_dirs(task.seen.parent)
-    outcome, seen = audit_shard(task, reporter, stop.check)
+    outcome, seen = audit_shard(task, reporter, stop.signalled)
     return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
 
 
@@ -397,6 +410,7 @@ def _failed(
     *,
     stopped: str,
     progress: bool,
+    paused: bool,
 ) -> None:
     outcome = ElementOutcome(
         attempt=attempt,
@@ -407,6 +421,7 @@ def _failed(
         error=str(error),
         stopped=stopped,
         progress=progress,
+        paused=paused,
     )
     # On a full target there may be no room even for this: the exit status tells it then.
     with contextlib.suppress(PenstockError):

@@ -63,6 +63,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
         _seal(context, run)
         _describe(context, run)
         verdicts.forget(layout, info.release)
+    context.stop.check()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     context.storage.reveal(layout, info.release, context.assert_held)
     stored = seals.of_run(run)

@@ -11,6 +11,7 @@ from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import FailedError, PreflightError
 from penstock.locks import holder
 from penstock.ownership import abandoned_stagings
+from penstock.policy import pause
 from penstock.state import receipts, run_store, seals, verdicts
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
@@ -23,10 +24,12 @@ if TYPE_CHECKING:
 
 
 def run(context: Context, dataset: str) -> StatusResult:
-    """{dataset, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned,
+    """{dataset, pause, current, releases, state, run, release, next, copy, verify, lock, arrays, abandoned,
     last_audit, findings}; keys without a value are left out."""
     layout = context.layout(dataset)
     answer: StatusResult = {"dataset": dataset, "state": "nothing staged yet"}
+    seen = pause.look(layout.root)
+    answer["pause"] = str(seen.pause) if seen.pause else f"not obeyed: {seen.ignored}" if seen.ignored else ""
     current = context.storage.current(layout)
     answer["current"] = current
     answer["releases"] = context.storage.releases(layout)

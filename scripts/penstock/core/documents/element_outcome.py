@@ -25,6 +25,8 @@ class ElementOutcome(NamedTuple):
     """`time` (the end of its job was near) or `signal`; "" where it was not stopped."""
     progress: bool = False
     """Of a copy that was stopped: the journal records more rows than before."""
+    paused: bool = False
+    """PAUSE stood at the root while it worked: that its time ended is no failure."""
     failed: int = 0
     """Files that failed."""
     failures: Sequence[tuple[str, str]] = ()

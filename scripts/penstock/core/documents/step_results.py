@@ -271,6 +271,7 @@ class StatusResult(TypedDict, total=False):
     """Keys without a value are left out."""
 
     dataset: str
+    pause: str
     state: str
     current: str | None
     releases: Sequence[str]

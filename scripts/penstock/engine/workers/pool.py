@@ -23,6 +23,7 @@ from penstock.engine.workers.cpu_usage import busy_seconds
 from penstock.engine.workers.messages import CopyWork, Setup
 from penstock.engine.workers.sizing import asked_ahead
 from penstock.errors import FailedError
+from penstock.policy import pause
 from penstock.runtime import resource_usage, wire
 from penstock.runtime.helper_process import start
 
@@ -192,9 +193,12 @@ class Pool:
             now = time.monotonic()
             if now - tick >= TICK:
                 tick = now
+                self.shared.paused = paused = pause.standing() is not None
                 stop()
                 idle()
-                if self._tune(tuner, now):
+                if paused:
+                    tuner.restart(now, self.shared.total(), self.busy(tuner.cpus))
+                elif self._tune(tuner, now):
                     self.set_streams(tuner.streams)
 
     def _tune(self, tuner: Tuner, now: float) -> bool:

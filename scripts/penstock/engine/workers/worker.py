@@ -18,6 +18,7 @@ from queue import SimpleQueue
 from typing import TYPE_CHECKING, Any
 
 from penstock.core.row_codec import from_wire, to_wire
+from penstock.engine.holding import Stopping
 from penstock.engine.pacing import BYTES, REQUESTS, Pace
 from penstock.engine.shared_memory import Limiter, Shared
 from penstock.engine.stream import Stopped, failure, of_row
@@ -55,7 +56,7 @@ class Worker:
     def __init__(self, channel: wire.Channel, shared: Shared) -> None:
         self.channel, self.shared = channel, shared
         self.queue: SimpleQueue[tuple[Received, int, int] | None] = SimpleQueue()
-        self.stopping = threading.Event()
+        self.stopping = Stopping(lambda: shared.paused)
         self.gate = threading.Condition()
         self.streams = 0
         self.ahead = 1

@@ -1,0 +1,165 @@
+"""`<root>/PAUSE`: while this file stands, whatever works below the root neither reads nor writes data.
+
+An administrator makes it, with a text for people in it (`echo "BeeGFS is being updated, until 18:00" >
+PAUSE`), and removes it again. It counts where it is the root's owner's or uid 0's, by the kernel; another
+account's file stops nobody, and that is said.
+
+| what works below the root            | while PAUSE stands                                               |
+|--------------------------------------|------------------------------------------------------------------|
+| workers of an element                | hold before the next row or block (`engine.holding`)             |
+| an element                           | holds before it begins; its lock, promise and progress go on     |
+| an element whose time limit comes    | ends with its state kept; that uses up no retry                  |
+| a step                               | holds before it takes the lock, and wherever it checks for a stop |
+| arrays                               | those that live go on and hold; no further one is submitted      |
+| status, path, gate, cancel, throttle | answer                                                           |
+
+A process looks at most once in EVERY seconds, by one lstat. So all of them rest within EVERY seconds and what
+one block or row takes; where folders are cached (NFS, acdirmax) up to that much later.
+
+A command watches its root (`watching`) once it knows it; steps, engine and arrays ask `standing`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import stat
+import threading
+import time
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.text import printable
+from penstock.filesystem.owners import user_name
+from penstock.locks.heartbeat import HEARTBEAT
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+    from pathlib import Path
+
+NAME = "PAUSE"
+EVERY = HEARTBEAT / 2
+"""Seconds between two looks of a process: 5."""
+LONGEST = 2048
+"""Bytes of the text that are read."""
+
+
+class Pause(NamedTuple):
+    """A PAUSE that counts."""
+
+    text: str
+    """One printable line; "" where the file is empty, or this account may not read it."""
+    by: str
+    """The account that made it."""
+
+    def __str__(self) -> str:
+        return f"{self.by}: {self.text}" if self.text else f"by {self.by}, without a text"
+
+
+class Seen(NamedTuple):
+    """What stands at a root."""
+
+    pause: Pause | None = None
+    ignored: str = ""
+    """Why a file of that name does not count; "" where there is none, or it counts."""
+
+
+def look(root: Path) -> Seen:
+    """Raises OSError where the root does not answer.
+
+    | `<root>/PAUSE`                                           | counts          |
+    |----------------------------------------------------------|-----------------|
+    | is not there, or there is no root                        | no              |
+    | a plain file with one name, of uid 0 or the root's owner | yes             |
+    | the same, of another account                             | no, and is said |
+    | a link, a folder, a file with more names                 | no, and is said |
+    """
+    path = root / NAME
+    try:
+        seen, owner = path.lstat(), root.stat().st_uid
+    except (FileNotFoundError, NotADirectoryError):
+        return Seen()
+    if not stat.S_ISREG(seen.st_mode) or seen.st_nlink != 1:
+        return Seen(ignored="it is no plain file with one name")
+    if seen.st_uid not in (0, owner):
+        return Seen(ignored=f"it belongs to {account(seen.st_uid)}, and not to the root's owner or to root")
+    return Seen(Pause(_text(path), account(seen.st_uid)))
+
+
+def account(uid: int) -> str:
+    """An account's name; its number where this machine knows none."""
+    return user_name(uid) or f"uid {uid}"
+
+
+def _text(path: Path) -> str:
+    try:
+        fd = os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC)
+    except OSError:
+        return ""
+    try:
+        words = os.read(fd, LONGEST).decode("utf-8", "replace").split()
+    finally:
+        os.close(fd)
+    return printable(" ".join(words))
+
+
+class Watch:
+    """Looks at a root now and then, for all threads of a process. `tell` gets a line when PAUSE comes, goes
+    or is not obeyed."""
+
+    def __init__(
+        self,
+        root: Path,
+        tell: Callable[[str], None],
+        *,
+        every: float = EVERY,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._root, self._tell, self._every, self._clock = root, tell, every, clock
+        self._looked = float("-inf")
+        self._seen = Seen()
+        self.stood = False
+        """Whether PAUSE stood at any look."""
+        self._lock = threading.Lock()
+
+    def __call__(self) -> Pause | None:
+        """What stands, as of the last look. A root that does not answer changes nothing of it."""
+        # One thread looks; the others take what was seen last instead of waiting for a file system.
+        if self._clock() - self._looked >= self._every and self._lock.acquire(blocking=False):
+            try:
+                self._look()
+            finally:
+                self._lock.release()
+        return self._seen.pause
+
+    def _look(self) -> None:
+        before = self._seen
+        with contextlib.suppress(OSError):
+            self._seen = look(self._root)
+        self.stood = self.stood or self._seen.pause is not None
+        self._looked = self._clock()
+        pause, ignored = self._seen
+        where = printable(str(self._root / NAME))
+        if pause is not None and before.pause != pause:
+            self._tell(f"{where} stands, nothing is read or written until it is removed: {pause}")
+        elif pause is None and before.pause is not None:
+            self._tell(f"{where} is gone: the work goes on")
+        if ignored and ignored != before.ignored:
+            self._tell(f"{where} is not obeyed: {ignored}")
+
+
+_watches: list[Watch] = []
+
+
+@contextlib.contextmanager
+def watching(watch: Watch) -> Iterator[None]:
+    """While inside, `standing` says what stands at the root of this watch, to all threads of this process."""
+    _watches.append(watch)
+    try:
+        yield
+    finally:
+        _watches.remove(watch)
+
+
+def standing() -> Pause | None:
+    """The PAUSE that this process rests for now; None while it may work, or watches no root."""
+    return _watches[-1]() if _watches else None
