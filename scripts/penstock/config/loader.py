@@ -1,7 +1,8 @@
 """From the YAML file to `Config`, or to one ConfigError that lists every problem.
 
 Each problem names the key path and its line, the value (never a secret's), and what to write
-instead. Nothing is read but the file itself: no network, no target, no user or group database.
+instead. Nothing is read but the file itself, and the site's (`config.site`): no network, no target, no user
+or group database. The folders of the roots are resolved where the site says where roots may lie.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from penstock.config import quantities, secret_check, storage_options, strict_yaml, validation
+from penstock.config import quantities, secret_check, site, storage_options, strict_yaml, validation
 from penstock.config.backends import BACKENDS
 from penstock.config.section import Section
 from penstock.config.serialization import Readers, read
@@ -59,7 +60,8 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
             where=str(file),
             hint="it begins with `target:` and `datasets:`; config.yaml is a commented example",
         )
-    root, fits = Section(raw), _fingerprint(document)
+    policy = site.stored()
+    root, fits = Section(raw), _fingerprint(document, policy)
     hidden = [Problem(where, why) for where, why in secret_check.offenders(raw)]
     if hidden:
         raise _error(file, document, hidden, hint=secret_check.HINT)
@@ -73,15 +75,27 @@ def load(path: Path | str, backend_override: str | None = None) -> Config:
         found = list(_meaning(root))
     if found:
         raise _error(file, document, found)
+    said = None if policy is None else site.site_of(policy, _READERS, fits=os.environ.get(FITS) == fits)
     os.environ[FITS] = fits
     if backend_override not in (None, "", *BACKENDS):
         raise ConfigError(f"backend {backend_override!r} is unknown", hint=f"it is {' or '.join(BACKENDS)}")
-    return _build(root, backend_override)
+    config = _build(root, backend_override)
+    return config if said is None else _within(said, config, file, document)
 
 
-def _fingerprint(document: Document) -> str:
-    """Of the file's content and the schema's."""
-    return hashlib.sha256(validation.source() + b"\0" + document.content).hexdigest()
+def _within(said: site.Site, config: Config, file: Path, document: Document) -> Config:
+    """The configuration, with what the site says where it says nothing. Raises ConfigError where it takes
+    more than the site gives."""
+    filled = site.filled(config, said)
+    if found := list(site.problems(filled, said)):
+        raise _error(file, document, found)
+    return filled
+
+
+def _fingerprint(document: Document, policy: Document | None) -> str:
+    """Of the file's content, the site's and the schema's."""
+    parts = (validation.source(), b"" if policy is None else policy.content, document.content)
+    return hashlib.sha256(b"\0".join(parts)).hexdigest()
 
 
 def _read(file: Path, unclear: dict[KeyPath, str]) -> Document:

@@ -1,0 +1,206 @@
+"""The administrator's word on a machine: `/etc/penstock/site.yaml`, which a configuration may only tighten.
+
+It is read before the configuration, wherever one is read. It counts as it lies there: no option, no
+environment variable and no key of a configuration names another one. Where there is none, nothing is
+bounded by it.
+
+Policy against accidents: who changes the program can pass it. What enforces is SLURM's QOS and licences,
+quotas and modes.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.config import strict_yaml, validation
+from penstock.config.serialization import read
+from penstock.config.site_bounds import Bounds, SiteCluster
+from penstock.config.strict_yaml import Document, KeyPath, StrictYamlError
+from penstock.config.validation import Problem, shown
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.config.serialization import Readers
+    from penstock.config.settings import Config, JobOptions
+
+FILE = Path("/etc/penstock/site.yaml")
+OTHERS = stat.S_IWGRP | stat.S_IWOTH
+PART = "site"
+"""Its part of the schema."""
+
+
+@dataclass(frozen=True)
+class Site:
+    """The file as it was read."""
+
+    bounds: Bounds
+    document: Document
+    path: Path
+
+    def line(self, *key: str) -> str:
+        """Where a key stands: `/etc/penstock/site.yaml, line 3`."""
+        return f"{self.path}, line {self.document.line(key)}"
+
+
+def stored(path: Path | None = None) -> Document | None:
+    """What the site's file holds; None where there is none. Raises ConfigError for one that others than
+    root may have written, or that cannot be read: nothing runs by guesswork about it."""
+    path = path or FILE
+    try:
+        with path.open("rb") as file:
+            _judge(path, os.fstat(file.fileno()))
+        return strict_yaml.read(path)
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except StrictYamlError as error:
+        raise _wrong(path, f"line {error.line}: {error}") from None
+    except OSError as error:
+        raise _wrong(path, error.strerror or str(error)) from None
+
+
+def site_of(document: Document, readers: Readers, path: Path | None = None, *, fits: bool = False) -> Site:
+    """What the file says. `fits`: this content was compared with the schema already. Raises ConfigError."""
+    path, value = path or FILE, {} if document.value is None else document.value
+    found = [] if fits else validation.problems(value, PART)
+    if found:
+        lines = [f"{_dotted(one.path)} (line {document.line(one.path)}): {one.text}" for one in found]
+        raise _wrong(path, "; ".join(lines))
+    return Site(read(Bounds, value, readers), document, path)
+
+
+def _judge(path: Path, seen: os.stat_result) -> None:
+    """Raises ConfigError unless root alone can have said it."""
+    folder = path.parent.stat()
+    for what, one in ((path, seen), (path.parent, folder)):
+        if one.st_uid != 0 or one.st_mode & OTHERS:
+            mode = stat.S_IMODE(one.st_mode)
+            raise ConfigError(
+                "the site's file does not count, and nothing runs without it",
+                where=str(path),
+                why=f"{what} belongs to uid {one.st_uid}, with mode {mode:04o}",
+                hint=f"root alone may say it: chown 0:0 {what} && chmod go-w {what}",
+            )
+    if not stat.S_ISREG(seen.st_mode):
+        raise _wrong(path, "it is no plain file")
+
+
+def _wrong(path: Path, why: str) -> ConfigError:
+    return ConfigError(
+        "the site's file cannot be used",
+        where=str(path),
+        why=why,
+        hint="its administrator corrects or removes it; docs/site.md explains the file",
+    )
+
+
+def _dotted(path: KeyPath) -> str:
+    return ".".join(map(str, path)) or "the file"
+
+
+# A configuration beside it -----------------------------------------------------------------
+
+
+def filled(config: Config, site: Site) -> Config:
+    """The configuration with the site's values where it has none of its own.
+
+    | key                                        | without a value of its own                           |
+    |--------------------------------------------|------------------------------------------------------|
+    | `cluster.partition`                        | the first of the site's                              |
+    | `cluster.max_elements`                     | at its default: the lower one of that and the site's |
+    | `target.ops`, `bandwidth.*`                | the site's                                           |
+    """
+    bounds, target, bandwidth = site.bounds, config.target, config.bandwidth
+    if target.ops is None:
+        target = replace(target, ops=bounds.target.ops)
+    own = bounds.bandwidth
+    bandwidth = replace(
+        bandwidth,
+        folder=bandwidth.folder or own.folder,
+        link=own.link if bandwidth.link is None else bandwidth.link,
+        requests=own.requests if bandwidth.requests is None else bandwidth.requests,
+    )
+    cluster = config.cluster
+    cluster = replace(
+        cluster,
+        options=_filled_job(cluster.options, bounds.cluster),
+        steps={name: _filled_job(options, bounds.cluster) for name, options in cluster.steps.items()},
+    )
+    return replace(config, target=target, bandwidth=bandwidth, cluster=cluster)
+
+
+def _filled_job(options: JobOptions, bounds: SiteCluster) -> JobOptions:
+    if options.partition is None and bounds.partitions:
+        options = replace(options, partition=bounds.partitions[0])
+    most = bounds.max_elements
+    if most is not None and options.max_elements == type(options).max_elements:
+        options = replace(options, max_elements=min(most, options.max_elements))
+    return options
+
+
+def problems(config: Config, site: Site) -> Iterator[Problem]:
+    """What a configuration, `filled`, takes that the site does not give; each names the site's line.
+
+    | site's key              | a configuration may say                              |
+    |-------------------------|------------------------------------------------------|
+    | `target.roots`          | one of them, or a folder below one, links followed   |
+    | `target.ops`            | that or less; not 0, which is no budget              |
+    | `cluster.partitions`    | these, several as `a,b`, for each step too           |
+    | `cluster.max_elements`  | that or less, for each step too                      |
+    | `bandwidth.folder`      | this one                                             |
+    | `bandwidth.link`        | that or less, of `link` less `reserve`               |
+    | `bandwidth.requests`    | that or less                                         |
+    """
+    bounds = site.bounds
+    yield from _target(config, site)
+    cluster = config.cluster
+    yield from _job(cluster.options, site, ("cluster",))
+    for name, options in cluster.steps.items():
+        if options != cluster.options:
+            yield from _job(options, site, ("cluster", "steps", name))
+    bandwidth, own = config.bandwidth, bounds.bandwidth
+    if own.folder is not None and bandwidth.folder != own.folder:
+        yield _refused(site, ("bandwidth", "folder"), shown(str(bandwidth.folder)), f"{own.folder} alone")
+    if own.link is not None and (bandwidth.rate or 0) > own.link:
+        yield _at_most(site, ("bandwidth", "link"), f"{bandwidth.rate:,} bytes a second")
+    if own.requests is not None and (bandwidth.requests or 0) > own.requests:
+        yield _at_most(site, ("bandwidth", "requests"), f"{bandwidth.requests:,} requests a second")
+
+
+def _target(config: Config, site: Site) -> Iterator[Problem]:
+    bounds, target = site.bounds.target, config.target
+    if bounds.roots:
+        root = Path(os.path.realpath(target.root))
+        allowed = [Path(os.path.realpath(one)) for one in bounds.roots]
+        if not any(root.is_relative_to(one) for one in allowed):
+            names = " and ".join(map(str, bounds.roots))
+            yield _refused(site, ("target", "root"), shown(str(target.root)), names, "roots")
+    if bounds.ops is not None and not 0 < (target.ops or 0) <= bounds.ops:
+        asked = f"{target.ops:,} operations a second" if target.ops else "no budget"
+        yield _at_most(site, ("target", "ops"), asked)
+
+
+def _job(options: JobOptions, site: Site, path: KeyPath) -> Iterator[Problem]:
+    bounds = site.bounds.cluster
+    asked = options.partition.split(",") if options.partition else []
+    if bounds.partitions and not set(asked) <= set(bounds.partitions):
+        allowed = ", ".join(bounds.partitions)
+        yield _refused(site, (*path, "partition"), shown(options.partition), allowed, "partitions")
+    if bounds.max_elements is not None and options.max_elements > bounds.max_elements:
+        yield _at_most(site, (*path, "max_elements"), f"{options.max_elements} elements at once")
+
+
+def _at_most(site: Site, path: KeyPath, value: str) -> Problem:
+    section, key = str(path[0]), str(path[-1])
+    return _refused(site, path, value, f"at most {site.document.value[section][key]}")
+
+
+def _refused(site: Site, path: KeyPath, value: str, allowed: str, key: str = "") -> Problem:
+    section, key = str(path[0]), key or str(path[-1])
+    told = f"{section}.{key} there allows {allowed}"
+    return Problem(path, f"{value} is not for a configuration to say: {site.line(section, key)}: {told}")

@@ -1,0 +1,44 @@
+"""What `/etc/penstock/site.yaml` may say, typed; `config.site` reads and applies it."""
+
+# Annotations are read at run time, as those of `settings`: no `from __future__ import annotations`.
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated
+
+from penstock.config.settings import Folder, Rate
+
+
+@dataclass(frozen=True)
+class SiteTarget:
+    """What bounds `target`."""
+
+    roots: tuple[Folder, ...] = ()
+    """Where roots may lie; (): anywhere."""
+    ops: int | None = None
+
+
+@dataclass(frozen=True)
+class SiteCluster:
+    """What bounds `cluster` and each of its steps."""
+
+    partitions: tuple[str, ...] = ()
+    """(): any."""
+    max_elements: int | None = None
+
+
+@dataclass(frozen=True)
+class SiteBandwidth:
+    """What bounds `bandwidth`."""
+
+    folder: Annotated[Path | None, "folder"] = None
+    link: Rate | None = None
+    requests: int | None = None
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """What the file says; None and (): it bounds nothing."""
+
+    target: SiteTarget = SiteTarget()
+    cluster: SiteCluster = SiteCluster()
+    bandwidth: SiteBandwidth = SiteBandwidth()

@@ -1,0 +1,196 @@
+"""`/etc/penstock/site.yaml`: who may say it, what it gives a configuration, and what it refuses, by line."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+import yaml
+
+from penstock.config import site, validation
+from penstock.config.loader import load
+from penstock.core.text import printable
+from penstock.errors import ConfigError
+
+if TYPE_CHECKING:
+    from penstock.config.settings import Config
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="the site's file is root's: only as root")
+pytestmark = as_root
+SITE = """\
+# of the administrators
+target:
+  roots: [ROOT, /beegfs/other]
+  ops: 3000
+cluster:
+  partitions: [transfer, cpu]
+  max_elements: 3
+bandwidth:
+  folder: /beegfs/.link
+  link: 40Gbit/s
+  requests: 2000
+"""
+
+
+@pytest.fixture
+def place(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where the file lies for this test."""
+    folder = tmp_path / "etc"
+    folder.mkdir(mode=0o755)
+    monkeypatch.setattr(site, "FILE", folder / "site.yaml")
+    monkeypatch.delenv("PENSTOCK_FITS", raising=False)
+    return folder / "site.yaml"
+
+
+def said(place: Path, text: str) -> None:
+    place.write_text(text.replace("ROOT", str(place.parents[1] / "root")))
+
+
+def configured(place: Path, **sections: Any) -> Config:
+    sections.setdefault("target", {}).setdefault("root", str(place.parents[1] / "root"))
+    file = place.parents[1] / "my.yaml"
+    file.write_text(yaml.safe_dump({**sections, "datasets": {"d": {"source": "s3://b/p/"}}}, sort_keys=False))
+    return load(file)
+
+
+def refused(place: Path, **sections: Any) -> str:
+    with pytest.raises(ConfigError) as caught:
+        configured(place, **sections)
+    assert caught.value.exit_code == 2
+    return printable(str(caught.value))
+
+
+def test_without_a_file_nothing_is_bounded(place: Path) -> None:
+    assert configured(place, target={"ops": 0}).target.ops == 0
+
+
+def test_its_values_hold_where_the_configuration_has_none(place: Path) -> None:
+    said(place, SITE)
+    config = configured(place)
+    assert config.target.ops == 3000
+    assert config.cluster.options.partition == "transfer"
+    assert config.cluster.options.max_elements == 3
+    assert config.bandwidth.folder == Path("/beegfs/.link")
+    assert (config.bandwidth.rate, config.bandwidth.requests) == (5_000_000_000, 2000)
+
+
+def test_a_configuration_may_tighten_it(place: Path) -> None:
+    said(place, SITE)
+    config = configured(
+        place,
+        target={"ops": 100, "root": "/beegfs/other/team"},
+        cluster={"partition": "cpu", "max_elements": 2},
+        bandwidth={"folder": "/beegfs/.link", "link": "1GB/s", "requests": 5},
+    )
+    assert (config.target.ops, config.cluster.options.max_elements) == (100, 2)
+    assert (config.bandwidth.rate, config.bandwidth.requests) == (1_000_000_000, 5)
+
+
+@pytest.mark.parametrize(
+    ("section", "values", "key", "line", "words"),
+    [
+        ("target", {"root": "/scratch"}, "target.root", 3, "not for a configuration to say"),
+        ("target", {"root": "/beegfs/others"}, "target.root", 3, "/beegfs/other"),
+        ("target", {"ops": 3001}, "target.ops", 4, "at most 3000"),
+        ("target", {"ops": 0}, "target.ops", 4, "no budget"),
+        ("cluster", {"partition": "gpu"}, "cluster.partition", 6, "transfer, cpu"),
+        ("cluster", {"partition": "cpu,gpu"}, "cluster.partition", 6, "transfer, cpu"),
+        ("cluster", {"max_elements": 5}, "cluster.max_elements", 7, "at most 3"),
+        ("cluster", {"steps": {"copy": {"max_elements": 9}}}, "cluster.steps.copy.max_elements", 7, "most 3"),
+        ("cluster", {"steps": {"copy": {"partition": "x"}}}, "cluster.steps.copy.partition", 6, "cpu"),
+        ("bandwidth", {"folder": "/tmp"}, "bandwidth.folder", 9, "/beegfs/.link alone"),
+        ("bandwidth", {"folder": "/beegfs/.link", "link": "50Gbit/s"}, "bandwidth.link", 10, "40Gbit/s"),
+        ("bandwidth", {"folder": "/beegfs/.link", "requests": 2001}, "bandwidth.requests", 11, "2000"),
+    ],
+)  # fmt: skip
+def test_what_a_configuration_may_not_say_is_refused_by_both_lines(
+    place: Path, section: str, values: dict[str, Any], key: str, line: int, words: str
+) -> None:
+    said(place, SITE)
+    text = refused(place, **{section: values})
+    assert f"{key} (line " in text
+    assert f"{place}, line {line}: " in text
+    assert words in text
+
+
+def test_a_link_to_elsewhere_is_no_allowed_root(place: Path, tmp_path: Path) -> None:
+    said(place, SITE)
+    (tmp_path / "root").mkdir()
+    (tmp_path / "root/away").symlink_to(tmp_path)
+    assert "target.root" in refused(place, target={"root": str(tmp_path / "root/away/other")})
+
+
+@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize(("uid", "mode"), [(1234, 0o755), (0, 0o775), (0, 0o757)])
+def test_a_file_that_others_may_change_stops_all(place: Path, what: str, uid: int, mode: int) -> None:
+    said(place, SITE)
+    path = place if what == "file" else place.parent
+    os.chown(path, uid, uid)
+    path.chmod(mode)
+    text = refused(place)
+    assert "the site's file does not count" in text
+    assert f"chown 0:0 {path} && chmod go-w {path}" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("target: {root: /a}\n", "target.root (line 1): unknown key; did you mean `roots`?"),
+        ("target:\n  ops: many\n", "target.ops (line 2): 'many' is text; give operations a second"),
+        ("target: [no]\n", "line 1"),
+        ("a: *b\n", "line 1: aliases are not allowed"),
+        ("bandwidth:\n  link: 5\n", "bandwidth.link"),
+        ("bandwidth:\n  link: 5GB/s\n", "bandwidth"),
+        ("cluster:\n  partitions: gpu\n", "give a list of partitions"),
+    ],
+)
+def test_a_file_that_nobody_can_obey_stops_all(place: Path, text: str, words: str) -> None:
+    place.write_text(text)
+    assert words in refused(place)
+
+
+def test_a_file_that_changed_is_compared_with_the_schema_anew(place: Path) -> None:
+    said(place, SITE)
+    configured(place)
+    place.write_text("target: {rots: [/a]}\n")
+    assert "unknown key" in refused(place)
+
+
+def test_an_empty_file_bounds_nothing(place: Path) -> None:
+    place.write_text("# nothing yet\n")
+    assert configured(place).target.ops is None
+
+
+def test_the_page_shows_each_key() -> None:
+    page = (Path(__file__).resolve().parents[2] / "docs/site.md").read_text()
+    example = yaml.safe_load(page.split("```yaml\n", 1)[1].split("```", 1)[0])
+    assert validation.problems(example, site.PART) == []
+    wanted = validation.schema()["$defs"][site.PART]["properties"]
+    assert {name: set(part["properties"]) for name, part in wanted.items()} == {
+        name: set(keys) for name, keys in example.items()
+    }
+
+
+def test_the_command_obeys_the_file_in_etc_and_no_other(tmp_path: Path) -> None:
+    """In a mount namespace with an /etc of its own; the environment says nothing of it."""
+    etc = tmp_path / "etc"
+    shutil.copytree(
+        "/etc", etc, symlinks=True, ignore=lambda _, names: [n for n in names if n == "alternatives"]
+    )
+    (etc / "penstock").mkdir(exist_ok=True)
+    (etc / "penstock/site.yaml").write_text("target:\n  roots: [/beegfs]\n")
+    config = tmp_path / "my.yaml"
+    config.write_text(f"target: {{root: {tmp_path / 'target'}}}\ndatasets: {{d: {{source: {tmp_path}}}}}\n")
+    words = [sys.executable, "-m", "penstock", "--config", str(config), "status"]
+    script = 'mount --bind "$1" /etc && shift && exec "$@"'
+    done = subprocess.run(
+        ["unshare", "--mount", "sh", "-c", script, "sh", str(etc), *words],
+        capture_output=True, text=True, check=False, timeout=120,
+    )  # fmt: skip
+    assert done.returncode == 2, done.stderr
+    assert "/etc/penstock/site.yaml, line 2: target.roots there allows /beegfs" in done.stderr
