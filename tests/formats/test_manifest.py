@@ -14,7 +14,7 @@ from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats import tables
 from penstock.formats.files import Files
-from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest
+from penstock.formats.manifest import ChecksumFile, ManifestWriter, read_manifest, some_paths
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -54,6 +54,20 @@ def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.Monk
     assert [r for batch in read_manifest(tmp_path / "m", rows=5) for r in batch] == records
     assert digest == f"sha256:{sha256((tmp_path / 'm').read_bytes()).hexdigest()}"
     assert os.listdir(tmp_path) == ["m"]
+
+
+@pytest.mark.parametrize(("count", "places"), [(1, [0]), (4, [0, 14, 28, 43]), (100, range(57))])
+def test_a_sample_of_the_paths_is_from_all_over_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, places: list[int]
+) -> None:
+    monkeypatch.setattr(tables, "GROUP", 10)
+    with ManifestWriter(tmp_path / "m") as writer:
+        writer.add(Files.of([record(f"p{i:03d}\udcff") for i in range(57)]))
+        writer.finish()
+    assert list(some_paths(tmp_path / "m", count)) == [f"p{i:03d}\udcff" for i in places]
+    os.truncate(tmp_path / "m", 100)
+    with pytest.raises(FailedError):
+        list(some_paths(tmp_path / "m", count))
 
 
 def test_rows_cut_from_large_batches_keep_nothing_else_alive(tmp_path: Path) -> None:

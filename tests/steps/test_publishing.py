@@ -16,8 +16,8 @@ from penstock.config.settings import VerifyConfig
 from penstock.core.seal_tree import Tree, canonical, leaf
 from penstock.errors import FailedError, FindingsError, PenstockError, PreflightError, SourceChangedError
 from penstock.formats.manifest import read_manifest
-from penstock.state import receipts, run_store
-from penstock.steps import publish_step, report_step, status_report, verify_step
+from penstock.state import gate, receipts, run_store
+from penstock.steps import audit_step, publish_step, report_step, status_report, verify_step
 from penstock.storage import dataset_folders, durable, tree_removal
 from penstock.storage import reveal as revealing
 from penstock.views import html_report
@@ -73,6 +73,43 @@ def test_the_whole_way_from_a_folder(tmp_path: Path, source: Path) -> None:
     done = subprocess.run(["xxhsum", "-c", "manifest.xxh128"], cwd=release, capture_output=True, check=False)
     assert done.stdout.count(b": OK") >= len(FILES) - 2
     assert b"FAILED" not in done.stdout
+
+
+def test_a_release_without_the_text_manifest_is_whole_for_gate_and_audit(
+    tmp_path: Path, source: Path
+) -> None:
+    with staging(tmp_path, source, local=True) as context:
+        context.config = replace(context.config, verify=VerifyConfig(text_manifest="never"))
+        go(context, upto="verify")
+        (run_of(context).staging / "manifest.xxh128").write_text("of an attempt with other words")
+        receipt = go(context, after="verify")
+        layout = context.layout("data")
+        release = layout.release(receipt["release"])
+        assert sorted(os.listdir(release)) == ["data", "manifest.parquet", "release.json"]
+        assert sorted(durable.read_json(release / "release.json")["manifests"]) == ["manifest.parquet"]
+        assert gate.published(layout) is not None
+        assert audit_step.run(context, "data", audit_step.Request())["findings"] == []
+        for folder, _, files in os.walk(release / "data"):
+            os.chmod(folder, 0o700)
+            for name in files:
+                os.unlink(os.path.join(folder, name))
+        with pytest.raises(FindingsError, match="is missing"):
+            gate.published(layout)
+
+
+@pytest.mark.parametrize(
+    ("wish", "files", "written"),
+    [
+        ("auto", 1_000_000, True),
+        ("auto", 1_000_001, False),
+        ("always", 1_000_001, True),
+        ("never", 1, False),
+    ],
+)
+def test_the_text_manifest_is_for_up_to_a_million_files_unless_it_is_asked_for(
+    wish: str, files: int, written: bool
+) -> None:
+    assert VerifyConfig(text_manifest=wish).writes_text(files) == written
 
 
 def test_all_again_copies_and_moves_nothing(context: Context) -> None:

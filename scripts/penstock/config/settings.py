@@ -34,6 +34,8 @@ Duration = Annotated[float, "duration"]
 Share = Annotated[float, "share"]
 Folder = Annotated[Path, "folder"]
 
+MOST_LINES = 1_000_000
+"""Lines that the text manifest has at most, unless more are asked for."""
 MIB = 1 << 20
 GIB = 1 << 30
 TIB = 1 << 40
@@ -369,6 +371,13 @@ class VerifyConfig:
     digests: Decides[Annotated[tuple[str, ...], "digests"]] = ("xxh3_128",)
     whole_file_digest: Decides[bool] = False
     """Giants get a whole-file digest too, made while they are verified."""
+    text_manifest: Apart[str] = "auto"
+    """Whether a release has `manifest.xxh128` for `xxhsum -c`: `auto` (up to MOST_LINES files), `always`,
+    `never`."""
+
+    def writes_text(self, files: int) -> bool:
+        """Whether a release of so many files has that text."""
+        return self.text_manifest == "always" or (self.text_manifest == "auto" and files <= MOST_LINES)
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ import os
 from typing import TYPE_CHECKING, Self
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from penstock.core.columns import MANIFEST
 from penstock.core.model import Record
@@ -65,6 +66,25 @@ def read_files(path: Path, *, rows: int = BATCH, columns: Sequence[str] | None =
     """The records as columns (`Files`), in batches; with `columns` only these fields are read from the file.
     Raises as `read_manifest`."""
     return map(Files, read_batches(path, FORM, batch=rows, names=columns))
+
+
+def some_paths(path: Path, count: int) -> Iterator[str]:
+    """Up to `count` paths from all over a manifest, in memory one of its row groups at a time. Raises
+    FailedError for a damaged one."""
+    try:
+        with open(path, "rb") as file, pq.ParquetFile(file, pre_buffer=False) as table:
+            rows, begins = table.metadata.num_rows, 0
+            places = sorted({rows * number // count for number in range(count)} if rows else ())
+            for group in range(table.metadata.num_row_groups):
+                ends = begins + table.metadata.row_group(group).num_rows
+                if wanted := [place - begins for place in places if begins <= place < ends]:
+                    paths = table.read_row_group(group, columns=["path"], use_threads=False)["path"]
+                    yield from (os.fsdecode(paths[place].as_py()) for place in wanted)
+                begins = ends
+    except (OSError, KeyError, pa.ArrowException) as error:
+        raise FailedError(
+            "a manifest cannot be read", where=str(path), why=str(error).partition("\n")[0]
+        ) from error
 
 
 def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:

@@ -74,7 +74,10 @@ def _seal(context: Context, run: Run) -> Deviations:
     giants = shown = 0
     with contextlib.ExitStack() as stack:
         parquet = stack.enter_context(ManifestWriter(staging / MANIFEST))
-        sums = [(MANIFEST_XXH, XXH3)]
+        amended = amended_listing.write(run)
+        if amended:
+            plan = replace(plan, files=amended.files, bytes=amended.bytes)
+        sums = [(MANIFEST_XXH, XXH3)] if verify.writes_text(plan.files) else []
         if "sha256" in verify.digests:
             sums.append((MANIFEST_SHA256, "sha256"))
         texts = {
@@ -83,9 +86,6 @@ def _seal(context: Context, run: Run) -> Deviations:
         }
         rows = _rows(run)
         ask = GiantClaims(context, run)
-        amended = amended_listing.write(run)
-        if amended:
-            plan = replace(plan, files=amended.files, bytes=amended.bytes)
         listing = read_columns(amended.path if amended else folder.listing)
         folders = empty_folders.read(folder.empty_folders)
         joined = close(plan, listing, rows, run.data, ask, deviations, ask.as_assumed, folders)
@@ -125,8 +125,9 @@ def _seal(context: Context, run: Run) -> Deviations:
                 escaped=text.escaped,
                 left_out=tree.count - text.lines,
             )
-    if MANIFEST_SHA256 not in texts:
-        (staging / MANIFEST_SHA256).unlink(missing_ok=True)
+    for name in (MANIFEST_XXH, MANIFEST_SHA256):
+        if name not in texts:
+            (staging / name).unlink(missing_ok=True)
     config = run.config.dataset
     gid = context.storage.group_id(config.permissions)
     seal = Seal(
