@@ -56,7 +56,7 @@ def test_records_come_back_as_they_were(tmp_path: Path, monkeypatch: pytest.Monk
     assert os.listdir(tmp_path) == ["m"]
 
 
-@pytest.mark.parametrize(("count", "places"), [(1, [0]), (4, [0, 14, 28, 43]), (100, range(57))])
+@pytest.mark.parametrize(("count", "places"), [(1, [0]), (4, [0, 14, 28, 42]), (100, range(57))])
 def test_a_sample_of_the_paths_is_from_all_over_the_manifest(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, count: int, places: list[int]
 ) -> None:
