@@ -44,6 +44,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "verify": (settings.VerifyConfig,),
     "audit": (settings.AuditConfig,),
     "bandwidth": (settings.BandwidthConfig,),
+    "gc": (settings.GcConfig,),
 }
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}

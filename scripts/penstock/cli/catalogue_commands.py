@@ -21,11 +21,13 @@ FOUND, BROKEN = 0, 4
 
 def releases(parsed: argparse.Namespace, session: Session) -> int:
     """The releases of all datasets below the root, or of those named."""
-    from penstock.catalogue import holders
     from penstock.catalogue.releases import dataset_row
+    from penstock.retention import pins
+    from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
-    found = [dataset_row(layout, holders.nobody) for layout in _layouts(parsed, session, parsed.dataset)]
+    holders = pins.holding(open_storage())
+    found = [dataset_row(layout, holders) for layout in _layouts(parsed, session, parsed.dataset)]
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     if _json(parsed):
         _lines(found)
@@ -36,12 +38,14 @@ def releases(parsed: argparse.Namespace, session: Session) -> int:
 
 def show(parsed: argparse.Namespace, session: Session) -> int:
     """One release in detail. Returns BROKEN where its seal is missing or damaged."""
-    from penstock.catalogue import details, holders
+    from penstock.catalogue import details
     from penstock.catalogue.releases import DAMAGED
+    from penstock.retention import pins
+    from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
     (layout,) = _layouts(parsed, session, [parsed.name])
-    found = details.shown(layout, parsed.release, holders.nobody)
+    found = details.shown(layout, parsed.release, pins.holding(open_storage()))
     session.receipt(found)
     if _json(parsed):
         _lines([found])

@@ -141,6 +141,13 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--audited-within", type=_duration, metavar="TIME",
             help="and only when all of it was read back within this time, such as 30d",
         )  # fmt: skip
+        _pin_arguments(parser)
+        parser.add_argument(
+            "--unpin", action="store_true",
+            help="take back what this job (or this script or shell) has pinned of the dataset",
+        )  # fmt: skip
+    elif command.name == "path":
+        _pin_arguments(parser)
     elif command.name == "limit":
         parser.add_argument(
             "rate", type=_limit, nargs="?", metavar="RATE",
@@ -213,6 +220,18 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
             "--limit", type=_rows, default=20, metavar="N", help="the newest N lines (default: 20)"
         )
         parser.add_argument("--all", action="store_true", help="all lines")
+
+
+def _pin_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--pin", action="store_true",
+        help="keep the release from being removed while this job runs; outside of a job, while the script or "
+        "shell that calls this does",
+    )  # fmt: skip
+    parser.add_argument(
+        "--for", dest="lasts", type=_duration, metavar="TIME",
+        help="with --pin: keep it for this time, such as 2d, whatever runs",
+    )  # fmt: skip
 
 
 def _audit_arguments(parser: argparse.ArgumentParser) -> None:

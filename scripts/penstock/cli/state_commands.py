@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
 from penstock.core.layout import DatasetLayout
+from penstock.errors import ConfigError
+from penstock.views import human
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Callable
 
     from penstock.cli.session import Session
     from penstock.config.settings import Config
     from penstock.core.documents.verdict import LastAuditJson
+    from penstock.state.gate import Published
 
 
 def status(parsed: argparse.Namespace, session: Session) -> int:
@@ -53,8 +58,6 @@ def render(found: Sequence[Mapping[str, object]]) -> str:
 
 def _text(value: object) -> str:
     """One line: a step's elements in words, lists by commas, other mappings as JSON."""
-    from penstock.views import human
-
     if isinstance(value, (list, tuple)) and all(isinstance(one, (str, int)) for one in value):
         return ", ".join(map(str, value))
     if not isinstance(value, Mapping):
@@ -73,9 +76,12 @@ def path(parsed: argparse.Namespace, session: Session) -> int:
 
     config = session.config()
     name = session.only(config, parsed.dataset)
-    found = published(_layout(config, name))
+    layout = _layout(config, name)
+    found, pin = _pinned(parsed, config, layout, lambda: published(layout))
     output.show_path(found.data)
-    session.receipt({"dataset": name, "release": found.release, "path": str(found.data)})
+    if pin:
+        output.say(f"{name}: {pin}")
+    session.receipt({"dataset": name, "release": found.release, "path": str(found.data), "pin": pin})
     return 0
 
 
@@ -85,9 +91,52 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
 
     config = session.config()
     name = session.only(config, parsed.dataset)
-    found = passed(_layout(config, name), within=parsed.audited_within)
+    layout = _layout(config, name)
+    if parsed.unpin:
+        return _unpinned(parsed, session, layout)
+    found, pin = _pinned(parsed, config, layout, lambda: passed(layout, within=parsed.audited_within))
     output.show(f"{name}: {found.release} is published, in {found.data}")
-    session.receipt({"dataset": name, "release": found.release, "path": str(found.data)})
+    if pin:
+        output.show(f"  {pin}")
+    session.receipt({"dataset": name, "release": found.release, "path": str(found.data), "pin": pin})
+    return 0
+
+
+def _pinned(
+    parsed: argparse.Namespace, config: Config, layout: DatasetLayout, look: Callable[[], Published]
+) -> tuple[Published, str]:
+    """What the look names, with --pin pinned; and the pin in words, "" without one."""
+    if not parsed.pin:
+        if parsed.lasts:
+            raise ConfigError("--for is the time of a pin", hint="give it with --pin")
+        return look(), ""
+    from penstock.retention import pins
+    from penstock.storage.registry import open_storage
+
+    until = None
+    if parsed.lasts:
+        if parsed.lasts > config.gc.longest_pin:
+            raise ConfigError(
+                "the pin would last too long",
+                why=f"gc.longest_pin is {human.duration(config.gc.longest_pin)}",
+                hint="give a shorter time, and pin again before it ends",
+            )
+        until = time.time() + parsed.lasts
+    found, pin = pins.pinned(open_storage(), layout, look, until=until)
+    return found, pin.words()
+
+
+def _unpinned(parsed: argparse.Namespace, session: Session, layout: DatasetLayout) -> int:
+    if parsed.pin:
+        raise ConfigError("--pin and --unpin exclude each other")
+    from penstock.retention import pins
+    from penstock.storage.registry import open_storage
+
+    mine = [pin.words() for pin in pins.withdraw_own(open_storage(), layout)]
+    output.show(f"{layout.dataset}: {human.counted(len(mine), 'pin')} taken back")
+    for words in mine:
+        output.show(f"  {words}")
+    session.receipt({"dataset": layout.dataset, "unpinned": mine})
     return 0
 
 

@@ -408,6 +408,14 @@ class BandwidthConfig:
 
 
 @dataclass(frozen=True)
+class GcConfig:
+    """What keeps releases from being removed."""
+
+    longest_pin: Duration = 14 * 86400.0
+    """Seconds after which a reader's pin holds no release any more."""
+
+
+@dataclass(frozen=True)
 class Config:
     """The whole file."""
 
@@ -419,3 +427,4 @@ class Config:
     verify: VerifyConfig = VerifyConfig()
     audit: AuditConfig = AuditConfig()
     bandwidth: BandwidthConfig = BandwidthConfig()
+    gc: GcConfig = GcConfig()

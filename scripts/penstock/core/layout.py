@@ -5,6 +5,7 @@
 <root>/<dataset>/releases/.<release>.staging/data/...
 <root>/<dataset>/releases/<release>/{data/, manifest.parquet, manifest.xxh128, release.json}
 <root>/<dataset>/audits/<release>.json
+<root>/<dataset>/pins/<name>
 <root>/<dataset>/.penstock/{lock, claims/<number>.json, history.jsonl, runs/<run>/...}
 """
 
@@ -98,6 +99,15 @@ class DatasetLayout:
     def verdict(self, release: str) -> Path:
         """What stands against a release, for everybody who reads it."""
         return self.folder / "audits" / f"{release}.json"
+
+    @property
+    def pins(self) -> Path:
+        """What readers say that they read."""
+        return self.folder / "pins"
+
+    def removing(self, release: str) -> Path:
+        """There while this release is about to be removed: no reader pins it any more."""
+        return self.releases / f".removing-{release}"
 
     def repair(self, release: str) -> RunLayout:
         """What a repair of this release plans and has fetched so far; gone when it ended."""

@@ -25,6 +25,7 @@ from penstock.core.documents import rollback_intent
 from penstock.core.documents.history_line import Author, Rollback
 from penstock.core.documents.rollback_intent import RollbackIntent
 from penstock.errors import FailedError, FindingsError
+from penstock.retention import pins
 from penstock.state import current_pointer, gate, history, run_claims
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def lead(context: Context, layout: DatasetLayout, release: str | None) -> Led:
     if wanted == current:
         return Led(wanted, "", False)
     gate.without_findings(layout, gate.looked_at(layout, wanted))
+    pins.make_folder(context, layout, wanted)
     author, claim = history.this_author(), run_claims.number(layout)
     intent = RollbackIntent(wanted, current or "", secrets.token_hex(8), _now(), *author, claim)
     context.storage.write_json(layout.rollback, rollback_intent.to_json(intent))

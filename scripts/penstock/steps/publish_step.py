@@ -24,7 +24,7 @@ from penstock.formats.shards import read_shard
 from penstock.ownership import abandoned_stagings, promises, published_state
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
-from penstock.retention import rollback
+from penstock.retention import pins, rollback
 from penstock.runtime.job_environment import host_name
 from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
 from penstock.steps.step_chain import ensure_verified
@@ -66,6 +66,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     context.stop.check()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
     context.storage.reveal(layout, info.release, context.assert_held)
+    pins.make_folder(context, layout, info.release)
     stored = seals.of_run(run)
     if stored is None:
         context.assert_held()

@@ -3,6 +3,7 @@ lock and reads no source."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, cast
 
 from penstock.cluster.abilities import abilities_of
@@ -10,8 +11,9 @@ from penstock.core.documents.seal import Seal
 from penstock.core.step_table import RUN_IN_ELEMENTS
 from penstock.errors import FailedError, PreflightError
 from penstock.locks import holder
-from penstock.ownership import abandoned_stagings
+from penstock.ownership import abandoned_stagings, liveness
 from penstock.policy import pause
+from penstock.retention import pins
 from penstock.state import receipts, run_store, seals, verdicts
 from penstock.state.element_progress import Progress
 from penstock.state.submission_log import ArrayBook
@@ -39,6 +41,9 @@ def run(context: Context, dataset: str) -> StatusResult:
         answer["path"] = str(layout.release(current) / "data")
         seal = _seal(layout, current)
         answer |= {"files": seal.files, "bytes": seal.bytes, "sealed": seal.sealed}
+        longest = context.config.gc.longest_pin
+        pinned = pins.held(context.storage, layout, longest, partial(liveness.scheduler, context))
+        answer["pins"] = [f"{release}: {pin.words()}" for release in pinned for pin in pinned[release]]
         verdict = verdicts.read(layout, current)
         last = verdict.last if verdict else None
         answer |= {"last_audit": last.to_json() if last else None, "findings": verdicts.standing(verdict)}

@@ -257,6 +257,10 @@ class Storage(Protocol):
         """Make a folder for postings of all who may write in the folder above. Raises OSError,
         FailedError."""
 
+    def make_folder_for_readers(self, path: Path, like: Path, /) -> None:
+        """Make a folder for postings of all who may read the folder `like`, or give it their rights. Raises
+        OSError, FailedError."""
+
     def post(self, folder: Path, name: str, value: Any, /) -> bool:
         """Have a name that nobody has; False where somebody has it. Durable. Raises OSError."""
 

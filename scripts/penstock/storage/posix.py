@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         beat,
         forget_notice,
         make_folder_as_above,
+        make_folder_for_readers,
         post,
         postings,
         read_notice,
@@ -63,8 +64,8 @@ _HOMES = {
     "modes": "access_rules dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
     "reveal": "point reveal sweep_pointers",
-    "shared_files": "beat forget_notice make_folder_as_above post postings read_notice repost "
-    "sweep_unfinished withdraw write_notice",
+    "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post postings "
+    "read_notice repost sweep_unfinished withdraw write_notice",
     "staging_writer": "StagingWriter prepare_process",
     "tree_removal": "open_folders remove_empty remove_tree sweep_temporaries",
 }
@@ -82,7 +83,8 @@ _FUNCTIONS = {
 __all__ = [
     "access_rules", "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
     "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
-    "make_folder_as_above", "mender", "open_folders", "open_staging", "owns", "paced_writer", "point",
+    "make_folder_as_above", "make_folder_for_readers", "mender", "open_folders", "open_staging", "owns",
+    "paced_writer", "point",
     "post", "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
     "remove_empty", "remove_tree", "rename", "repost", "reveal", "set_permissions", "shared_stands",
     "sweep_pointers", "sweep_temporaries", "sweep_unfinished", "unseal", "withdraw", "write_json",

@@ -15,7 +15,7 @@ Whose word a posting is, the kernel says (`st_uid` of the open file), never its 
 is made by O_EXCL, so of several accounts one has a name; nobody but its maker can change, rename or remove
 it (the folder is sticky). What is no plain file with one name, or too long, is foreign, whoever made it. A
 posting whose content is not whole (its maker is just writing it, or died) still holds its name: its `value`
-is None. Promises of space are postings (`ownership.promises`).
+is None. Promises of space are postings (`ownership.promises`), and so are readers' pins (`retention.pins`).
 
 What these files say is for people, and for decisions that cost little when they are wrong: quota and modes
 enforce, files ask. A folder's listing may be some seconds old on another node, O_EXCL never is.
@@ -30,13 +30,17 @@ import stat
 from typing import TYPE_CHECKING, Any
 
 from penstock.errors import FailedError
+from penstock.filesystem import acl_xattrs
 from penstock.filesystem.errno_map import printable
+from penstock.filesystem.safe_open import OPEN_FOLDER, set_owner_mode
 from penstock.storage import durable
 from penstock.storage.port import Posting, Postings
 
 if TYPE_CHECKING:
     from collections.abc import Callable
     from pathlib import Path
+
+    from penstock.core.posix_acl import Acl
 
 READABLE = 0o644
 FOLDER_OF_OWNER = 0o755
@@ -87,6 +91,45 @@ def make_folder_as_above(path: Path) -> None:
     group, and sticky where its group or others may write (so 1777 in a folder like /tmp)."""
     above = stat.S_IMODE(path.parent.stat().st_mode) & (stat.S_ISGID | FOLDER_OF_ALL)
     _make_folder(path, above | stat.S_ISVTX if above & OF_OTHERS else above)
+
+
+def make_folder_for_readers(path: Path, like: Path) -> None:
+    """Make a folder in which those may post who may read the folder `like`: its owner, its group, everybody,
+    and the users and groups that its ACL names, each where that may read; or give the folder that stands
+    there these rights. Sticky: each changes its own postings alone. Raises OSError; FailedError for what is
+    no folder of this account."""
+    durable.make_dirs(path, 0o700)
+    seen, acl = like.stat(), _acl(like)
+    # With an ACL the group bits of the mode are its mask.
+    mode = 0o1700 | sum(7 * bit for bit in (0o010, 0o001) if seen.st_mode & (bit << 2))
+    fd = os.open(path, OPEN_FOLDER)
+    try:
+        there = os.fstat(fd)
+        if there.st_uid != os.geteuid():
+            raise FailedError(
+                "a folder for readers is another account's", where=printable(str(path)), hint="move it away"
+            )
+        setgid = there.st_mode & stat.S_ISGID
+        changed = set_owner_mode(fd, mode | setgid, seen.st_gid)
+        if acl is not None:
+            wanted = tuple(one._replace(bits=7 if one.bits & 4 else 0) for one in acl)
+            if acl_xattrs.read(fd) != wanted:
+                acl_xattrs.write(fd, wanted)
+                set_owner_mode(fd, os.fstat(fd).st_mode & 0o777 | 0o1000 | setgid, None)
+                changed = True
+        if changed:
+            os.fsync(fd)
+    finally:
+        os.close(fd)
+
+
+def _acl(folder: Path) -> Acl | None:
+    try:
+        return acl_xattrs.read(folder)
+    except OSError as error:
+        if error.errno in acl_xattrs.NONE_KEPT:
+            return None
+        raise
 
 
 def _make_folder(path: Path, mode: int) -> None:

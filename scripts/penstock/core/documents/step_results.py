@@ -290,6 +290,8 @@ class StatusResult(TypedDict, total=False):
     verify: Counts
     arrays: Sequence[str]
     abandoned: Sequence[str]
+    pins: Sequence[str]
+    """The release of each pin that stands, and the pin in words."""
 
 
 class Preview(TypedDict, total=False):

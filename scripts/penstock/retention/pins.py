@@ -1,0 +1,261 @@
+"""Pins: readers' words that they read a release, so that gc does not remove it.
+
+    <dataset>/pins/<uid>-<cluster>-<job>-<restart>-<digest of the release's name>
+
+The folder is sticky, and those may write in it who may read the release (`Storage.make_folder_for_readers`).
+A pin is made by O_EXCL, and its account is the one that the kernel names. How long it stands:
+
+| the pin                                                       | stands                               |
+|---------------------------------------------------------------|--------------------------------------|
+| is older than `gc.longest_pin`                                | no                                   |
+| has an end (`--for`), which has passed                        | no                                   |
+| has an end that lies ahead                                    | yes                                  |
+| is of a job that its own cluster says has ended               | no                                   |
+| is of a job that runs, or waits to be started again           | yes                                  |
+| is of a job of another cluster, or the scheduler is silent    | yes                                  |
+| is of a process here that has ended                           | no                                   |
+| is of a process that lives, or on another machine             | yes                                  |
+| is not whole (its maker is writing it, or died)               | no: its maker looks again, see below |
+
+A reader that pins and a removal that begins at the same time: one of both sees the other, always.
+
+    the reader                                       the removal, under the dataset's lock
+    R1  writes its pin, durably                      G1  writes a mark for the release, durably
+    R2  looks for a mark, and for the release        G2  waits for twice the time T for which a client
+                                                         of this file system may show what was before
+                                                     G3  reads the pins; where one stands: no removal
+                                                     G4  renames the release
+
+A reader that sees a mark, or no release, takes its pin back and begins again with what `current` names by
+then. Say that a reader's R2, at time r, saw no mark. What it saw was true at r - T or later, so the mark came
+after r - T: G1 > r - T. The removal's look at the pins, at a time g of at least G1 + 2T, shows what was true
+at g - T >= G1 + T > r, when the pin was there. So it sees the pin, and does not rename. T is 0 on file
+systems of one machine (`settling`).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import secrets
+from datetime import UTC, datetime, timedelta
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events
+from penstock.core.documents import pin_file
+from penstock.core.documents.pin_file import PinFile
+from penstock.core.layout import DATA
+from penstock.core.text import printable
+from penstock.errors import FailedError, FindingsError, PreflightError
+from penstock.filesystem.owners import user_name
+from penstock.locks import holder as holders
+from penstock.locks.holder import Holder
+from penstock.retention.pin_owner import this_owner
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+    from penstock.state.gate import Published
+    from penstock.storage.port import Storage
+
+TRIES = 5
+"""How often a reader begins again, where the release that it pins is being removed."""
+DAY = 86400.0
+LONGEST = 14 * DAY
+"""The default of `gc.longest_pin`, in seconds."""
+_FOREIGN = re.compile(r"[^A-Za-z0-9._-]")
+_TIME = "%Y-%m-%dT%H:%M:%SZ"
+
+
+class Pin(NamedTuple):
+    """One pin, as it lies there."""
+
+    name: str
+    uid: int
+    """Who made it, by the kernel's word."""
+    made: float
+    """Its last change, in seconds since the epoch, by the file system's clock."""
+    said: PinFile
+
+    @property
+    def release(self) -> str:
+        return self.said.release
+
+    def words(self) -> str:
+        """`pin 1000-...: alice, job 17 of cluster x, since 2026-11-23T18:00:00Z`."""
+        one = self.said
+        if one.until:
+            reader = f"until {one.until}"
+        elif one.job:
+            reader = f"job {one.job} of cluster {one.cluster or 'without a name'}"
+        else:
+            reader = f"process {one.pid} ({one.program or '?'}) on {one.host}"
+        return printable(f"pin {self.name}: {user_name(self.uid)}, {reader}, since {one.at}")
+
+
+def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:
+    """All pins that are whole, by name, also those that stand no more. None where there is no folder, or
+    this account may not look."""
+    try:
+        found = storage.postings(layout.pins, lambda _: True).obeyed
+    except PermissionError:
+        return []
+    pins = []
+    for one in found:
+        try:
+            pins.append(Pin(one.name, one.uid, one.made, pin_file.from_json(one.value)))
+        except ValueError:
+            continue
+    return pins
+
+
+def ended(pin: Pin, now: float, longest: float, scheduler: Callable[[str, str], bool | None]) -> str:
+    """Why the pin stands no more, "" while it does: by the table above. `scheduler(job, cluster)` says
+    whether the job has ended, None where it cannot."""
+    said = pin.said
+    if now - pin.made > longest:
+        return "it is older than gc.longest_pin"
+    if said.until:
+        return "its end has passed" if said.until <= _text(now) else ""
+    if said.job:
+        return f"job {said.job} has ended" if scheduler(said.job, said.cluster) is True else ""
+    # A process is looked up here alone; elsewhere it counts as alive.
+    return f"process {said.pid} has ended" if holders.lives(_holder(pin)) is False else ""
+
+
+def held(
+    storage: Storage,
+    layout: DatasetLayout,
+    longest: float,
+    scheduler: Callable[[str, str], bool | None],
+    now: float | None = None,
+) -> dict[str, list[Pin]]:
+    """The pins that stand, by release."""
+    now = datetime.now(UTC).timestamp() if now is None else now
+    found: dict[str, list[Pin]] = {}
+    for pin in read(storage, layout):
+        if not ended(pin, now, longest, scheduler):
+            found.setdefault(pin.release, []).append(pin)
+    return found
+
+
+def holding(
+    storage: Storage, longest: float = LONGEST
+) -> Callable[[DatasetLayout], Mapping[str, Sequence[str]]]:
+    """What tables ask: of a dataset each release that is pinned, and by whom, in words. No scheduler is
+    asked: a job's pin is shown until it is too old, or gc removes it."""
+
+    def words(layout: DatasetLayout) -> Mapping[str, Sequence[str]]:
+        found = held(storage, layout, longest, lambda *_: None)
+        return {release: [pin.words() for pin in pins] for release, pins in found.items()}
+
+    return words
+
+
+def pinned(
+    storage: Storage, layout: DatasetLayout, look: Callable[[], Published], *, until: float | None = None
+) -> tuple[Published, Pin]:
+    """What `look` names, pinned: for this job, or the script or shell above this process; with `until`, in
+    seconds since the epoch, to that time. Raises what `look` raises, PreflightError where this account cannot
+    pin, FindingsError where each release that `look` names is being removed."""
+    for _ in range(TRIES):
+        found = look()
+        pin = _place(storage, layout, found.release, until)
+        if not is_going(layout, found.release):
+            return found, pin
+        storage.withdraw(layout.pins, pin.name)
+    raise FindingsError(
+        "the release is being removed",
+        where=str(layout.release(found.release)),
+        hint=f"`penstock releases {layout.dataset}` names those that stay",
+    )
+
+
+def is_going(layout: DatasetLayout, release: str) -> bool:
+    """Whether the release is marked for its removal, or gone."""
+    return os.path.lexists(layout.removing(release)) or not layout.release(release).is_dir()
+
+
+def make_folder(context: Context, layout: DatasetLayout, release: str) -> None:
+    """Make the folder of pins, for those who may read this release, or give it to them. By the dataset's
+    owner. Where that cannot be, a warning says so: nothing else depends on it."""
+    try:
+        context.storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+    except (OSError, FailedError) as error:
+        text = f"readers cannot pin releases: the folder {layout.pins} cannot be made: {error}"
+        context.emit(events.Warned(layout.dataset, "pins", text))
+
+
+def withdraw_own(storage: Storage, layout: DatasetLayout) -> list[Pin]:
+    """Take back what this job has pinned; outside of a job what the script or shell above this process has,
+    and this account's pins with an end."""
+    owner = this_owner()
+    mine = []
+    for pin in read(storage, layout):
+        timed = bool(pin.said.until) and not owner.holder.job
+        if pin.uid == os.geteuid() and (timed or pin.name.startswith(_safe(owner.key))):
+            storage.withdraw(layout.pins, pin.name)
+            mine.append(pin)
+    return mine
+
+
+def _place(storage: Storage, layout: DatasetLayout, release: str, until: float | None) -> Pin:
+    owner = this_owner()
+    one = owner.holder
+    end = _text(until) if until is not None else ""
+    said = PinFile(
+        release, _text(datetime.now(UTC).timestamp()), end, one.user, one.host, one.boot, one.namespace,
+        one.pid, one.start, owner.program, one.job, one.cluster, one.restart if one.job else "",
+    )  # fmt: skip
+    key = owner.key if until is None else f"{os.geteuid()}-until-{_FOREIGN.sub('', end)}"
+    name = f"{_safe(key)}-{hashlib.sha256(release.encode()).hexdigest()[:8]}"
+    try:
+        if not os.path.lexists(layout.pins) and storage.owns(layout):
+            storage.make_folder_for_readers(layout.pins, layout.release(release) / DATA)
+        for number in range(TRIES):
+            # Another account may have a name before this one: then another name is as good.
+            tried = name if number == 0 else f"{name}-{secrets.token_hex(4)}"
+            if storage.post(layout.pins, tried, pin_file.to_json(said)):
+                break
+            mine = next((p for p in read(storage, layout) if p.name == tried and p.uid == os.geteuid()), None)
+            if mine is not None and mine.release == release and mine.said.until == end:
+                storage.beat(layout.pins, tried)
+                return mine
+        else:
+            raise FileExistsError(17, "all names that were tried are taken", str(layout.pins))
+    except FileNotFoundError:
+        raise PreflightError(
+            "this dataset takes no pins yet",
+            where=str(layout.pins),
+            why="the folder of pins is not there",
+            hint="the next publish or rollback of its owner makes the folder",
+        ) from None
+    except OSError as error:
+        raise PreflightError(
+            "this account cannot pin a release",
+            where=str(layout.pins),
+            why=str(error.strerror or error),
+            hint="the folder takes pins of those who may read the release: where its group changed since, "
+            "the owner's next publish or rollback corrects it; on a mount that is read-only nobody can pin",
+        ) from None
+    return Pin(tried, os.geteuid(), datetime.now(UTC).timestamp(), said)
+
+
+def _safe(key: str) -> str:
+    return _FOREIGN.sub("_", key)[:180]
+
+
+def _holder(pin: Pin) -> Holder:
+    one = pin.said
+    return Holder(
+        run="", command="gate", user=one.user, host=one.host, boot=one.boot, namespace=one.namespace,
+        pid=one.pid, start=one.start, job=one.job, restart=one.restart, nonce="", since=one.at,
+        cluster=one.cluster,
+    )  # fmt: skip
+
+
+def _text(seconds: float) -> str:
+    return (datetime.fromtimestamp(0, UTC) + timedelta(seconds=seconds)).strftime(_TIME)

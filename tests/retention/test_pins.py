@@ -1,0 +1,351 @@
+"""Readers' pins: who places them, how long they stand, what they say."""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import shutil
+import signal
+import stat
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.audit.test_gate import configured
+from tests.support.commands import until
+from tests.support.forked import forked
+from tests.support.published import data_of, published
+from tests.support.staging_runs import tree
+
+from penstock.cli.main import main
+from penstock.config.settings import PermissionsConfig
+from penstock.core.documents.pin_file import PinFile
+from penstock.errors import FindingsError
+from penstock.locks import holder as holders
+from penstock.retention import pins
+from penstock.retention.pins import Pin
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
+from penstock.state import gate
+from penstock.steps import rollback_step, status_report
+from penstock.storage import tree_removal
+from penstock.storage.registry import open_storage
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from tests.retention.conftest import Releases
+
+DAY = 86400.0
+NOW = 1_800_000_000.0
+HERE = {"host": os.uname().nodename, "boot": holders.boot_id(), "namespace": holders.pid_namespace()}
+ALIVE = {**HERE, "pid": os.getpid(), "start": holders.start_time(os.getpid())}
+DEAD = {**HERE, "pid": 1 << 22, "start": "1"}
+ELSEWHERE = {**DEAD, "host": "node7"}
+JOB = {**ELSEWHERE, "job": "17", "cluster": "alpha"}
+
+
+@pytest.mark.parametrize(
+    ("said", "age", "answer", "why"),
+    [
+        (ALIVE, 15 * DAY, None, "it is older than gc.longest_pin"),
+        ({**JOB, "until": "2027-02-01T00:00:00Z"}, 15 * DAY, None, "it is older than gc.longest_pin"),
+        ({**DEAD, "until": "2027-01-15T00:00:00Z"}, 0, None, "its end has passed"),
+        ({**DEAD, "until": "2027-01-16T00:00:00Z"}, 0, None, ""),
+        (JOB, 0, True, "job 17 has ended"),
+        (JOB, 0, False, ""),
+        (JOB, 0, None, ""),
+        (DEAD, 0, None, f"process {1 << 22} has ended"),
+        (ALIVE, 0, None, ""),
+        (ELSEWHERE, 0, None, ""),
+    ],
+)
+def test_how_long_a_pin_stands(said: dict[str, Any], age: float, answer: bool | None, why: str) -> None:
+    pin = Pin("name", 1, NOW - age, PinFile("r", "", **said))
+    assert pins.ended(pin, NOW, 14 * DAY, lambda job, cluster: answer) == why
+
+
+def look(releases: Releases) -> Any:
+    return lambda: gate.published(releases.layout)
+
+
+def in_job(number: str, cluster: str = "alpha", restarts: int = 0) -> None:
+    job_environment.enter(JobEnvironment(job=number, proven=True, cluster=cluster, restarts=restarts))
+
+
+@pytest.fixture(autouse=True)
+def _no_job() -> Iterator[None]:
+    yield
+    job_environment.enter(JobEnvironment())
+
+
+def test_a_jobs_pin_stands_until_its_cluster_says_that_it_ended(releases: Releases) -> None:
+    release = releases.stage("A")
+    storage, layout = releases.context.storage, releases.layout
+    in_job("17", restarts=1)
+    found, pin = pins.pinned(storage, layout, look(releases))
+    assert found.release == release
+    assert pin.name.startswith(f"{os.geteuid()}-alpha-17-1-")
+    assert os.listdir(layout.pins) == [pin.name]
+    again = pins.pinned(storage, layout, look(releases))[1]
+    assert again.name == pin.name
+    for answer, stands in ((None, True), (False, True), (True, False)):
+        held = pins.held(storage, layout, 14 * DAY, lambda job, cluster, answer=answer: answer)
+        assert bool(held.get(release)) is stands
+    # Of a cluster that this configuration does not know: its context's own answer.
+    assert "job 17 of cluster alpha" in status_report.run(releases.context, "data")["pins"][0]
+    assert pins.withdraw_own(storage, layout)[0].name == pin.name
+    assert os.listdir(layout.pins) == []
+
+
+def test_a_job_that_pins_again_after_a_publish_holds_both_releases(releases: Releases) -> None:
+    releases.stage("A")
+    in_job("17")
+    pins.pinned(releases.context.storage, releases.layout, look(releases))
+    releases.stage("B")
+    pins.pinned(releases.context.storage, releases.layout, look(releases))
+    held = pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
+    assert sorted(held) == sorted(releases.names.values())
+    assert len(pins.withdraw_own(releases.context.storage, releases.layout)) == 2
+
+
+def test_a_name_that_a_stranger_took_first_is_passed_by(releases: Releases) -> None:
+    releases.stage("A")
+    in_job("17")
+    pin = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
+    path = releases.layout.pins / pin.name
+    os.chown(path, 4242, 4242)
+    path.write_text('{"format": 1, "release": "other", "at": ""}')
+    mine = pins.pinned(releases.context.storage, releases.layout, look(releases))[1]
+    assert mine.name.startswith(f"{pin.name}-")
+    assert {one.uid for one in pins.read(releases.context.storage, releases.layout)} == {0, 4242}
+
+
+def test_what_is_no_pin_holds_nothing(releases: Releases) -> None:
+    releases.stage("A")
+    folder = releases.layout.pins
+    (folder / "torn").write_text('{"format": 1, "rele')
+    (folder / "newer").write_text('{"format": 99, "release": "r", "at": ""}')
+    (folder / "list").write_text("[1]")
+    (folder / "link").symlink_to("torn")
+    os.mkfifo(folder / "fifo")
+    (folder / "hostile").write_text(
+        json.dumps({"format": 1, "release": "r", "at": "\x1b[31m\n", "host": "\x07"})
+    )
+    found = pins.read(releases.context.storage, releases.layout)
+    assert [one.name for one in found] == ["hostile"]
+    assert found[0].words().isprintable()
+
+
+def test_a_release_that_is_being_removed_is_not_pinned_and_another_one_is(releases: Releases) -> None:
+    releases.stage(*"AB")
+    storage, layout = releases.context.storage, releases.layout
+    names = iter([releases.names["A"], releases.names["A"], releases.names["B"]])
+    layout.removing(releases.names["A"]).write_text("{}")
+    found, pin = pins.pinned(storage, layout, lambda: gate.looked_at(layout, next(names)))
+    assert found.release == releases.names["B"]
+    assert os.listdir(layout.pins) == [pin.name]
+    pins.withdraw_own(storage, layout)
+    with pytest.raises(FindingsError, match="is being removed"):
+        pins.pinned(storage, layout, lambda: gate.looked_at(layout, releases.names["A"]))
+    assert os.listdir(layout.pins) == []
+
+
+def test_the_command_pins_for_the_script_that_calls_it(releases: Releases, tmp_path: Path) -> None:
+    releases.stage("A")
+    command = f"{sys.executable} -m penstock --config {releases.config}"
+    (tmp_path / "job.sh").write_text(
+        f"data=$({command} path data --pin) || exit 1\n"
+        f'echo "$data"; {command} gate data --pin > /dev/null; read -r _; echo end; read -r _\n'
+    )
+    script = subprocess.Popen(
+        ["bash", tmp_path / "job.sh"],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        start_new_session=True,
+    )
+    try:
+        assert script.stdin is not None
+        assert script.stdout is not None
+        data = script.stdout.readline()
+        assert data == f"{data_of(releases.context)}\n"
+        script.stdin.write("on\n")
+        script.stdin.flush()
+        assert script.stdout.readline() == "end\n"
+        held = pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
+        (pin,) = held[releases.names["A"]]
+        assert (pin.said.pid, pin.said.program) == (script.pid, "bash")
+        shown = releases.command("releases", "--json").stdout
+        assert f"process {script.pid} (bash)" in shown
+    finally:
+        os.killpg(script.pid, signal.SIGKILL)
+        script.communicate()
+    assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None) == {}
+
+
+def test_a_pin_with_an_end_and_back(releases: Releases) -> None:
+    release = releases.stage("A")
+    done = releases.command("gate", "data", "--pin", "--for", "2d")
+    assert done.returncode == 0, done.stderr
+    (pin,) = pins.read(releases.context.storage, releases.layout)
+    assert pin.release == release
+    assert pin.words() in done.stdout
+    end = time.strptime(pin.said.until, "%Y-%m-%dT%H:%M:%SZ")
+    assert abs(time.mktime(end) - time.timezone - time.time() - 2 * DAY) < 600
+    for words, why in (
+        (("--pin", "--for", "15d"), "gc.longest_pin is 14 d 00 h"),
+        (("--for", "2d"), "give it with --pin"),
+        (("--pin", "--unpin"), "exclude each other"),
+    ):
+        refused = releases.command("gate", "data", *words)
+        assert refused.returncode == 2
+        assert why in refused.stderr
+    done = releases.command("gate", "data", "--unpin")
+    assert done.stdout.startswith("data: 1 pin taken back\n")
+    assert os.listdir(releases.layout.pins) == []
+
+
+def test_nothing_is_pinned_where_the_gate_is_closed(releases: Releases) -> None:
+    releases.stage("A")
+    (releases.layout.release(releases.names["A"]) / "release.json").unlink()
+    assert releases.command("gate", "data", "--pin", "--for", "1h").returncode == 4
+    assert os.listdir(releases.layout.pins) == []
+
+
+def test_a_dataset_of_an_older_version_gets_its_folder_of_pins_by_a_rollback(releases: Releases) -> None:
+    releases.stage(*"AB")
+    shutil.rmtree(releases.layout.pins)
+    rollback_step.run(releases.context, "data", None)
+    assert stat.S_IMODE(releases.layout.pins.stat().st_mode) & 0o7777 == 0o1770
+
+
+OWNER, MEMBER, STRANGER = 2001, 2002, 2003
+"""Accounts; the member is in the owner's group."""
+
+
+@pytest.fixture
+def place() -> Iterator[Path]:
+    """A folder that other accounts reach, with a place for the state of each."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can be other accounts")
+    folder = Path(tempfile.mkdtemp(prefix="penstock-pins-"))
+    folder.chmod(0o755)
+    for uid in (OWNER, MEMBER, STRANGER):
+        (folder / f"home-{uid}").mkdir(mode=0o700)
+        os.chown(folder / f"home-{uid}", uid, uid)
+    (folder / "own").mkdir()
+    os.chown(folder / "own", OWNER, OWNER)
+    yield folder
+    tree_removal.remove_tree(folder)
+
+
+def staged(place: Path, permissions: PermissionsConfig) -> tuple[str, Path]:
+    """Published by OWNER; the configuration, and the dataset's folder."""
+    source = tree(place / "source", {f"d/{i}": b"x" * 3000 for i in range(6)})
+
+    def work() -> tuple[str, str]:
+        with published(place / "own", source, permissions=permissions) as context:
+            return configured(context, place / "own"), str(context.layout("data").folder)
+
+    config, folder = forked(work, uid=OWNER)
+    return config, Path(folder)
+
+
+def said(uid: int, place: Path, *words: str) -> tuple[int, str]:
+    """Exit status and what the command says, as that account."""
+
+    def work() -> tuple[int, str]:
+        os.environ["XDG_STATE_HOME"] = str(place / f"home-{uid}")
+        os.chdir(place)
+        text = io.TextIOWrapper(io.BytesIO(), encoding="utf-8", write_through=True)
+        with contextlib.redirect_stdout(text), contextlib.redirect_stderr(text):
+            code = main([*words, "--progress", "lines"])
+        text.seek(0)
+        return code, text.read()
+
+    answer: Any = forked(work, uid=uid, groups=(OWNER,) if uid == MEMBER else ())
+    assert "Traceback" not in answer[1]
+    return answer[0], answer[1]
+
+
+def test_members_of_the_readers_group_pin_and_strangers_are_refused(place: Path) -> None:
+    config, folder = staged(place, PermissionsConfig(file_mode=0o440, dir_mode=0o550))
+    assert stat.S_IMODE((folder / "pins").stat().st_mode) == 0o1770
+    code, text = said(MEMBER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    assert code == 0, text
+    (name,) = os.listdir(folder / "pins")
+    assert (folder / "pins" / name).stat().st_uid == MEMBER
+    assert f"uid {MEMBER}" in text or "until" in text
+    code, text = said(STRANGER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    assert code == 3, text
+    assert "cannot be read by this account" in text
+    assert os.listdir(folder / "pins") == [name]
+
+
+def test_where_everybody_reads_everybody_pins_and_takes_back_its_own_alone(place: Path) -> None:
+    config, folder = staged(place, PermissionsConfig(file_mode=0o444, dir_mode=0o555))
+    assert stat.S_IMODE((folder / "pins").stat().st_mode) == 0o1777
+    for uid in (OWNER, MEMBER, STRANGER):
+        assert said(uid, place, "gate", "--config", config, "--pin", "--for", "1h")[0] == 0
+    assert len(os.listdir(folder / "pins")) == 3
+
+    def meddle() -> list[str]:
+        refused = []
+        for name in os.listdir(folder / "pins"):
+            try:
+                os.unlink(folder / "pins" / name)
+            except PermissionError as error:
+                refused.append(str(error.strerror))
+        return refused
+
+    assert len(forked(meddle, uid=STRANGER)) == 2
+    code, text = said(MEMBER, place, "gate", "--config", config, "--unpin")
+    assert (code, "1 pin taken back" in text) == (0, True)
+    (left,) = pins.read(open_storage(), _layout(folder))
+    assert left.uid == OWNER
+
+
+def test_the_acl_of_a_release_says_who_may_pin(place: Path) -> None:
+    permissions = PermissionsConfig(file_mode=0o440, dir_mode=0o550, acl=(f"user:{STRANGER}:r-X",))
+    config, folder = staged(place, permissions)
+    code, text = said(STRANGER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    assert code == 0, text
+    assert len(os.listdir(folder / "pins")) == 1
+
+
+def test_without_a_folder_of_pins_a_reader_is_told_who_makes_it(place: Path) -> None:
+    config, folder = staged(place, PermissionsConfig(file_mode=0o444, dir_mode=0o555))
+    (folder / "pins").rmdir()
+    code, text = said(MEMBER, place, "gate", "--config", config, "--pin")
+    assert code == 3
+    assert "takes no pins yet" in text
+    code, text = said(OWNER, place, "gate", "--config", config, "--pin", "--for", "1h")
+    assert code == 0, text
+
+
+def test_a_pin_outlives_a_reader_that_was_killed_only_until_its_process_is_gone(releases: Releases) -> None:
+    releases.stage("A")
+    child = subprocess.Popen(
+        ["sh", "-c", f"{sys.executable} -m penstock --config {releases.config} gate data --pin; sleep 1000"],
+        stdout=subprocess.PIPE,
+        start_new_session=True,
+    )
+    until(lambda: pins.read(releases.context.storage, releases.layout), "the pin")
+    assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None)
+    os.killpg(child.pid, signal.SIGKILL)
+    child.communicate()
+    assert pins.held(releases.context.storage, releases.layout, DAY, lambda *_: None) == {}
+
+
+def _layout(folder: Path) -> Any:
+    from penstock.core.layout import DatasetLayout
+
+    return DatasetLayout(folder.parent, folder.name)
