@@ -84,6 +84,7 @@ def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
 REQUIRED = {
     "throttle": ("d", "2"),
     "show": ("d",),
+    "diff": ("d",),
     "history": ("d",),
     "rollback": ("d",),
 }

@@ -1,8 +1,10 @@
-"""Commands that show what lies below a root: releases, show, history. They read alone, and work for accounts
-that stage nothing; with --root they need no configuration."""
+"""Commands that show what lies below a root: releases, show, diff, history. They read alone, and work for
+accounts that stage nothing; with --root they need no configuration."""
 
 from __future__ import annotations
 
+import os
+from itertools import islice
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
@@ -11,12 +13,17 @@ from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
+    from penstock.catalogue.difference import Difference, Row
     from penstock.cli.session import Session
+    from penstock.core.documents.catalogue_rows import DiffResult
 
-FOUND, BROKEN = 0, 4
-"""Exit statuses of `show`: the release is shown; its seal is missing or damaged."""
+FOUND, BROKEN, DIFFERENT = 0, 4, 4
+"""Exit statuses: all is shown; the seal of what `show` shows is missing or damaged; `diff --exit-code` saw a
+difference."""
+SHOWN_ROWS = 20
+"""Of each kind, where nothing else is asked for."""
 
 
 def releases(parsed: argparse.Namespace, session: Session) -> int:
@@ -50,8 +57,70 @@ def show(parsed: argparse.Namespace, session: Session) -> int:
     if _json(parsed):
         _lines([found])
     else:
-        output.show_lines(release_text.shown(found, output.columns()))
+        output.show_lines(release_text.shown(found, output.columns()), hints=True)
     return BROKEN if found["row"]["state"] == DAMAGED else FOUND
+
+
+def diff(parsed: argparse.Namespace, session: Session) -> int:
+    """Two releases compared, or one with its source as it is now. Returns DIFFERENT under --exit-code where
+    not every file is known to be the same."""
+    from penstock.catalogue import compared
+
+    names = [parsed.release, parsed.other]
+    if parsed.source and parsed.other is not None:
+        raise ConfigError("--source stands for the second release", hint="name one release, or none")
+    if parsed.source or names == [None, None]:
+        if parsed.root is not None:
+            raise ConfigError(
+                "the source stands in the configuration",
+                where="--root",
+                hint="name two releases, or use --config instead of --root",
+            )
+        config = session.config()
+        (name,) = session.names(config, [parsed.name])
+        with session.context(config) as context:
+            got = compared.with_source(context, name, parsed.release)
+    else:
+        (layout,) = _layouts(parsed, session, [parsed.name])
+        got = compared.releases(layout, parsed.release, parsed.other)
+    with got.found as found:
+        _show_difference(parsed, found, got.result)
+    session.receipt(got.result)
+    return DIFFERENT if parsed.exit_code and not got.result["equal"] else FOUND
+
+
+def _show_difference(parsed: argparse.Namespace, found: Difference, result: DiffResult) -> None:
+    from penstock.catalogue.difference import LISTED
+    from penstock.views import difference_text
+
+    as_json = _json(parsed)
+    limit = parsed.limit
+    if limit is None and not (as_json or parsed.all):
+        limit = SHOWN_ROWS
+    if not as_json:
+        output.show_lines(difference_text.summary(result))
+    for kind in LISTED:
+        rows = islice(found.rows(kind), limit)
+        if as_json:
+            _lines(map(_row, rows))
+        else:
+            output.show_lines(map(difference_text.row, rows))
+        left = result["counts"][kind]["files"] - (limit or 0)
+        if limit is not None and left > 0 and not as_json:
+            output.show_lines([difference_text.more(kind, left)])
+    if as_json:
+        _lines([result])
+
+
+def _row(one: Row) -> Mapping[str, object]:
+    """Of a row what is known of it; names as text, whose bytes are `os.fsencode` of it."""
+    told = {
+        "kind": one.kind,
+        "path": os.fsdecode(one.path),
+        "bytes": one.bytes,
+        "bytes_before": one.bytes_before,
+    }
+    return told if one.was is None else {**told, "was": os.fsdecode(one.was)}
 
 
 def history(parsed: argparse.Namespace, session: Session) -> int:
@@ -101,6 +170,6 @@ def _json(parsed: argparse.Namespace) -> bool:
     return bool(parsed.json) or parsed.progress == "json"
 
 
-def _lines(found: Sequence[Mapping[str, object]]) -> None:
+def _lines(found: Iterable[Mapping[str, object]]) -> None:
     for one in found:
         output.show_json(one)

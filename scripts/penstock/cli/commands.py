@@ -56,6 +56,9 @@ COMMANDS = (
         "apart",
     ),
     Command(
+        "diff", "two releases compared, or a release and its source now", "catalogue_commands:diff", "apart"
+    ),
+    Command(
         "history",
         "what was published, repaired and moved of a dataset",
         "catalogue_commands:history",

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 from penstock.core.text import printable_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from penstock.core.documents.step_results import CheckJson
     from penstock.views.styled_lines import Line
@@ -86,11 +86,13 @@ def columns() -> int:
     return max(80, shutil.get_terminal_size().columns) if sys.stdout.isatty() else 80
 
 
-def show_lines(lines: Sequence[Line]) -> None:
-    """Lines on standard output, each already escaped; in colours where it is a terminal. Raises OSError."""
+def show_lines(lines: Iterable[Line], *, hints: bool = False) -> None:
+    """Lines on standard output, each already escaped; in colours where it is a terminal. With `hints`
+    commands in them become those that can be pasted. Raises OSError."""
     from penstock.views import styled_lines
 
-    styled_lines.show(sys.stdout, [line._replace(text=_pasted(line.text)) for line in lines])
+    told = (line._replace(text=_pasted(line.text)) for line in lines) if hints else lines
+    styled_lines.show(sys.stdout, told)
 
 
 def show_path(path: str | os.PathLike[str]) -> None:

@@ -215,11 +215,26 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
         parser.add_argument(
             "release", nargs="?", metavar="RELEASE", help="default: the one that `current` names"
         )
-    if name == "history":
+    if name == "diff":
+        parser.add_argument("release", nargs="?", metavar="A", help="a release (default: the current one)")
         parser.add_argument(
-            "--limit", type=_rows, default=20, metavar="N", help="the newest N lines (default: 20)"
+            "other", nargs="?", metavar="B",
+            help="another one (default: the current one; without A: the source as it is now)",
+        )  # fmt: skip
+        parser.add_argument(
+            "--source", action="store_true", help="compare A with the source as it is now: it is listed anew"
         )
-        parser.add_argument("--all", action="store_true", help="all lines")
+        parser.add_argument(
+            "--exit-code",
+            action="store_true",
+            help="end with 4 where they differ; else 0 says only that it worked",
+        )
+    if name in ("diff", "history"):
+        rows = 20 if name == "history" else None
+        parser.add_argument(
+            "--limit", type=_rows, default=rows, metavar="N", help="so many rows, of each kind (default: 20)"
+        )
+        parser.add_argument("--all", action="store_true", help="all rows")
 
 
 def _pin_arguments(parser: argparse.ArgumentParser) -> None:

@@ -42,6 +42,12 @@ def has_tokens(url: str) -> bool:
     return scheme(url) in (*S3, *AZURE, *GCS, *WEB)
 
 
+def etags_digest_bytes(url: str) -> bool:
+    """Whether two objects that have the same etag, in the form of an MD5, hold the same bytes, whatever their
+    names are. In other stores an etag is that of one name: a time, a generation."""
+    return scheme(url) in S3
+
+
 def pinned(url: str, token: str) -> bool:
     """Whether an object with this token can be read on that condition: by a strong etag or a generation, not
     by a date or a weak etag."""

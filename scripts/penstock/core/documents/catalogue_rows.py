@@ -146,3 +146,31 @@ class ReleaseShown(TypedDict):
     history: Sequence[HistoryRow]
     audits: Sequence[HistoryRow]
     """What `audits.jsonl` says of the release; for its owner alone."""
+
+
+class DiffCount(TypedDict):
+    files: int
+    bytes: int
+    """As they are in the latter; of removed files as they were."""
+    bytes_before: int
+    """As they were in the former; 0 of added files."""
+
+
+class DiffResult(TypedDict):
+    """What `penstock diff` found: the last line of `--json`."""
+
+    kind: str
+    """`summary`."""
+    dataset: str
+    before: str
+    """A release."""
+    after: str
+    """A release; "" for the source."""
+    source: Sequence[str]
+    """The URLs of the source that was listed now; [] between two releases."""
+    equal: bool
+    """Whether every file is known to be the same."""
+    counts: Mapping[str, DiffCount]
+    """By kind: `unchanged`, `changed`, `unproven`, `renamed`, `removed`, `added`."""
+    permissions: str
+    """How the two differ in modes, group, owner and ACL; "" where they do not. No difference of files."""

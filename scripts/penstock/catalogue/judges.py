@@ -1,0 +1,163 @@
+"""How files of two listings are known to hold the same bytes: by the digests of two manifests, or by what a
+source states now, beside what it stated when the release was made.
+
+A source's token says that a path's object is the one that was copied. That two objects of different names
+hold the same bytes is said by fewer of them: S3's etag is a digest of the bytes (plain MD5, or over the parts
+of a multipart upload; with a customer's key it is random, and then never the same twice). Etags of Azure are
+times, generations of Google are numbers, and a folder's token names an inode. Other renames are proven where
+the source's listing, or a checksum file beside the data, states a checksum of a cryptographic algorithm or a
+128-bit one; a CRC of 32 or 64 bits does not prove that two of a million files are the same.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from penstock.core.digests import listed as digests_of
+from penstock.sources.registry import etags_digest_bytes
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.documents.seal import SealedSource
+
+STRONG = ("md5", "sha1", "sha256", "sha512", "xxh3_128")
+_CLAIM = rf"^({'|'.join(STRONG)}):full:[0-9a-f]+$"
+_ETAG = "^[0-9a-f]{32}(-[0-9]+)?$"
+
+
+class ByDigest:
+    """Two manifests: the digest and the size decide."""
+
+    columns = ("path", "size", "digest", "digests")
+    keys: Sequence[str] = ("content",)
+
+    def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """A file that one release digested whole and the other in parts is compared by a further digest that
+        both have; without one it cannot be."""
+        sizes = pc.not_equal(before["size"], after["size"])
+        differ = pc.or_(sizes, pc.not_equal(before["digest"], after["digest"]))
+        open_ = pc.and_(differ, pc.invert(sizes))
+        return _settled(differ, open_, before, after, self._compared)
+
+    def _compared(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Array:
+        """Of rows of the same size whose digests differ."""
+        kinds = [pc.replace_substring_regex(rows["digest"], ":.*$", "") for rows in (before, after)]
+        other = pc.not_equal(*kinds)
+        texts = (before["digests"].filter(other).to_pylist(), after["digests"].filter(other).to_pylist())
+        found = pa.array([_further(one, two) for one, two in zip(*texts, strict=True)], pa.int8())
+        return pc.replace_with_mask(pa.repeat(pa.scalar(_DIFFERS, pa.int8()), len(other)), other, found)
+
+    def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        return [_sized(rows["size"], rows["digest"])]
+
+    after_keys = before_keys
+
+
+_SAME, _DIFFERS, _SILENT = 0, 1, -1
+"""What is found of one file whose first proof is not the same on both sides."""
+
+
+def _settled(
+    differ: pa.Array,
+    left: pa.Array,
+    before: pa.RecordBatch,
+    after: pa.RecordBatch,
+    compared: Callable[[pa.RecordBatch, pa.RecordBatch], pa.Array],
+) -> tuple[pa.Array, pa.Array]:
+    """Which rows changed, and which cannot be compared: `differ`, where those of `left` are judged anew by
+    `compared`."""
+    if not left.true_count:
+        return differ, pa.repeat(pa.scalar(False), len(differ))
+    some = compared(before.filter(left), after.filter(left))
+    found = pc.replace_with_mask(pc.cast(differ, pa.int8()), left, some)
+    return pc.equal(found, _DIFFERS), pc.equal(found, _SILENT)
+
+
+def _further(one: str, two: str) -> int:
+    """By the first whole-file digest of an algorithm that both have."""
+    mine = {digest.algorithm: digest.value for digest in digests_of(one) if not digest.part_bytes}
+    for digest in digests_of(two):
+        if not digest.part_bytes and digest.algorithm in mine:
+            return _SAME if mine[digest.algorithm] == digest.value else _DIFFERS
+    return _SILENT
+
+
+class ByToken:
+    """A manifest and a listing of its sources as they are now."""
+
+    columns = ("path", "size", "token", "source", "source_proof", "digests")
+    """Of the manifest."""
+    listed = ("path", "size", "token", "source", "checksum")
+    keys: Sequence[str] = ("etag", "checksum", "digest")
+
+    def __init__(self, sealed: Sequence[SealedSource], urls: Sequence[str]) -> None:
+        """`sealed`: the release's sources; `urls`: those of the listing, without secrets."""
+        self._urls = urls
+        places = [urls.index(source.url) if source.url in urls else -1 for source in sealed]
+        self._places = pa.array(places or [-1], pa.int64())
+        self._digesting = pa.array([etags_digest_bytes(source.url) for source in sealed] or [False])
+        self._digesting_now = pa.array([etags_digest_bytes(url) for url in urls])
+
+    def unlike(self, before: pa.RecordBatch, after: pa.RecordBatch) -> tuple[pa.Array, pa.Array]:
+        """The token and the size decide, where the object is of the same source; else a checksum that both
+        sides state. Without a token nothing is known but a size that differs."""
+        sizes = pc.not_equal(before["size"], after["size"])
+        place = self._places.take(pc.cast(before["source"], pa.int64()))
+        stated = pc.not_equal(pc.binary_length(after["token"]), 0)
+        token = pc.and_(
+            pc.and_(pc.equal(before["token"], after["token"]), stated),
+            pc.equal(place, pc.cast(after["source"], pa.int64())),
+        )
+        differ = pc.or_(sizes, pc.invert(token))
+        return _settled(differ, pc.and_(differ, pc.invert(sizes)), before, after, self._compared)
+
+    def _compared(self, before: pa.RecordBatch, after: pa.RecordBatch) -> pa.Array:
+        """Of rows of the same size whose tokens differ, or are none."""
+        same = pa.repeat(pa.scalar(False), before.num_rows)
+        for one, two in zip(self.before_keys(before), self.after_keys(after), strict=True):
+            same = pc.or_(same, pc.fill_null(pc.equal(one, two), False))
+        silent = pc.equal(pc.binary_length(after["token"]), 0)
+        other = pc.if_else(silent, pa.scalar(_SILENT, pa.int8()), pa.scalar(_DIFFERS, pa.int8()))
+        return pc.if_else(same, pa.scalar(_SAME, pa.int8()), other)
+
+    def before_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        source = pc.cast(rows["source"], pa.int64())
+        further = rows["digests"]
+        # One further digest is the rule; of several the first one counts.
+        first = pc.replace_substring_regex(pc.cast(further, pa.string()), " .*$", "")
+        first = pc.replace_substring_regex(first, "^([a-z0-9_]+):", r"\1:full:")
+        return [
+            _etags(rows, self._digesting.take(source)),
+            _sized(rows["size"], _claims(rows["source_proof"])),
+            _sized(rows["size"], _claims(first)),
+        ]
+
+    def after_keys(self, rows: pa.RecordBatch) -> Sequence[pa.Array]:
+        digesting = self._digesting_now.take(pc.cast(rows["source"], pa.int64()))
+        claim = _sized(rows["size"], _claims(rows["checksum"]))
+        return [_etags(rows, digesting), claim, claim]
+
+
+def _etags(rows: pa.RecordBatch, digesting: pa.Array) -> pa.Array:
+    """The etags that are digests of bytes; null for others."""
+    token = rows["token"]
+    fits = pc.and_(digesting, pc.match_substring_regex(token, _ETAG))
+    # The key ends in hexadecimal digits also where the etag ends in its number of parts.
+    end = pc.binary_slice(token, 30, 32)
+    text = pc.binary_join_element_wise(pc.if_else(fits, token, None), end, b" ")
+    return _sized(rows["size"], text)
+
+
+def _claims(texts: pa.Array) -> pa.Array:
+    """The claims of strong algorithms over all bytes; null for others."""
+    return pc.if_else(pc.match_substring_regex(texts, _CLAIM), texts, None)
+
+
+def _sized(sizes: pa.Array, texts: pa.Array) -> pa.Array:
+    """`<size> <text>`, null where the text is."""
+    size = pc.cast(pc.cast(sizes, pa.string()), pa.binary())
+    return pc.binary_join_element_wise(size, pc.cast(texts, pa.binary()), b" ")
