@@ -30,18 +30,23 @@ EVERYWHERE = dict.fromkeys(ABILITIES, "yes") | {"name_bytes": "255", "time_resol
 """What the file systems of one machine have in common."""
 KERNEL = tuple(map(int, platform.release().split(".")[:2]))
 EXPECTED = {
-    "ext4": {"direct_alignment": "512", "xattr_bytes": "4000"},
+    "ext4": {"direct_alignment": "512", "xattr_bytes": "4000", "reflink": "no (EOPNOTSUPP)"},
     "xfs": {"direct_alignment": "512", "xattr_bytes": "65536"},
     "btrfs": {"direct_alignment": "1", "xattr_bytes": "16000"},
     # Since Linux 6.6 tmpfs takes O_DIRECT, and reads memory.
-    "tmpfs": {"direct_alignment": "1" if KERNEL >= (6, 6) else "no (EINVAL)", "xattr_bytes": "65536"},
+    "tmpfs": {
+        "direct_alignment": "1" if KERNEL >= (6, 6) else "no (EINVAL)",
+        "xattr_bytes": "65536",
+        "reflink": "no (EOPNOTSUPP)",
+    },
 }
 """The rows in which each differs from that."""
 
 
 _OF_BED = {
     "direct_alignment": "1", "tmpfile": "no (EOPNOTSUPP)", "acl": "no (EOPNOTSUPP)",
-    "acl_inherited": "no (EOPNOTSUPP)", "holes": "no (its data are said to begin at byte 0)",
+    "acl_inherited": "no (EOPNOTSUPP)", "reflink": "no (EOPNOTSUPP)",
+    "holes": "no (its data are said to begin at byte 0)",
 }  # fmt: skip
 """What the test bed's program and FUSE do not do, under every set of tempers."""
 _NO_FLAGS = {"rename_noreplace": "no (EINVAL)", "rename_exchange": "no (EINVAL)"}

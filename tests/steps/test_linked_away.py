@@ -80,5 +80,5 @@ def test_s16_digests_that_reading_alone_gives_are_not_left_out(
     with pytest.raises(FailedError, match="did not finish") as caught:
         go(context)
     assert "must be read for its digests, and is offline: released to the archive" in str(caught.value)
-    assert "plan.reuse: false" in str(caught.value)
+    assert "plan.reuse: none" in str(caught.value)
     assert not [text for text in texts(context) if "traceback" in text]

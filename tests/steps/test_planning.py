@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from tests.support.staging_runs import context_for, events_of, tree
 
-from penstock.config.settings import PermissionsConfig, PlanConfig
+from penstock.config.settings import PlanConfig, VerifyConfig
 from penstock.core.balance import Cut, Load, costs, decide, parts
 from penstock.core.model import Entry, Listed, Record
 from penstock.errors import NoSpaceError, PreflightError
@@ -180,8 +180,8 @@ def test_unchanged_files_are_linked_from_the_current_release(tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("spoil", "why"),
     [
-        ("permissions", "other permissions"),
-        ("off", "reuse is off"),
+        ("off", "reuse is none"),
+        ("digests", "other verify.digests"),
         ("seal", "no seal"),
         ("manifest", "cannot be read"),
         ("run", "description"),
@@ -196,8 +196,8 @@ def test_a_release_that_cannot_be_compared_is_not_linked_from(tmp_path: Path, sp
     dataset = context.config.datasets["data"]
     release = layout.release(first["release"])
     tree(tmp_path / "source", {"new": b"n"})
-    if spoil == "permissions":
-        dataset = replace(dataset, permissions=PermissionsConfig(file_mode=0o444))
+    if spoil == "digests":
+        context.config = replace(context.config, verify=VerifyConfig(digests=("xxh3_128", "sha256")))
     elif spoil == "off":
         context.config = replace(context.config, plan=PlanConfig(reuse=False))
     elif spoil == "seal":

@@ -10,6 +10,7 @@ rule plan_shards:
         "../../envs/penstock.yaml"
     params:
         penstock=penstock,
+        options=["--copy-unchanged"] if config.get("copy_unchanged") else [],
     shell:
-        "{params.penstock:q} plan {wildcards.dataset:q} --run {wildcards.run:q}"
+        "{params.penstock:q} plan {wildcards.dataset:q} {params.options:q} --run {wildcards.run:q}"
         " --receipt {output.receipt:q} --log {log:q}"

@@ -110,6 +110,12 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--new-release", action="store_true",
             help="stage what a release holds already as a new one; the old one stays as it is",
         )  # fmt: skip
+    if command.name in ("run", "plan"):
+        parser.add_argument(
+            "--copy-unchanged", action="store_true",
+            help="have unchanged files share blocks with the current release, or copied on the target, where "
+            "they cannot be linked: with other permissions, for one",
+        )  # fmt: skip
     if command.name == "run":
         parser.add_argument(
             "--cores", type=_cores, metavar="N", help="steps at once (default: the profile's)"

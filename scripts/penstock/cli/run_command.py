@@ -117,6 +117,8 @@ def _command(parsed: argparse.Namespace, names: list[str]) -> list[str]:
         settings.append(f"dataset={json.dumps(names)}")
     if parsed.new_release:
         settings.append("new_release=true")
+    if parsed.copy_unchanged:
+        settings.append("copy_unchanged=true")
     if settings:
         words += ["--config", *settings]
     return words

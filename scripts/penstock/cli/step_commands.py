@@ -37,6 +37,7 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     with session.context(config) as context:
         context.run = getattr(parsed, "run", None) or ""
         context.new_release = getattr(parsed, "new_release", False)
+        context.copy_unchanged = getattr(parsed, "copy_unchanged", False)
         for name in names:
             try:
                 work = here if joined else one

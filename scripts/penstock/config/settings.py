@@ -334,8 +334,16 @@ class PlanConfig:
     shard_files: Apart[int] = 500_000
     giant_bytes: Decides[Size] = 64 * GIB
     part_bytes: Decides[Size] = 256 * MIB
-    reuse: Apart[bool] = True
-    """Link unchanged files from the current release instead of copying them again."""
+    reuse: Apart[str | bool] = "auto"
+    """As it was written; `reused` has what it means."""
+
+    @property
+    def reused(self) -> str:
+        """How unchanged files come into a release: `auto`, `reflink`, `link`, `copy` or `none`. Until there
+        was a choice, it was true or false."""
+        if isinstance(self.reuse, bool):
+            return "auto" if self.reuse else "none"
+        return self.reuse
 
 
 @dataclass(frozen=True)

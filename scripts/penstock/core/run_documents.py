@@ -90,6 +90,8 @@ class PlanInfo:
     """Those runs, and the names of their stagings below `releases/`."""
     staging_inodes: Mapping[str, int] = field(default_factory=dict)
     """Those runs, and the inode of `data` in each staging as planned: its name may be another's later."""
+    way: str = "link"
+    """How the files of `base` come into this release: `link`, `reflink` or `copy`."""
     giants_taken: Sequence[Sequence[str]] = ()
     """[run, path, size] of each giant that is moved here from such a staging before its parts are copied."""
 

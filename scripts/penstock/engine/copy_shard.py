@@ -279,6 +279,7 @@ def _work(task: CopyTask, durability: str, preallocate: bool, credentials: list[
         policy=task.verify.source_checksum,
         later=task.verify.digests if task.verify.whole_file_digest else (),
         base=task.base,
+        way=task.way,
         stagings=dict(task.stagings),
     )
 

@@ -157,7 +157,7 @@ class _Left:
         return True
 
     def _fails(self, where: str, why: str) -> None:
-        told = f"it is linked from a release: {why}; have it restored, or set `plan.reuse: false`"
+        told = f"it is linked from a release: {why}; have it restored, or set `plan.reuse: none`"
         self._outcome.failures.append(Failure(where, told, FailedError.exit_code, False))
 
     def told(self) -> Iterator[str]:

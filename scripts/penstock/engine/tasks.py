@@ -91,6 +91,8 @@ class CopyTask:
     gid: int | None = None
     base: Path | None = None
     """`data` of the release whose unchanged files are linked, if any."""
+    way: str = "link"
+    """How they come into staging: `link`, `reflink` or `copy`."""
     stated: Path | None = None
     """`RunLayout.stated`, where there are checksum files beside the data."""
     probe: ProbeReport = field(default_factory=ProbeReport)

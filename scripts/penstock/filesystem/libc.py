@@ -1,4 +1,4 @@
-"""The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, statfs, quotactl,
+"""The few calls that Python does not offer: openat2, renameat2, syncfs, fallocate, FICLONE, statfs, quotactl,
 cachestat, mincore, memcmp.
 
 Each raises OSError with the call's errno, like `os`; none of them retries.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import fcntl
 import os
 import platform
 import threading
@@ -38,6 +39,7 @@ _QUOTACTL_FD = 443
 _RESOLVE_NO_MAGICLINKS, _RESOLVE_NO_SYMLINKS, _RESOLVE_BENEATH = 0x02, 0x04, 0x08
 _MAP_FAILED = ctypes.c_void_p(-1).value
 _PROT_READ, _MAP_SHARED = 1, 1
+_FICLONE = 0x40049409
 _KEEP_SIZE, _PUNCH_HOLE = 0x01, 0x02
 PAGE = os.sysconf("SC_PAGESIZE")
 
@@ -102,6 +104,12 @@ def fallocate(fd: int, size: int) -> None:
     """Reserve blocks for `[0, size)`; never emulated by writing zeros, as glibc's other one does."""
     if _LIBC.fallocate(fd, 0, 0, size) != 0:
         raise _failed()
+
+
+def reflink(new: int, old: int) -> None:
+    """Give the empty file `new` the blocks of the file `old` (FICLONE): both share them until one is changed.
+    EOPNOTSUPP, ENOTTY, EINVAL where the file system cannot, EXDEV between two."""
+    fcntl.ioctl(new, _FICLONE, old)
 
 
 def punch_hole(fd: int, offset: int, length: int) -> None:

@@ -55,6 +55,10 @@ class Totals:
     """Files that another run's staging holds; a giant counts where any part of it is held."""
     taken_bytes: int = 0
     folders: int = 0
+    own_files: int = 0
+    """Unchanged files that get an inode of their own on the target."""
+    own_bytes: int = 0
+    """Of those that are copied there: their blocks are stored once more."""
     blocks: int = 0
     """Bytes that the files to be copied take on the target."""
     to_place: SizeClasses | None = None
@@ -73,6 +77,19 @@ class Totals:
         self.blocks += _blocks(to_copy)
         if self.to_place is not None:
             self.to_place.add(to_copy)
+
+    def copy_here(self, sizes: Sequence[int]) -> None:
+        """Of the files that `add` counted as linked, these are copied on the target."""
+        self.own_files += len(sizes)
+        self.own_bytes += sum(sizes)
+        self.blocks += _blocks(sizes)
+        if self.to_place is not None:
+            self.to_place.add(sizes)
+
+    @property
+    def new_inodes(self) -> int:
+        """Files and folders that are made on the target."""
+        return self.to_copy[0] + self.own_files + self.folders
 
     def add_giant(self, lying: int) -> None:
         """Count a giant that `add` counted before, of which another run's staging holds so many bytes."""
@@ -95,7 +112,7 @@ def room(layout: DatasetLayout, totals: Totals, keep: int, promised: Sequence[Pr
     free, and so much as other runs have promised; returns one sentence about it. Raises NoSpaceError when
     they do not suffice."""
     seen = facts(layout.root)
-    files = totals.to_copy[0] + totals.folders
+    files = totals.new_inodes
     their_bytes, their_files = sum(one.bytes for one in promised), sum(one.files for one in promised)
     if totals.blocks + keep + their_bytes > seen.free_bytes:
         other = (
@@ -137,7 +154,8 @@ def copy_time(layout: DatasetLayout, totals: Totals, slots: int, cap: int | None
     """By the rate of the newest run that was measured, else an assumed one, with `slots` elements at once; no
     less than all bytes take at `cap` bytes a second, which all elements keep together."""
     basis = rates(_history(layout))
-    takes, bounded = seconds(*totals.to_copy, slots, basis), ""
+    files, size = totals.to_copy
+    takes, bounded = seconds(files + totals.own_files, size + totals.own_bytes, slots, basis), ""
     if cap and totals.to_copy[1] / cap > takes:
         takes, bounded = totals.to_copy[1] / cap, f", at the bandwidth cap of {human.rate(cap)}"
     took = human.duration(max(1.0, takes))

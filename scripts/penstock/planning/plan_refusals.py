@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING
 from penstock.errors import NAMED_FILES, PreflightError
 from penstock.filesystem.errno_map import printable
 from penstock.formats.listing_file import read_listing
+from penstock.planning.reuse_choice import REFUSED
 from penstock.release.evidence import unprovable
 from penstock.sources.port import REQUEST
 from penstock.sources.registry import in_blocks, may_be_split, states_checksums
 from penstock.views import human
 
 if TYPE_CHECKING:
+    from penstock.planning.forecast import Totals
+    from penstock.planning.previous_release import Base
     from penstock.state.context import Context
     from penstock.state.run import Run
 
@@ -22,6 +25,31 @@ def check(context: Context, run: Run) -> None:
     """Raises PreflightError with the files of the run's listing that are refused."""
     _refuse_unprovable(context, run)
     _refuse_unpinned(context, run)
+
+
+def refuse_doubling(context: Context, run: Run, base: Base, totals: Totals) -> None:
+    """Raises PreflightError where unchanged files cannot be linked as they are, and nobody asked for copies
+    of them."""
+    if base.way != REFUSED or not totals.unchanged:
+        return
+    files = f"{human.counted(totals.unchanged, 'file')}, {human.size(totals.unchanged_bytes)}"
+    again = f"`{context.program} run --copy-unchanged {run.dataset}` copies them on the target, which takes "
+    again += f"{human.size(totals.unchanged_bytes)} ({totals.unchanged_bytes:,} bytes) more"
+    if not base.other:
+        raise PreflightError(
+            "the target's file system has no reflinks, and `plan.reuse: reflink` asks for them",
+            where=run.dataset,
+            why=f"{files}, are unchanged since release {base.release}",
+            hint=f"{again}; `plan.reuse: link` or `auto` links them",
+        )
+    raise PreflightError(
+        f"release {base.release} has other {', '.join(base.other)} than this run asks for",
+        where=run.dataset,
+        why=f"{files}, are unchanged since then and would be linked, and a linked file has one mode, group, "
+        "ACL and time in both releases",
+        hint=f"{again}; `plan.reuse: none` fetches them from the source again; or leave `permissions` as "
+        "they were",
+    )
 
 
 def _refuse_unprovable(context: Context, run: Run) -> None:

@@ -1,4 +1,4 @@
-"""The release that a run can link unchanged files from: the current one, where it is comparable."""
+"""The release whose unchanged files a run can take: the current one, where it is comparable."""
 
 from __future__ import annotations
 
@@ -10,18 +10,20 @@ from penstock.errors import FailedError
 from penstock.formats.listing_file import read_columns
 from penstock.formats.manifest import read_columns as manifest_columns
 from penstock.formats.shards import whole_files
+from penstock.planning.reuse_choice import LINK, NONE, choose
 from penstock.planning.unchanged_rows import COLUMNS, Rules, with_reuse
 from penstock.state import run_store
 from penstock.state.run import load
 from penstock.views import human
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
     from pathlib import Path
 
     import pyarrow as pa
 
     from penstock.planning.takeover import TakeOver
+    from penstock.planning.target_probe import TargetProbe
     from penstock.state.run import Run
     from penstock.storage.port import Storage
 
@@ -32,15 +34,19 @@ class UnreadableError(FailedError):
 
 @dataclass(frozen=True)
 class Base:
-    """The release to link from, and what is needed to compare a listing with it."""
+    """The release to take files from, and what is needed to compare a listing with it."""
 
     release: str | None
     """None: everything is copied."""
     why: str
-    """The reason in words, when nothing is linked; else ""."""
+    """The reason in words, when all is fetched; else ""."""
     manifest: Path | None = None
     sources: dict[int, int] | None = None
     """Maps the index of a source in the release to its index in this run's configuration."""
+    way: str = LINK
+    """How its files come into the new one: of `reuse_choice`."""
+    other: Sequence[str] = ()
+    """The keys of `permissions` that it has at other values."""
 
     def files(
         self, listing: Path, over: TakeOver, *, giant_bytes: int, keep_mtime: bool, proven: bool
@@ -59,22 +65,20 @@ def none(why: str) -> Base:
     return Base(None, why)
 
 
-def find(storage: Storage, run: Run, *, links: bool) -> Base:
-    """The release that `current` names, if its files may be linked into the new one. `links`: whether the
-    probe saw that a file may have names in two folders.
+def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool) -> Base:
+    """The release that `current` names, if its files may come into the new one without being fetched.
 
-    | what                                           | linked |
-    |------------------------------------------------|--------|
-    | plan.reuse is off, or nothing was published    | no     |
-    | its run's description or manifest is not there | no     |
-    | other permissions, or other digests asked for  | no     |
-    | no source in common                            | no     |
-    | `--new-release` replaces it                    | no     |
-    | links between folders are refused              | no     |
-    | else                                           | yes    |
+    | what                                           | its files                          |
+    |------------------------------------------------|------------------------------------|
+    | plan.reuse is none, or nothing was published   | are fetched                        |
+    | its run's description or manifest is not there | are fetched                        |
+    | other digests asked for                        | are fetched                        |
+    | no source in common                            | are fetched                        |
+    | `--new-release` replaces it                    | are fetched                        |
+    | else                                           | are as `reuse_choice.choose` says  |
     """
-    if not run.config.plan.reuse:
-        return none("plan.reuse is off")
+    if run.config.plan.reused == NONE:
+        return none("plan.reuse is none")
     layout = run.layout
     current = storage.current(layout)
     if current is None:
@@ -86,29 +90,36 @@ def find(storage: Storage, run: Run, *, links: bool) -> Base:
     try:
         theirs = load(layout, layout.run(sealed))
         other = _other_policy(theirs, run)
+        other_digests = theirs.config.verify.digests != run.config.verify.digests
     except FailedError:
         return none(f"the run of release {current} has no description that can be read")
     if sealed in run_store.replaced(layout):
         return none(f"`--new-release` replaces release {current}, and trusts nothing of it")
-    if other:
+    if other_digests:
         twice = f"up to {human.size(run.info.bytes)} are stored a second time"
-        return none(f"release {current} has other {', '.join(other)}: {twice}")
+        return none(f"release {current} has other verify.digests: {twice}")
     now = {url: index for index, url in enumerate(run.info.sources)}
     sources = {index: now[url] for index, url in enumerate(theirs.info.sources) if url in now}
     if not sources:
         return none(f"release {current} came from other sources")
-    if not links:
+    way = choose(
+        run.config.plan.reused,
+        reflinks=tried.reflinks,
+        links=tried.links,
+        other_policy=bool(other),
+        copy_unchanged=copy_unchanged,
+    )
+    if way == NONE:
         return none("this file system refuses hard links between folders")
-    return Base(current, "", manifest, sources)
+    return Base(current, "", manifest, sources, way, other)
 
 
 def _other_policy(theirs: Run, run: Run) -> list[str]:
-    """The keys that two runs have at different values, of those that say what a linked file has from its
-    release: it is one file, and cannot be changed without changing that release."""
+    """The keys of `permissions` that two runs have at different values. A linked file is one file, and cannot
+    be changed without changing the other release."""
     before, now = theirs.config.dataset.permissions, run.config.dataset.permissions
     keys = (field.name for field in fields(PermissionsConfig))
-    found = [f"permissions.{key}" for key in keys if getattr(before, key) != getattr(now, key)]
-    return found + ["verify.digests"] * (theirs.config.verify.digests != run.config.verify.digests)
+    return [f"permissions.{key}" for key in keys if getattr(before, key) != getattr(now, key)]
 
 
 def _records(manifest: Path) -> Iterator[pa.RecordBatch]:

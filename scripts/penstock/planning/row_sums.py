@@ -44,6 +44,15 @@ def divided(rows: pa.RecordBatch, sizes: Sequence[int], *, taking: bool) -> Divi
     return Divided(to_copy, Lying(files - taken.files, held - taken.bytes), taken)
 
 
+def linked_sizes(rows: pa.RecordBatch, sizes: Sequence[int], *, taking: bool) -> list[int]:
+    """The sizes of those of these rows that a release holds; arguments as of `divided`."""
+    if taking:
+        texts = zip(reused(rows), sizes, strict=False)
+        return [size for text, size in texts if text and not Reuse.is_taken(text)]
+    held: list[int] = rows["size"].filter(_lies(rows)).to_pylist() if any_reused(rows) else []
+    return held
+
+
 def cost(rows: pa.RecordBatch) -> int:
     """What all rows cost together (`core.balance.costs`)."""
     if not any_reused(rows):

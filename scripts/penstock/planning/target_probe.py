@@ -8,7 +8,7 @@ from penstock.core.checks import told
 from penstock.core.documents import probe_report
 from penstock.errors import PreflightError
 from penstock.filesystem.capabilities import facts
-from penstock.filesystem.probe.judgement import acls, differences, links_work
+from penstock.filesystem.probe.judgement import acls, differences, links_work, reflinks_work
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -37,6 +37,11 @@ class TargetProbe:
     def links(self) -> bool:
         """Whether unchanged files may be linked from a release."""
         return links_work(self._report)
+
+    @property
+    def reflinks(self) -> bool:
+        """Whether a file may share its blocks with a release's."""
+        return reflinks_work(self._report)
 
     def check(self) -> None:
         """Raises PreflightError where the file system cannot hold a release."""

@@ -78,7 +78,7 @@ class TargetStores:
         self._refuse_striping(self._checks.striping)
         counted = kernel_quotas.survey(self._layout.releases, None, self._gid)
         results = [
-            *kernel_quotas.check(counted, totals.blocks, totals.to_copy[0] + totals.folders, promised),
+            *kernel_quotas.check(counted, totals.blocks, totals.new_inodes, promised),
             *self._checks.results,
         ]
         self._refuse(results)

@@ -103,6 +103,8 @@ class Context:
     """How this program was called, up to the command: what hints for people begin with."""
     new_release: bool = False
     """List is to make a new run of what a release holds already (`--new-release`)."""
+    copy_unchanged: bool = False
+    """Plan may have unchanged files copied on the target where they cannot be linked (`--copy-unchanged`)."""
     controller: str = ""
     """The workflow above this step, `<pid>.<start time in ticks>`; "" for a step by hand."""
     hold: Hold | None = None

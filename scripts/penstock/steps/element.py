@@ -233,6 +233,7 @@ def _work(
         task = replace(
             _copy_task(run, shard, attempt, data),
             base=run.layout.release(base) / DATA if base else None,
+            way=run.plan.way,
             stated=folder.stated if folder.stated.exists() else None,
             stagings=abandoned_stagings.planned(run),
             may_change=config.dataset.follow_limit.allowed(run.info.files),

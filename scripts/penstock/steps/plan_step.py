@@ -28,6 +28,7 @@ from penstock.ownership.promises import SpacePromise
 from penstock.planning import forecast, plan_refusals, row_sums, ticket_life
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
+from penstock.planning.reuse_choice import COPY, NONE, REFLINK
 from penstock.planning.source_recall import SourceRecall
 from penstock.planning.takeover import TakeOver
 from penstock.planning.target_probe import TargetProbe
@@ -164,7 +165,12 @@ class _Planner:
         before = b""
         for batch, sizes in self.files():
             recall.add(batch, sizes)
-            totals.add(*row_sums.divided(batch, sizes, taking=bool(self.over)))
+            parts = row_sums.divided(batch, sizes, taking=bool(self.over))
+            totals.add(*parts)
+            if self.base.way == COPY:
+                totals.copy_here(row_sums.linked_sizes(batch, sizes, taking=bool(self.over)))
+            elif self.base.way == REFLINK:
+                totals.own_files += parts.linked.files
             for giant in (giants := self._giants(batch, sizes)):
                 totals.add_giant(self._lying(batch, giant))
             totals.giants += len(giants)
@@ -232,8 +238,8 @@ def _plan(context: Context, run: Run) -> None:
     for result in tried.results:
         said = events.Warned if result.verdict == "warning" else events.Noted
         context.emit(said(info.dataset, STEP, text=told(result)))
-    planner.base = bases.find(context.storage, run, links=tried.links)
-    if planner.plan.reuse:
+    planner.base = bases.find(context.storage, run, tried, copy_unchanged=context.copy_unchanged)
+    if planner.plan.reused != NONE:
         found = abandoned_stagings.find(context, run)
         distrust = bool(run_store.replaced(layout))
         planner.over = TakeOver(found, run, proven=planner.require, distrust=distrust)
@@ -242,10 +248,11 @@ def _plan(context: Context, run: Run) -> None:
     except bases.UnreadableError as error:
         planner.base = bases.none(str(error))
         totals = planner.count()
+    plan_refusals.refuse_doubling(context, run, planner.base, totals)
     keep, stores = context.config.target.kept(facts(layout.root).total_bytes), planner.stores
     promise = SpacePromise(context, layout, run.id, STEP)
     try:
-        files, objects = totals.to_copy[0] + totals.folders, stores.expected_chunk_files(totals)
+        files, objects = totals.new_inodes, stores.expected_chunk_files(totals)
         promise.ask(max(0, totals.blocks), files, stores.gid, objects)
         enough, seen = promise.admitted(
             lambda others: (forecast.room(layout, totals, keep, others), stores.check(totals, others))
@@ -308,6 +315,7 @@ def _make(
         run=info.run,
         release=info.release,
         base=planner.base.release if totals.unchanged else None,
+        way=planner.base.way,
         files=totals.files,
         bytes=totals.bytes,
         giants=totals.giants,
@@ -345,9 +353,13 @@ def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> No
 def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
     if base.release is None:
         return f"everything is copied: {base.why}"
+    are = {
+        REFLINK: "share their blocks with it (reflinks)",
+        COPY: f"are copied on the target: {human.size(totals.own_bytes)} are stored once more",
+    }
     return (
         f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
-        f"{base.release} and are linked"
+        f"{base.release} and {are.get(base.way, 'are linked')}"
     )
 
 

@@ -70,7 +70,8 @@ def _do(context: Context, dataset: str, step: str, place: RunLayout, frozen: Pat
         context.config.cluster.python or sys.executable, "-m", "penstock", "--config", str(frozen),
         "--progress", "lines", "--receipt", str(receipt), step, dataset,
         *(("--run", context.run) if context.run else ()),
-        *(("--new-release",) if context.new_release and step == "list" else ()), "--joined",
+        *(("--new-release",) if context.new_release and step == "list" else ()),
+        *(("--copy-unchanged",) if context.copy_unchanged and step == "plan" else ()), "--joined",
     ]  # fmt: skip
     try:
         run_array(context, dataset, place, step, (INDEX,), lambda _: receipt.exists(), command)

@@ -79,6 +79,24 @@ class Links:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
+    def held(self, base_data: Path, path: str, size: int, mtime_ns: int) -> int | None:
+        """A descriptor of an unchanged file of a published release, to read; the caller closes it. None where
+        there is no regular file of this size and time, or it may not be read."""
+        self._staging.look()
+        parent, name = split(path)
+        try:
+            base = self._staging.base(base_data)[1].get(parent)
+            fd = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC, dir_fd=base)
+        except OSError as error:
+            if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
+                return None
+            raise storage_error(error, "cannot open", path) from None
+        seen = os.fstat(fd)
+        if stat.S_ISREG(seen.st_mode) and seen.st_size == size and keeps(seen.st_mtime_ns, mtime_ns):
+            return fd
+        os.close(fd)
+        return None
+
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         """Bring a file into staging that one of these abandoned stagings holds. False: copy it instead.
 

@@ -234,7 +234,7 @@ def _shared(path: str, why: str) -> FailedError:
         "a file that is shared with another release has other permissions",
         where=printable(path),
         why=why,
-        hint="stage under another release name with `plan.reuse: false`",
+        hint="stage under another release name with `penstock run --copy-unchanged`",
     )
 
 

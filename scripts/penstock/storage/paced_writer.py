@@ -46,6 +46,7 @@ class PacedWriter:
         self._last = ""
         self._entered = EnteredFolders("")
         self.settle, self.alive, self.holds = writer.settle, writer.alive, writer.holds
+        self.held = writer.held
         self.close = writer.close
 
     def begin(self, path: str, size: int, *, holes: bool = False) -> Pending:

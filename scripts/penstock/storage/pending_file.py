@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
+import errno
 import os
+from typing import TYPE_CHECKING
 
+from penstock.errors import FailedError
+from penstock.filesystem import libc
 from penstock.filesystem.errno_map import storage_error
 from penstock.filesystem.holes import clear
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+_UNSHARED = frozenset({errno.EOPNOTSUPP, errno.ENOTTY, errno.EINVAL, errno.EXDEV, errno.ENOSYS, errno.EPERM})
 
 
 class Pending:
@@ -36,6 +45,30 @@ class Pending:
                 view = view[done:]
         except OSError as error:
             raise storage_error(error, "cannot write", self.path) from None
+
+    def share(self, fd: int) -> bool:
+        """Take all blocks of another file of this size, in place of writing; False where the file system does
+        not share them. Raises by `errno_map.storage_error`."""
+        try:
+            libc.reflink(self.fd, fd)
+        except OSError as error:
+            if error.errno in _UNSHARED:
+                return False
+            raise storage_error(error, "cannot share blocks", self.path) from None
+        return True
+
+    def copy(self, fd: int, view: memoryview, alive: Callable[[], None]) -> None:
+        """Write the bytes of another file of this size, by `view`; `alive` is called between blocks. Raises
+        FailedError where it ends early, and by `errno_map.storage_error`."""
+        try:
+            while self.position < self.size:
+                read = os.preadv(fd, [view[: self.size - self.position]], self.position)
+                if not read:
+                    raise FailedError("a file of a release was cut while it was read", where=self.path)
+                self.write_all(view[:read])
+                alive()
+        except OSError as error:
+            raise storage_error(error, "cannot read a file of a release", self.path) from None
 
     def skip(self, count: int) -> None:
         """In place of `count` zeros: a hole where the file system can have one. In a giant's file, where

@@ -350,6 +350,10 @@ class Writer(Protocol):
     def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
         """Link an unchanged file of a published release. False: copy it instead."""
 
+    def held(self, base_data: Path, path: str, size: int, mtime_ns: int) -> int | None:
+        """A descriptor of an unchanged file of a published release, which the caller closes; None where it is
+        not as it was published, or may not be read."""
+
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         """Have a file that one of these abandoned stagings holds. False: copy it instead."""
 

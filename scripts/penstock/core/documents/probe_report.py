@@ -31,6 +31,7 @@ ABILITIES: Mapping[str, str] = {
     "link": "hard link in one folder",
     "link_between_folders": "hard link between folders",
     "link_between_trees": "hard link to the folder beside (quota tree)",
+    "reflink": "reflink (FICLONE) between folders",
     "exclusive_create": "O_EXCL creates a name once",
     "open_unlink": "a removed file that is open can be read",
     "inode_stable": "inode numbers stay",

@@ -6,6 +6,7 @@ by block into its temporary file, and gets its name only after every check held.
 
 from __future__ import annotations
 
+import os
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
@@ -51,6 +52,7 @@ class Copier(Stream):
         sources: Sources,
         writer: Writer,
         base: Path | None,
+        way: str = "link",
         stagings: Mapping[str, Abandoned] = MappingProxyType({}),
         policy: str = "auto",
         later: Sequence[str] = (),
@@ -58,6 +60,7 @@ class Copier(Stream):
     ) -> None:
         super().__init__(**common)
         self.sources, self.writer, self.base, self.stagings = sources, writer, base, stagings
+        self.way = way
         self.policy, self.require, self.later = policy, policy == "require", later
         self._sizes: dict[tuple[int, str, str], Sequence[int]] = {}
         """Sizes of the parts in which an object was uploaded, by source, key and token: for objects that are
@@ -104,7 +107,15 @@ class Copier(Stream):
         there, path = Reuse.parse(entry.reuse), entry.path
         mtime = entry.modified_ns if there.mtime_ns is None else there.mtime_ns
         if not there.staging:
-            if self.base is None or not self.writer.link(self.base, path, entry.size, mtime):
+            if self.base is None:
+                return None
+            if self.way == "link":
+                done = self.writer.link(self.base, path, entry.size, mtime)
+            else:
+                done = self.copy_here(self.base, entry, mtime)
+                if self.way == "copy":
+                    there = there._replace(host="")  # this node, which may not be known by that name
+            if not done:
                 return None
             self.linked += 1
         elif entry.part >= 0:
@@ -123,6 +134,30 @@ class Copier(Stream):
         return Copied(
             row, there.digest, there.grade, claim, there.host, linked=True, staging=there.staging, owed=owed
         )
+
+    def copy_here(self, base: Path, entry: Entry, mtime_ns: int) -> bool:
+        """Make a file of its own of a release's, which has this time: its blocks shared, or its bytes copied.
+        False where that file is not as it was published, or its blocks cannot be shared. Verify reads what
+        was made back, as it reads linked files."""
+        fd = self.writer.held(base, entry.path, entry.size, mtime_ns)
+        if fd is None:
+            return False
+        try:
+            pending = self.writer.begin(entry.path, entry.size, holes=self.way == "reflink")
+            try:
+                if self.way == "reflink":
+                    if not pending.share(fd):
+                        self.writer.discard(pending)
+                        return False
+                else:
+                    pending.copy(fd, self.view, lambda: self.writer.alive(pending))
+            except BaseException:
+                self.writer.discard(pending)
+                raise
+            self.writer.finish(pending, entry.modified_ns)
+        finally:
+            os.close(fd)
+        return True
 
     def asks(self) -> None:
         """Before each request to a source: wait until the element's share allows it."""

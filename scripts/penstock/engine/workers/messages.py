@@ -29,6 +29,8 @@ class CopyWork(NamedTuple):
     """Digests of whole giants that verify will make: a checksum by one of them need not hold yet."""
     base: Path | None
     """`data` of the release whose unchanged files are linked."""
+    way: str
+    """How they come into staging: `link`, `reflink` or `copy`."""
     stagings: Mapping[str, Abandoned]
     """Stagings of other runs that files are taken over from, by run."""
 

@@ -47,6 +47,7 @@ def _copying(work: CopyWork, spend: Spend | None) -> tuple[Maker, Renew]:
             sources=sources,
             writer=writer(),
             base=work.base,
+            way=work.way,
             stagings=work.stagings,
             policy=work.policy,
             later=work.later,

@@ -111,6 +111,16 @@ def fallocate(place: Place) -> Seen:
     return answered(taken >= RESERVED, f"it succeeded, and {taken} of {RESERVED} bytes are reserved")
 
 
+def reflink(place: Place) -> Seen:
+    """Between two folders, as from one release to the next."""
+    old, new = place.file("file", b"x" * DIRECT), place.folder("to") / "file"
+    with old.open("rb") as first, new.open("xb") as second:
+        libc.reflink(second.fileno(), first.fileno())
+    if old.stat().st_ino == new.stat().st_ino:
+        return answered(False, "the two files are one inode")
+    return answered(new.read_bytes() == b"x" * DIRECT, "the content is another one")
+
+
 def tmpfile(place: Place) -> Seen:
     fd = os.open(place.here, os.O_TMPFILE | os.O_RDWR | os.O_CLOEXEC, 0o600)
     named = place.here / "named"

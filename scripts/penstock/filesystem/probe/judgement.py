@@ -65,6 +65,11 @@ def links_work(report: ProbeReport) -> bool:
     return all(one.answer in (YES, NOT_TRIED) for one in tried)
 
 
+def reflinks_work(report: ProbeReport) -> bool:
+    """Whether a file may share its blocks with one of another release. What was not tried does not."""
+    return report["reflink"].answer == YES
+
+
 def differences(seen: StorageFacts, report: ProbeReport) -> list[CheckResult]:
     """What people should know of a probe, the gravest first. `seen` are the facts by the table alone. A
     result has no `wanted` where the row claims nothing.
