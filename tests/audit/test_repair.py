@@ -13,9 +13,15 @@ from tests.support.published import content, data_of, flip, publish, published
 from tests.support.s3server import S3Server
 from tests.support.staging_runs import tree
 
+from penstock.audit import audit_plan
 from penstock.config.settings import PlanConfig
+from penstock.core.documents.history_line import Repair
 from penstock.errors import FailedError, FindingsError
+from penstock.formats.manifest import read_manifest
+from penstock.state import history, verdicts
 from penstock.steps import audit_step, repair_step
+from penstock.steps.repair_array import mender_of
+from penstock.steps.shared_damage import SharedDamage
 from penstock.views import findings_text
 
 if TYPE_CHECKING:
@@ -157,8 +163,8 @@ def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
     assert not (outside / "file").exists()
 
 
-def test_a_repair_says_which_other_releases_share_the_damage(tmp_path: Path) -> None:
-    """Unchanged files are hard links: the same bit is wrong in both, and only one of them is mended."""
+def test_a_repair_mends_every_release_that_shares_the_damage(tmp_path: Path) -> None:
+    """Unchanged files are hard links: the same bit is wrong in all of them."""
     source = tree(tmp_path / "source", {"a": b"a" * 5000, "b": b"b" * 5000, "c": b"c"})
     with published(tmp_path, source) as context:
         first = data_of(context)
@@ -171,13 +177,66 @@ def test_a_repair_says_which_other_releases_share_the_damage(tmp_path: Path) -> 
         flip(second / "c")
         audit_step.run(context, "data")
         result = repair_step.run(context, "data")
-        assert (result["status"], result["also_in"]) == ("REPAIRED", {first.parent.name: 1})
-        said = findings_text.repair(result)
-        assert f"1 damaged file is the same in release {first.parent.name}, and not repaired there" in said
+        other = first.parent.name
+        assert (result["status"], result["also_repaired"], result["also_in"]) == (
+            "REPAIRED",
+            {other: ["a"]},
+            {},
+        )
+        assert f"1 file is the same in release {other}, and mended there, too" in findings_text.repair(result)
+        assert (first / "a").samefile(second / "a")
         assert (second / "a").read_bytes() == b"a" * 5000
-        assert (first / "a").read_bytes() != b"a" * 5000
-        # Asked for by name, the other one is mended, too, and then nobody else has the damage.
+        assert (first / "c").read_bytes() == b"c"
+        said = verdicts.read(context.layout("data"), other)
+        assert said is not None
+        assert said.repair is not None
+        assert (said.repair.audit, said.repair.repaired, said.repair.left) == (result["audit"], 1, 0)
+        lines = [line for line in history.lines(context.layout("data")) if line.event == "repair"]
+        assert {(line.release, tuple(line.repaired)) for line in lines if isinstance(line, Repair)} == {
+            (other, ("a",)),
+            (second.parent.name, ("a", "c")),
+        }
+        for release in (other, second.parent.name):
+            assert audit_step.run(context, "data", audit_step.Request(release=release))["status"] == "PASSED"
+
+
+def test_findings_of_another_release_fall_where_its_files_were_mended(tmp_path: Path) -> None:
+    source = tree(tmp_path / "source", {"a": b"a" * 5000, "b": b"b" * 5000, "c": b"c"})
+    with published(tmp_path, source) as context:
+        first, layout = data_of(context), context.layout("data")
+        (source / "c").write_bytes(b"changed")
+        publish(context)
+        second = data_of(context)
+        flip(first / "a")
+        flip(first / "c")
         audit_step.run(context, "data", audit_step.Request(release=first.parent.name))
-        result = repair_step.run(context, "data", first.parent.name)
-        assert (result["status"], result["also_in"]) == ("REPAIRED", {})
-        assert (first / "a").read_bytes() == b"a" * 5000
+        assert verdicts.standing(verdicts.read(layout, first.parent.name)) == {"changed": 2}
+        audit_step.run(context, "data", audit_step.Request(release=second.parent.name))
+        repair_step.run(context, "data", second.parent.name)
+        assert verdicts.standing(verdicts.read(layout, first.parent.name)) == {"changed": 1}
+
+
+def test_a_repair_that_is_killed_between_two_releases_is_ended_by_the_next(tmp_path: Path) -> None:
+    """The other release has the mended file, the repaired one not yet."""
+    source = tree(tmp_path / "source", {"a": b"a" * 5000, "c": b"c"})
+    with published(tmp_path, source) as context:
+        first, layout = data_of(context), context.layout("data")
+        (source / "c").write_bytes(b"changed")
+        publish(context)
+        second = data_of(context)
+        flip(second / "a")
+        audit_step.run(context, "data")
+        (record,) = [
+            r for batch in read_manifest(second.parent / "manifest.parquet") for r in batch if r.path == "a"
+        ]
+        new = layout.releases / "new"
+        new.write_bytes(b"a" * 5000)
+        shared = SharedDamage.of(context, layout, second.parent.name, [record])
+        seal, _ = audit_plan.read_seal(layout, second.parent.name)
+        with mender_of(context, layout, seal, second.parent.name) as mender, shared:
+            mender.dress("a", record.mtime_ns, new)
+            shared.mend("a", new)
+        assert (first / "a").read_bytes() == b"a" * 5000 != (second / "a").read_bytes()
+        result = repair_step.run(context, "data")
+        assert (result["status"], result["also_repaired"]) == ("REPAIRED", {})
+        assert (second / "a").read_bytes() == b"a" * 5000

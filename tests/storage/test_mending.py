@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from penstock.storage.file_replacement import copy_range
+from penstock.storage.file_replacement import Mender, copy_range
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -53,6 +53,29 @@ def test_a_hole_stays_one(tmp_path: Path) -> None:
             assert copy_range(old.fileno(), new.fileno(), start, 1 << 20)
     assert (tmp_path / "old").read_bytes() == (tmp_path / "new").read_bytes()
     assert (tmp_path / "new").stat().st_blocks <= (tmp_path / "old").stat().st_blocks < 100
+
+
+@pytest.mark.parametrize(("mode", "mtime", "same"), [(0o440, 5, True), (0o400, 5, False), (0o440, 6, False)])
+def test_a_mended_file_is_shared_only_with_what_looks_alike(
+    tmp_path: Path, mode: int, mtime: int, same: bool
+) -> None:
+    """Another mode or time: a file of its own, and the first one keeps its mode and time."""
+    new, second = tmp_path / "new", tmp_path / "second"
+    new.write_bytes(DATA)
+    for release in (tmp_path / "first", second):
+        release.mkdir()
+        (release / "a").write_bytes(b"damaged")
+    with Mender(tmp_path / "first", file_mode=0o440, dir_mode=0o550, gid=None) as first:
+        first.dress("a", 5, new)
+        with Mender(second, file_mode=mode, dir_mode=0o550, gid=None) as other:
+            other.share("a", mtime, new)
+        first.replace("a", 5, new)
+    seen, theirs = (tmp_path / "first/a").stat(), (second / "a").stat()
+    assert (seen.st_mode & 0o7777, seen.st_mtime_ns) == (0o440, 5)
+    assert (theirs.st_mode & 0o7777, theirs.st_mtime_ns) == (mode, mtime)
+    assert (tmp_path / "first/a").read_bytes() == (second / "a").read_bytes() == DATA
+    assert (seen.st_ino == theirs.st_ino) == same
+    assert os.listdir(second) == ["a"]
 
 
 def test_what_cannot_be_written_is_an_error(tmp_path: Path) -> None:

@@ -72,6 +72,7 @@ def test_a_repair() -> None:
             "repaired": [["a", "direct"]],
             "unrepairable": [["b\n", "the source changed"]],
             "left": ["c"],
+            "also_repaired": {},
             "also_in": {},
             "fetched_bytes": 2048,
             "seconds": 0.5,

@@ -16,11 +16,11 @@ from penstock.core.columns import MANIFEST
 from penstock.core.model import Record
 from penstock.errors import FailedError
 from penstock.formats.files import Files
-from penstock.formats.tables import BATCH, Form, OnTable, TableWriter, read_batches
+from penstock.formats.tables import BATCH, Form, OnTable, TableWriter, read_batches, strings
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
     from pathlib import Path
 
 FORM = Form(MANIFEST, Record._fields)
@@ -90,6 +90,16 @@ def some_paths(path: Path, count: int) -> Iterator[str]:
 def read_columns(path: Path, names: Sequence[str]) -> Iterator[pa.RecordBatch]:
     """These columns of a manifest as they are stored, in batches. Raises as `read_manifest`."""
     return read_batches(path, FORM, names=names)
+
+
+def with_digests(path: Path, digests: Iterable[str]) -> Iterator[tuple[str, int]]:
+    """Path and time (`mtime_ns`) of the records that have one of these digests. Raises as `read_manifest`."""
+    import pyarrow.compute as pc
+
+    wanted = pa.array(sorted(digests), pa.string())
+    for batch in read_columns(path, ("path", "digest", "mtime_ns")):
+        found = batch.filter(pc.is_in(batch["digest"], wanted))
+        yield from zip(strings(found["path"]), found["mtime_ns"].to_pylist(), strict=True)
 
 
 class ChecksumFile:

@@ -138,6 +138,19 @@ def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -
     return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, counts.total()))
 
 
+def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], repaired: int) -> Verdict:
+    """After a repair of another release mended files that this one shares with it; `audit` is the one that it
+    went by. `fell`: by this release's audits, the kinds of their findings that this mended."""
+    stands = []
+    for one in verdict.stands:
+        gone = fell.get(one.audit, {})
+        counts = {kind: left for kind, n in one.counts.items() if (left := n - gone.get(kind, 0)) > 0}
+        if counts:
+            stands.append(one._replace(counts=counts))
+    left = sum(sum(one.counts.values()) for one in stands)
+    return verdict._replace(stands=stands, repair=LastRepair(now(), audit, repaired, left))
+
+
 def overruled(verdict: Verdict, why: str, by: str) -> Verdict:
     """After somebody said that the findings need not stand in the way."""
     return verdict._replace(stands=(), overruled=Overruling(now(), by, why, standing(verdict)))

@@ -11,7 +11,7 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol, Self
 
 from penstock.arrays.array_runner import run_array, still_alive
 from penstock.arrays.array_throttle import slots
@@ -31,7 +31,7 @@ from penstock.planning.lowered_promise import LoweredPromise
 from penstock.state import receipts
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
     from pathlib import Path
 
     from penstock.config.access_rules import AccessRules
@@ -49,6 +49,22 @@ STEP = "repair"
 STREAMS = 8
 """Files that are put in their places at once."""
 ALREADY = "it was right already"
+NAMED = 1000
+"""Paths that a line of the history names."""
+
+
+class Others(Protocol):
+    """The other releases that have damaged files as the same inodes (`steps.shared_damage`)."""
+
+    @property
+    def names(self) -> Mapping[str, Sequence[object]]:
+        """What shares each damaged file, by its path."""
+
+    def mend(self, path: str, new: Path) -> None:
+        """Give them the file that will stand at `path`."""
+
+    def __enter__(self) -> Self: ...
+    def __exit__(self, *_: object) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -108,10 +124,17 @@ def _end_other(context: Context, layout: DatasetLayout, release: str) -> None:
 
 
 def fetch(
-    context: Context, run: Run, seal: Seal, records: Sequence[Record], done: list[Done], sizes: list[int]
+    context: Context,
+    run: Run,
+    seal: Seal,
+    records: Sequence[Record],
+    done: list[Done],
+    sizes: list[int],
+    others: Others,
 ) -> None:
-    """Have elements fetch what is damaged, and put it in its place; also what they fetched until they were
-    stopped. `done` gets the files, `sizes` the bytes that each element fetched."""
+    """Have elements fetch what is damaged, and put it in its place, there and in the other releases that
+    share the damaged file; also what they fetched until they were stopped. `done` gets the files, `sizes` the
+    bytes that each element fetched."""
 
     def ok(index: int) -> bool:
         receipt = receipts.element(run.folder, STEP, index)
@@ -133,12 +156,19 @@ def fetch(
     times = {record.path: record.mtime_ns for record in records}
 
     def put(stop: Callable[[], None]) -> None:
-        with mender_of(context, run.layout, seal, run.release) as mender, ThreadPoolExecutor(STREAMS) as pool:
+        with (
+            mender_of(context, run.layout, seal, run.release) as mender,
+            others,
+            ThreadPoolExecutor(STREAMS) as pool,
+        ):
             for index in filter(ok, run.indices):
                 found = _fetched(run, index)
                 sizes.append(found.bytes)
                 done.extend(
-                    pool.map(partial(_place, run, times=times, mender=mender, stop=stop), found.files)
+                    pool.map(
+                        partial(_place, run, times=times, mender=mender, others=others, stop=stop),
+                        found.files,
+                    )
                 )
 
     who = of_repair(run.release)
@@ -190,7 +220,13 @@ def _lost(run: Run, one: FetchedFile) -> bool:
 
 
 def _place(
-    run: Run, one: FetchedFile, *, times: dict[str, int], mender: Mender, stop: Callable[[], None]
+    run: Run,
+    one: FetchedFile,
+    *,
+    times: dict[str, int],
+    mender: Mender,
+    others: Others,
+    stop: Callable[[], None],
 ) -> Done:
     stop()
     new = _staged(run, one)
@@ -201,6 +237,9 @@ def _place(
     try:
         # A repair that was killed may have put it there.
         if not _in_place(run, one):
+            if one.path in others.names:
+                mender.dress(one.path, times[one.path], new)
+                others.mend(one.path, new)
             mender.replace(one.path, times[one.path], new)
     except PenstockError as error:
         if isinstance(error, NoSpaceError):

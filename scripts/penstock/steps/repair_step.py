@@ -26,7 +26,8 @@ from penstock.ownership.dataset_hold import holding
 from penstock.ownership.repair_promise import promised
 from penstock.state import history, receipts, verdicts
 from penstock.steps.audit_step import auditing, findings_of
-from penstock.steps.repair_array import ALREADY, STEP, Done, fetch, inode_of, mender_of, planned
+from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
+from penstock.steps.shared_damage import SharedDamage
 from penstock.views import findings_text as views
 from penstock.views import human
 
@@ -44,8 +45,6 @@ if TYPE_CHECKING:
 SHOWN = 20
 NOTHING = "NOTHING"
 """The status of a repair for which the audits left nothing to do."""
-NAMED = 1000
-"""Paths that a line of the history names."""
 
 
 def run(context: Context, dataset: str, release: str | None = None) -> RepairResult:
@@ -95,7 +94,7 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
     done: list[Done] = []
     left: list[str] = []
     records = _records(layout, audit, wanted)
-    shared = sharing(context, layout, audit.release, (record.path for record in records))
+    shared = SharedDamage.of(context, layout, audit.release, records)
     named = {record.path for record in records}
     done += [Done(p, why="no record of the manifest names it") for p in wanted if p not in named]
     sizes: list[int] = []
@@ -107,17 +106,16 @@ def _repair(context: Context, layout: DatasetLayout, audits: Sequence[Audit]) ->
             records = [record for record in records if _may_be_replaced(record, mender, done)]
         run = planned(context, layout, audits, (seal, digest), records, wanted, done)
         if run is not None:
-            fetch(context, run, seal, records, done, sizes)
+            fetch(context, run, seal, records, done, sizes, shared)
     except PenstockError:
         # What was done until it was stopped was done.
         _note(layout, audit, done, sum(sizes), _fsync_ends(run))
+        shared.note(audit, _fsync_ends(run))
         raise
     except OSError as error:
         raise storage_error(error, "the release cannot be repaired", str(data)) from error
     kinds = {path: finding.kind for path, finding in wanted.items()} | dict.fromkeys(folders, EMPTY_FOLDER)
-    mended = {d.path for d in done if not d.why and d.how != ALREADY}
-    same = {name: len(mended & paths) for name, paths in shared.items() if mended & paths}
-    result = _close(context, layout, audit, done, left, kinds, same, sum(sizes), began, _fsync_ends(run))
+    result = _close(context, layout, audit, done, left, kinds, shared, sum(sizes), began, _fsync_ends(run))
     repair_plan.clear(context.storage, layout, audit.release)
     return result
 
@@ -147,23 +145,6 @@ def _may_be_replaced(record: Record, mender: Mender, done: list[Done]) -> bool:
         done.append(Done(record.path, why=str(error).partition("\n")[0]))
         return False
     return True
-
-
-def sharing(
-    context: Context, layout: DatasetLayout, release: str, paths: Iterable[str]
-) -> dict[str, set[str]]:
-    """Maps other releases to those of these files that are the same inodes there, and so have the same
-    damage. To be called before a repair gives this release files of its own."""
-    others = [name for name in context.storage.releases(layout) if name != release]
-    found: dict[str, set[str]] = {}
-    for path in paths:
-        mine = inode_of(layout, release, path)
-        if mine is not None and mine.st_nlink > 1:
-            for name in others:
-                theirs = inode_of(layout, name, path)
-                if theirs is not None and (theirs.st_dev, theirs.st_ino) == (mine.st_dev, mine.st_ino):
-                    found.setdefault(name, set()).add(path)
-    return found
 
 
 def _others(findings: Sequence[Finding], mender: Mender, done: list[Done], left: list[str]) -> None:
@@ -212,13 +193,13 @@ def _close(
     done: list[Done],
     left: list[str],
     kinds: dict[str, str],
-    same: dict[str, int],
+    shared: SharedDamage,
     fetched: int,
     began: float,
     ends: str,
 ) -> RepairResult:
-    """`kinds`: what was found of each path that was to be made anew; of others their mode was. `same`: how
-    many of the damaged files other releases still have. `ends`: where fsyncs ended, as `_fsync_ends`."""
+    """`kinds`: what was found of each path that was to be made anew; of others their mode was.
+    `ends`: where fsyncs ended, as `_fsync_ends`."""
     failed = [[d.path, d.why] for d in done if d.why]
     result: RepairResult = {
         "dataset": layout.dataset,
@@ -228,16 +209,22 @@ def _close(
         "repaired": [[d.path, d.how] for d in done if not d.why],
         "unrepairable": failed,
         "left": left,
-        "also_in": same,
+        "also_repaired": {name: sorted(paths) for name, paths in sorted(shared.mended.items())},
+        "also_in": {name: len(paths) for name, paths in sorted(shared.failed.items())},
         "fetched_bytes": fetched,
         "seconds": round(time.time() - began, 3),
     }
     if ends:
         result["fsync_ends"] = ends
-    for name, count in sorted(same.items()):
+    for name, paths in result["also_repaired"].items():
+        context.emit(events.Noted(layout.dataset, STEP, views.also_repaired(name, len(paths))))
+    for name, failed_there in sorted(shared.failed.items()):
         hint = f"`penstock audit {layout.dataset} --release {name}`, then repair it"
-        context.emit(events.Warned(layout.dataset, STEP, f"{views.also_in(name, count)}: {hint}"))
+        why = "; ".join(sorted(set(failed_there.values())))
+        text = f"{views.also_in(name, len(failed_there))} ({why}): {hint}"
+        context.emit(events.Warned(layout.dataset, STEP, text))
     _note(layout, audit, done, fetched, ends)
+    shared.note(audit, ends)
     standing = [kinds.get(path, "mode") for path, _ in failed] + ["extra"] * len(left)
     before = verdicts.read(layout, audit.release) or verdicts.new(layout, audit.release, audit.seal)
     verdicts.write(layout, verdicts.repaired(before, audit.id, standing, sum(not d.why for d in done)))

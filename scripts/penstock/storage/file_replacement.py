@@ -22,7 +22,7 @@ from penstock.core.key_paths import TEMPORARY
 from penstock.errors import ObjectError
 from penstock.filesystem.errno_map import printable, storage_error
 from penstock.filesystem.safe_open import open_beneath, open_dir
-from penstock.storage.access import put_right
+from penstock.storage.access import look, put_right, right
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from penstock.config.access_rules import AccessRules
 
 _OLD = os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC | os.O_NONBLOCK
+_NEW = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
 _PATH = os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC
 _OPEN_AT_ONCE = 128
 _BLOCK = 1 << 20
@@ -82,22 +83,65 @@ class Mender:
         temporary = f".p.{secrets.token_hex(8)}"
         with _telling("cannot repair", path), self.within(parent) as folder:
             _refuse_folder(folder, name)
-            fd = os.open(new, _OLD)
-            try:
-                self._own(fd)
-                put_right(fd, self._rules.file(path, self._file_mode), self._gid)
-                os.utime(fd, ns=(mtime_ns, mtime_ns))
-                os.fsync(fd)
-            finally:
-                os.close(fd)
+            self._dress(path, mtime_ns, new)
             # Between folders not every file system renames in one step; readers see only the second one.
             os.rename(new, temporary, dst_dir_fd=folder)
+            _name(folder, temporary, name)
+
+    def dress(self, path: str, mtime_ns: int, new: Path) -> None:
+        """Give the file `new` the mode, group, owner, ACL and time that it is to have at `path`; durable on
+        return. Raises storage errors."""
+        with _telling("cannot repair", path):
+            self._dress(path, mtime_ns, new)
+
+    def share(self, path: str, mtime_ns: int, new: Path) -> None:
+        """Put a file at `path` that is a link to the dressed file `new`, or a copy of it where `path` is to
+        have another mode, group, owner, ACL or time, or no link can be made; durable on return. On an error
+        `path` is as it was. Raises as `check`."""
+        parent, _, name = path.rpartition("/")
+        temporary = f".p.{secrets.token_hex(8)}"
+        with _telling("cannot repair", path), self.within(parent) as folder:
+            _refuse_folder(folder, name)
+            fd = os.open(new, _OLD)
             try:
-                os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
-            except BaseException:
-                os.unlink(temporary, dir_fd=folder)
-                raise
-            os.fsync(folder)
+                if not (self._alike(fd, path, mtime_ns) and _linked(new, folder, temporary)):
+                    self._copy(fd, path, mtime_ns, folder, temporary)
+            finally:
+                os.close(fd)
+            _name(folder, temporary, name)
+
+    def _dress(self, path: str, mtime_ns: int, new: Path) -> None:
+        fd = os.open(new, _OLD)
+        try:
+            self._finish(fd, path, mtime_ns)
+        finally:
+            os.close(fd)
+
+    def _finish(self, fd: int, path: str, mtime_ns: int) -> None:
+        self._own(fd)
+        put_right(fd, self._rules.file(path, self._file_mode), self._gid)
+        os.utime(fd, ns=(mtime_ns, mtime_ns))
+        os.fsync(fd)
+
+    def _alike(self, fd: int, path: str, mtime_ns: int) -> bool:
+        """Whether a file has what `path` is to have, so that it can be the same inode."""
+        seen, wanted = os.fstat(fd), self._rules.file(path, self._file_mode)
+        owner = self._uid is None or os.geteuid() != 0 or seen.st_uid == self._uid
+        return owner and seen.st_mtime_ns == mtime_ns and right(look(fd, wanted), wanted, self._gid)
+
+    def _copy(self, fd: int, path: str, mtime_ns: int, folder: int, temporary: str) -> None:
+        made = os.open(temporary, _NEW, 0o600, dir_fd=folder)
+        try:
+            size = os.fstat(fd).st_size
+            if not copy_range(fd, made, 0, size):
+                raise OSError(errno.EIO, os.strerror(errno.EIO))
+            os.ftruncate(made, size)
+            self._finish(made, path, mtime_ns)
+        except BaseException:
+            os.unlink(temporary, dir_fd=folder)
+            raise
+        finally:
+            os.close(made)
 
     def set_mode(self, path: str) -> None:
         """Give a file or folder its published mode, group, owner and ACL again ("." is `data` itself).
@@ -253,6 +297,30 @@ class Mender:
         mode = stat.S_IMODE(os.fstat(fd).st_mode)
         if mode & 0o300 != 0o300:
             os.fchmod(fd, mode | 0o300)
+
+
+def _name(folder: int, temporary: str, name: str) -> None:
+    """Give a file that is whole its name, durably; on an error it is removed."""
+    try:
+        os.rename(temporary, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        os.unlink(temporary, dir_fd=folder)
+        raise
+    os.fsync(folder)
+
+
+def _linked(new: Path, folder: int, temporary: str) -> bool:
+    """Link a file into the folder. False where that is refused, or a symbolic link is made (BeeGFS)."""
+    try:
+        os.link(new, temporary, dst_dir_fd=folder, follow_symlinks=False)
+    except OSError as error:
+        if error.errno in (errno.EXDEV, errno.EPERM, errno.EMLINK, errno.EOPNOTSUPP):
+            return False
+        raise
+    if stat.S_ISREG(os.stat(temporary, dir_fd=folder, follow_symlinks=False).st_mode):
+        return True
+    os.unlink(temporary, dir_fd=folder)
+    return False
 
 
 @contextlib.contextmanager

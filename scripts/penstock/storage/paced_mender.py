@@ -36,6 +36,14 @@ class PacedMender:
         self._before(path, _OF_A_FILE)
         self._mender.replace(path, mtime_ns, new)
 
+    def dress(self, path: str, mtime_ns: int, new: Path) -> None:
+        self._spend(2)
+        self._mender.dress(path, mtime_ns, new)
+
+    def share(self, path: str, mtime_ns: int, new: Path) -> None:
+        self._before(path, _OF_A_FILE)
+        self._mender.share(path, mtime_ns, new)
+
     def set_mode(self, path: str) -> None:
         self._spend(1)
         self._mender.set_mode(path)

@@ -97,6 +97,13 @@ class Mender(Protocol):
         """Put the file `new`, which lies on the same file system and whose bytes are durable, at `path`;
         durable on return. On an error `path` is as it was."""
 
+    def dress(self, path: str, mtime_ns: int, new: Path) -> None:
+        """Give the file `new` all that it is to have at `path`; durable on return."""
+
+    def share(self, path: str, mtime_ns: int, new: Path) -> None:
+        """Put a file at `path` that is a link to `new`, or a copy of it where `path` is to have another mode,
+        group, ACL or time, or no link can be made; durable on return. On an error `path` is as it was."""
+
     def set_mode(self, path: str) -> None:
         """Give a file or folder its published mode, group, owner and ACL again ("." is `data` itself)."""
 

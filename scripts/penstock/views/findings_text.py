@@ -56,6 +56,8 @@ def repair(result: RepairResult) -> str:
     lines += _table(rows[:SHOWN])
     if len(rows) > SHOWN:
         lines.append(f"    and {human.count(len(rows) - SHOWN)} more")
+    for name, paths in sorted(result["also_repaired"].items()):
+        lines.append(_line("Also", also_repaired(name, len(paths))))
     for name, count in sorted(result["also_in"].items()):
         lines.append(_line("Also", also_in(name, count)))
     fetched = f"{human.size(result['fetched_bytes'])} in {human.duration(result['seconds'])}"
@@ -68,6 +70,12 @@ def repair(result: RepairResult) -> str:
         told = "the audits found nothing to repair"
     lines.append(_line("STATUS", f"{result['status']} ({told})"))
     return "".join(f"{line}\n" for line in lines)
+
+
+def also_repaired(release: str, count: int) -> str:
+    """The sentence for a release that shared damaged files with the repaired one, and was mended, too."""
+    them = "1 file is" if count == 1 else f"{human.count(count)} files are"
+    return f"{them} the same in release {release}, and mended there, too"
 
 
 def also_in(release: str, count: int) -> str:

@@ -228,8 +228,10 @@ class RepairResult(TypedDict):
     unrepairable: Sequence[Sequence[str]]
     """[path, why] of each."""
     left: Sequence[str]
+    also_repaired: Mapping[str, Sequence[str]]
+    """Other releases that had damaged files as the same inodes, to their paths that were mended."""
     also_in: Mapping[str, int]
-    """Other releases to how many of the damaged files they share."""
+    """Other releases to how many of the damaged files they still have, since they could not be mended."""
     fetched_bytes: int
     seconds: float
     fsync_ends: NotRequired[str]
