@@ -163,7 +163,7 @@ def test_a_link_in_a_folders_place_is_left_and_nothing_is_written_through_it(
     assert not (outside / "file").exists()
 
 
-def test_a_repair_mends_every_release_that_shares_the_damage(tmp_path: Path) -> None:
+def test_a_repair_restores_a_file_in_every_release_that_shares_the_damage(tmp_path: Path) -> None:
     """Unchanged files are hard links: the same bit is wrong in all of them."""
     source = tree(tmp_path / "source", {"a": b"a" * 5000, "b": b"b" * 5000, "c": b"c"})
     with published(tmp_path, source) as context:
@@ -183,7 +183,9 @@ def test_a_repair_mends_every_release_that_shares_the_damage(tmp_path: Path) -> 
             {other: ["a"]},
             {},
         )
-        assert f"1 file is the same in release {other}, and mended there, too" in findings_text.repair(result)
+        assert f"1 file is the same in release {other}, and repaired there, too" in findings_text.repair(
+            result
+        )
         assert (first / "a").samefile(second / "a")
         assert (second / "a").read_bytes() == b"a" * 5000
         assert (first / "c").read_bytes() == b"c"
@@ -217,7 +219,7 @@ def test_findings_of_another_release_fall_where_its_files_were_mended(tmp_path: 
 
 
 def test_a_repair_that_is_killed_between_two_releases_is_ended_by_the_next(tmp_path: Path) -> None:
-    """The other release has the mended file, the repaired one not yet."""
+    """The other release has the new file, the repaired one not yet."""
     source = tree(tmp_path / "source", {"a": b"a" * 5000, "c": b"c"})
     with published(tmp_path, source) as context:
         first, layout = data_of(context), context.layout("data")

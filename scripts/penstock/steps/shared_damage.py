@@ -1,9 +1,9 @@
-"""Files of a release that are damaged, and are the very same inodes in other releases: a repair mends them
-there, too.
+"""Files of a release that are damaged, and are the very same inodes in other releases: a repair gives
+these the new file, too.
 
 They are found by inode: of each other release the files whose record has the digest of a damaged one are
 looked at, under whatever path. The caller holds the locks of the dataset and of its audits. Each other
-release gets the mended file before the one that is repaired: a repair that is killed in between still finds
+release gets the new file before the one that is repaired: a repair that is killed in between still finds
 by the old inode, when it runs again, where the damage is left.
 """
 
@@ -56,7 +56,7 @@ class SharedDamage:
     names: dict[str, list[Name]] = field(default_factory=dict)
     """By the path in that release."""
     mended: dict[str, set[str]] = field(default_factory=dict)
-    """By other release: its paths that have the mended file."""
+    """By other release: its paths that have the repaired file."""
     failed: dict[str, dict[str, str]] = field(default_factory=dict)
     """By other release: its paths that still have the damaged one, and why."""
     _menders: dict[str, Mender] = field(default_factory=dict)
@@ -131,7 +131,7 @@ class SharedDamage:
                 self.mended.setdefault(name.release, set()).add(name.path)
 
     def note(self, audit: Audit, fsync_ends: str) -> None:
-        """A line of the history and the verdict of each release that was mended."""
+        """A line of the history and the verdict of each release that was repaired."""
         for other, paths in sorted(self.mended.items()):
             line = Repair(
                 at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),

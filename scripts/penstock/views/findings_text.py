@@ -73,9 +73,9 @@ def repair(result: RepairResult) -> str:
 
 
 def also_repaired(release: str, count: int) -> str:
-    """The sentence for a release that shared damaged files with the repaired one, and was mended, too."""
+    """The sentence for a release that shared damaged files with the repaired one, and was repaired, too."""
     them = "1 file is" if count == 1 else f"{human.count(count)} files are"
-    return f"{them} the same in release {release}, and mended there, too"
+    return f"{them} the same in release {release}, and repaired there, too"
 
 
 def also_in(release: str, count: int) -> str:

@@ -229,9 +229,9 @@ class RepairResult(TypedDict):
     """[path, why] of each."""
     left: Sequence[str]
     also_repaired: Mapping[str, Sequence[str]]
-    """Other releases that had damaged files as the same inodes, to their paths that were mended."""
+    """Other releases that had damaged files as the same inodes, to their paths that were repaired."""
     also_in: Mapping[str, int]
-    """Other releases to how many of the damaged files they still have, since they could not be mended."""
+    """Other releases to how many of the damaged files they still have, since they could not be repaired."""
     fetched_bytes: int
     seconds: float
     fsync_ends: NotRequired[str]
