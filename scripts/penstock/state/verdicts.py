@@ -139,8 +139,8 @@ def repaired(verdict: Verdict, audit: str, left: Iterable[str], repaired: int) -
 
 
 def mended(verdict: Verdict, audit: str, fell: Mapping[str, Mapping[str, int]], repaired: int) -> Verdict:
-    """After a repair of another release repaired files that this one shares with it; `audit` is the one that it
-    went by. `fell`: by this release's audits, the kinds of their findings that this repaired."""
+    """After a repair of another release restored files that this one shares with it; `audit` is the one that
+    it went by. `fell`: by this release's audits, the kinds of their findings that this repaired."""
     stands = []
     for one in verdict.stands:
         gone = fell.get(one.audit, {})
