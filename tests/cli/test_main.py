@@ -87,6 +87,7 @@ REQUIRED = {
     "diff": ("d",),
     "history": ("d",),
     "rollback": ("d",),
+    "adopt": ("d", "folder"),
 }
 """Arguments that a command cannot do without."""
 

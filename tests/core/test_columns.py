@@ -9,7 +9,7 @@ import pytest
 from penstock.core import columns
 from penstock.core.columns import COLUMNS
 from penstock.core.digests import Proof
-from penstock.core.model import Copied, Entry, Expected, Listed, Pin, Record
+from penstock.core.model import Copied, Entry, Expected, Listed, Pin, Record, Surveyed
 from penstock.core.seal_tree import SEALED_FIELDS
 
 PLACE = ("row", "part", "offset", "length")
@@ -19,6 +19,7 @@ FILES: list[tuple[str, tuple[str, ...]]] = [
     (columns.RECORDS, (*PLACE, *Record._fields)),
     (columns.MANIFEST, Record._fields),
     (columns.AUDIT_SHARD, Expected._fields),
+    (columns.SURVEY, Surveyed._fields),
 ]
 TYPES = {"binary": (str, bytes), "int64": (int,), "double": (float,)}
 
@@ -30,7 +31,7 @@ def test_a_row_has_every_column_of_its_file(file: str, names: tuple[str, ...]) -
     assert stands <= set(names)
 
 
-@pytest.mark.parametrize("row", [Listed, Entry, Copied, Expected, Record, Pin])
+@pytest.mark.parametrize("row", [Listed, Entry, Copied, Expected, Record, Pin, Surveyed])
 def test_a_field_has_the_type_and_default_of_its_column(row: Any) -> None:
     told = get_type_hints(row, localns={"Pin": Pin, "Proof": Proof})
     for name in set(row._fields) & columns.BY_NAME.keys():
@@ -59,5 +60,5 @@ def test_the_seal_covers_the_data_and_no_fact_of_one_file_system() -> None:
 
 def test_the_formats_of_the_files() -> None:
     formats = {file: columns.file_format(file) for file, _ in FILES}
-    assert formats == {"listing": 1, "shard": 1, "records": 1, "manifest": 1, "audit shard": 1}
+    assert formats == {"listing": 1, "shard": 1, "records": 1, "manifest": 1, "audit shard": 1, "survey": 1}
     assert columns.file_format(columns.JOURNAL) == 2

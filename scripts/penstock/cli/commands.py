@@ -70,6 +70,7 @@ COMMANDS = (
     Command("throttle", "change how many elements run at once, now", "state_commands:throttle", "apart"),
     *(Command(name, step_table.BY_NAME[name].summary, _OWN.get(name, _STEP)) for name in step_table.OF_RUN),
     Command("audit", step_table.BY_NAME["audit"].summary, "audit_commands:audit"),
+    Command("adopt", step_table.BY_NAME["adopt"].summary, "adopt_command:run", "apart"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
     Command("describe", "describe a release for catalogues and loaders: Croissant", _DESCRIBE, "apart"),
     Command("rollback", "make an earlier release current again", "retention_commands:rollback", "apart"),

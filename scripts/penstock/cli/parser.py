@@ -172,6 +172,8 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "release", nargs="?", metavar="RELEASE",
             help="default: the one that was current before this one was published",
         )  # fmt: skip
+    elif command.name == "adopt":
+        _adopt_arguments(parser)
     elif command.name == "selftest":
         parser.add_argument(
             "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
@@ -275,6 +277,21 @@ def _audit_arguments(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def _adopt_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("dataset", metavar="DATASET", help="whose source the tree is compared with")
+    parser.add_argument("tree", type=Path, metavar="PATH", help="the tree's top folder")
+    parser.add_argument(
+        "--read-source", action="store_true",
+        help="read the source where it states no checksum, and compare the bytes",
+    )  # fmt: skip
+    parser.add_argument(
+        "--names", type=_names, default=50, metavar="N", help="names shown of each kind (default: 50)"
+    )
+    parser.add_argument(
+        "--json", action="store_true", help="a line of JSON for each difference, all of them, then the result"
+    )
+
+
 def _checked(module: str, function: str, expected: str) -> Callable[[str], Any]:
     def check(text: str) -> Any:
         try:
@@ -333,6 +350,12 @@ def _limit(text: str) -> str:
     if text != "none":
         _rate(text)
     return text
+
+
+def _names(text: str) -> int:
+    if not re.fullmatch("[0-9]{1,6}", text):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a number of names")
+    return int(text)
 
 
 def _count(text: str) -> int:

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
 LISTING, SHARD, JOURNAL, RECORDS, MANIFEST = "listing", "shard", "journal", "records", "manifest"
-AUDIT_SHARD = "audit shard"
+AUDIT_SHARD, SURVEY = "audit shard", "survey"
 """The files of rows. `amended.parquet` and `stated.parquet` are listings."""
 
 
@@ -87,12 +87,13 @@ def _first(*files: str) -> dict[str, int]:
 _PLANNED = _first(LISTING, SHARD, RECORDS, MANIFEST)
 _READ = _first(AUDIT_SHARD)
 _SEEN = _first(RECORDS, MANIFEST)
+_SURVEYED = _first(SURVEY)
 
 COLUMNS = (
-    Column("row", NUMBER, _first(JOURNAL, RECORDS)),
+    Column("row", NUMBER, _first(JOURNAL, RECORDS, SURVEY)),
     Column("path", NAME, _PLANNED | _READ, sealed=1, rises=True),
     Column("size", NUMBER, _PLANNED | _READ, sealed=1),
-    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST, AUDIT_SHARD), sealed=1),
+    Column("digest", WORD, _first(JOURNAL, RECORDS, MANIFEST, AUDIT_SHARD, SURVEY), sealed=1),
     Column("modified_ns", NUMBER, _PLANNED, sealed=1),
     Column("key", NAME, _PLANNED, sealed=1, rises=True),
     Column("token", NAME, _PLANNED, sealed=1),
@@ -103,18 +104,27 @@ COLUMNS = (
     Column("offset", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("reuse", NAME, _first(SHARD), ""),
-    Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1, repeats=True),
-    Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST), sealed=1),
+    Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=1, repeats=True),
+    Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=1),
     Column("storage_grade", WORD, _SEEN, sealed=1, repeats=True),
-    Column("method", WORD, _SEEN, sealed=1, repeats=True),
+    Column("method", WORD, _SEEN | _SURVEYED, sealed=1, repeats=True),
     Column("written_host", WORD, {JOURNAL: 2, **_SEEN}, "", sealed=1, repeats=True, joined=each),
     Column("staging", WORD, {JOURNAL: 2}, "", repeats=True),
-    Column("verified_host", WORD, _SEEN, sealed=1, repeats=True, joined=each),
+    Column("verified_host", WORD, _SEEN | _SURVEYED, sealed=1, repeats=True, joined=each),
     Column("attempt", WORD, _SEEN, repeats=True, joined=last),
-    Column("mtime_ns", NUMBER, _SEEN),
-    Column("ctime_ns", NUMBER, _SEEN),
-    Column("parts", BYTES, _SEEN, b"", sealed=1),
+    Column("mtime_ns", NUMBER, _SEEN | _SURVEYED),
+    Column("ctime_ns", NUMBER, _SEEN | _SURVEYED),
+    Column("parts", BYTES, _SEEN | _SURVEYED, b"", sealed=1),
     Column("digests", WORD, _SEEN, "", sealed=1),
+    Column("state", WORD, _SURVEYED, repeats=True),
+    Column("how", WORD, _SURVEYED, repeats=True),
+    Column("why", NAME, _SURVEYED, repeats=True),
+    Column("inode", NUMBER, _SURVEYED),
+    Column("mode", NUMBER, _SURVEYED, repeats=True),
+    Column("uid", NUMBER, _SURVEYED, repeats=True),
+    Column("gid", NUMBER, _SURVEYED, repeats=True),
+    Column("links", NUMBER, _SURVEYED, repeats=True),
+    Column("seen_ns", NUMBER, _SURVEYED, repeats=True),
 )
 """In the order in which a seal's leaf holds those that it covers."""
 

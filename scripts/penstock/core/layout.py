@@ -32,6 +32,7 @@ CURRENT = "current"
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
 REPAIRS = "repairs"
+ADOPTIONS = "adoptions"
 
 
 @dataclass(frozen=True)
@@ -89,6 +90,11 @@ class DatasetLayout:
     def audits(self) -> Path:
         """What each audit saw and found: its owner's alone."""
         return self.state / "audits"
+
+    @property
+    def adoptions(self) -> Path:
+        """What comparisons of a tree with the dataset's source saw (`penstock adopt`)."""
+        return self.state / ADOPTIONS
 
     @property
     def audit_history(self) -> Path:
@@ -222,6 +228,10 @@ class RunLayout:
     def records(self, index: int) -> Path:
         """What verify saw of a shard, written under this name only when it is whole."""
         return self.folder / "records" / f"{index:05d}.parquet"
+
+    def survey(self, index: int) -> Path:
+        """Of a comparison of a tree with its source: the folder of what was seen of a shard's rows."""
+        return self.folder / "survey" / f"{index:05d}"
 
     def fetched(self, index: int) -> Path:
         """Of a repair: what became of each file of the shard."""

@@ -106,6 +106,39 @@ class AuditedRow(NamedTuple):
     """Nothing is known of its bytes: no right to read them, or a read error after all tries."""
 
 
+class Surveyed(NamedTuple):
+    """What was seen of one row of a listing in a tree that penstock did not write (`penstock adopt`)."""
+
+    row: int
+    state: str
+    """One of `core.differences.STATES`."""
+    how: str = ""
+    """What the bytes were compared by, one of `core.differences.PROOFS`."""
+    why: str = ""
+    """"" for a row that is as its source has it, as far as it was compared."""
+    digest: str = ""
+    """Of the row's bytes in the tree: xxh3_128, of a whole file with `parts` the one over these."""
+    source_grade: str = "size"
+    source_proof: str = ""
+    """As of `Copied`."""
+    method: str = ""
+    """How the caches were passed: as of `Record`."""
+    mtime_ns: int = 0
+    ctime_ns: int = 0
+    inode: int = 0
+    """0: the file could not be opened."""
+    mode: int = 0
+    uid: int = 0
+    gid: int = 0
+    links: int = 0
+    parts: bytes = b""
+    """Of a whole file that a release would hold as a giant: the digests of its parts, as of `Record`."""
+    verified_host: str = ""
+    """The host that read it."""
+    seen_ns: int = 0
+    """When it was read, in nanoseconds since the epoch."""
+
+
 class Reuse(NamedTuple):
     """A file that lies on the target already and is the listed object, and what it brings along."""
 

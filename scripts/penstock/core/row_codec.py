@@ -21,7 +21,17 @@ from zlib import crc32
 
 from penstock.core.columns import BY_NAME, JOURNAL
 from penstock.core.digests import hex_of, of_hex, proof_of, proof_text
-from penstock.core.model import AuditedRow, Copied, Entry, Expected, Part, PartLine, Pin, RereadRow
+from penstock.core.model import (
+    AuditedRow,
+    Copied,
+    Entry,
+    Expected,
+    Part,
+    PartLine,
+    Pin,
+    RereadRow,
+    Surveyed,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -30,7 +40,7 @@ Row = TypeVar("Row", bound=tuple[Any, ...])
 PART = "part"
 """What the line of a part begins with."""
 
-_WIRE: tuple[type[Any], ...] = (Entry, Part, Expected, RereadRow, AuditedRow)
+_WIRE: tuple[type[Any], ...] = (Entry, Part, Expected, RereadRow, AuditedRow, Surveyed)
 LATER = tuple(name for name in Copied._fields if name in BY_NAME and BY_NAME[name].stands[JOURNAL] > 2)
 """Columns that stand by name at the end of a journal's line."""
 

@@ -101,6 +101,15 @@ TABLE = (
         colour="c",
     ),
     Step(
+        "adopt",
+        "compare a tree that is there already with the dataset's source",
+        of_run=False,
+        in_elements=True,
+        fetches=True,
+        moves_bytes=True,
+        colour="b",
+    ),
+    Step(
         "repair",
         "fetch anew what the last audit found damaged, and only that",
         of_run=False,

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from penstock.engine.pacing import Allowance, Allowances
     from penstock.engine.tasks import BatchAnswer, FailedRow, Outcome, Report, StopCheck
     from penstock.engine.transfer.multipart import Multipart
-    from penstock.engine.workers.messages import CopyWork, ReadWork
+    from penstock.engine.workers.messages import CopyWork, ReadWork, SurveyWork
 
 
 class PoolRun:
@@ -71,7 +71,7 @@ class PoolRun:
 
     def start(
         self,
-        work: CopyWork | ReadWork,
+        work: CopyWork | ReadWork | SurveyWork,
         *,
         rows: int,
         total: int,

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from penstock.engine.holding import lately_held
+from penstock.engine.pacing import Pace
 from penstock.errors import (
     DamagedError,
     ExpiredCredentialsError,
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
     from threading import Event
 
-    from penstock.engine.pacing import Pace
     from penstock.engine.shared_memory import Limiter
 
 BLOCK = 1 << 20
@@ -91,6 +91,13 @@ class Stream:
         seen = self.retries, self.linked, self.taken
         self.retries = self.linked = self.taken = 0
         return seen
+
+    def asks(self) -> None:
+        """Before each request to a source: wait until the element's share allows it."""
+        if self.requests:
+            if isinstance(self.limiter, Pace):
+                self.limiter.ready()
+            self.requests.take(1)
 
     def attempt(self, row: int, entry: Any) -> Any:
         """`do` with retries. Raises the error of the last try, or Stopped."""

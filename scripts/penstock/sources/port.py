@@ -91,6 +91,14 @@ class AheadReader(WholeReader, Protocol):
 
 
 @runtime_checkable
+class ClaimReader(Reader, Protocol):
+    """A reader that queries checksums over the connection that it has."""
+
+    def checksum(self, entry: Entry) -> Sequence[Claim]:
+        """As `Source.checksum`."""
+
+
+@runtime_checkable
 class Sharing(Protocol):
     """A source in which several names can share one file."""
 

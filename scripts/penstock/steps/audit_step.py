@@ -9,7 +9,6 @@ passed.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import stat
@@ -18,9 +17,8 @@ import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import chain, groupby, islice
-from pathlib import Path
 from typing import TYPE_CHECKING, Self
 
 from penstock.arrays.array_runner import run_array
@@ -38,12 +36,13 @@ from penstock.errors import FailedError, FindingsError, InterruptedRunError, Pre
 from penstock.formats.shards import read_expected
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
-from penstock.state import history, receipts, verdicts
+from penstock.state import history, own_state, receipts, verdicts
 from penstock.steps.release_choice import released
 from penstock.vendors.registry import data_states
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
+    from pathlib import Path
 
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
@@ -148,18 +147,7 @@ def _as_reader(context: Context, layout: DatasetLayout) -> DatasetLayout:
     """Of another account's dataset: what an audit sees lies with who made it, and decides nothing at the
     gate. What this account may not read is a finding; whose pages stay in memory is not always told to
     it, so it may claim less."""
-    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
-    place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
-    own = replace(layout, state_root=home / "penstock" / place)
-    try:
-        context.storage.make_dirs(own.state)
-    except OSError as error:
-        raise PreflightError(
-            "there is no place for the state of this audit",
-            where=str(own.state),
-            why=str(error.strerror),
-            hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
-        ) from None
+    own = own_state.beside(context.storage, layout, "this audit")
     text = f"another account stages this dataset: what is found stands in {own.audits}, and not at the gate"
     context.emit(events.Noted(layout.dataset, STEP, text))
     return own

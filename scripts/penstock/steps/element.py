@@ -220,6 +220,8 @@ def _work(
     """What became of the shard, and what the receipt says of this step alone."""
     if step == "audit":
         return _audit(run, shard, reporter, stop)
+    if step == "adopt":
+        return _survey(run, shard, reporter, stop, paces)
     if step == "repair":
         return _repair(run, shard, attempt, reporter, stop, paces)
     folder, data, config = run.folder, run.data, run.config
@@ -334,6 +336,32 @@ def _audit(run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop) -> tuple[
     open_storage().make_dirs(task.seen.parent)
     outcome, seen = audit_shard(task, reporter, stop.signalled)
     return outcome, ElementReceipt(findings=len(seen.bad), seen=receipts.file_digest(task.seen))
+
+
+def _survey(
+    run: Run, shard: ShardInfo, reporter: Reporter, stop: Stop, paces: Paces
+) -> tuple[Outcome, ElementReceipt]:
+    """A shard of a listing beside a tree. What differs is not a failure of the element."""
+    from penstock.adoption import adoption_store
+    from penstock.engine.survey_shard import SurveyTask, survey_shard
+
+    described, config = adoption_store.described(run.folder), run.config
+    task = SurveyTask(
+        shard=shard,
+        rows=run.folder.shard(shard.index),
+        data=Path(described.tree),
+        survey=run.folder.survey(shard.index),
+        dataset=config.dataset,
+        engine=config.engine,
+        verify=config.verify,
+        plan=config.plan,
+        host=host_name(),
+        read_source=described.read_source,
+        named=described.filesystem,
+        recall=_share(described.recall, shard, run),
+    )
+    open_storage().make_dirs(task.survey)
+    return survey_shard(task, reporter, stop.check, paces.link), ElementReceipt()
 
 
 def _share(recall: int, shard: ShardInfo, run: Run) -> int:

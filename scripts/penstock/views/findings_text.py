@@ -31,44 +31,44 @@ def audit(result: AuditResult) -> str:
     title = f"{result['dataset']}/{result['release']}"
     amount = f"{human.count(result['files'])} of {human.counted(result['of_files'], 'file')}"
     amount += f", {human.size(result['bytes'])} in {human.duration(result['seconds'])}"
-    lines = [human.printable(title), _line("Read", amount)]
+    lines = [human.printable(title), line("Read", amount)]
     for name, count in sorted(result["methods"].items()):
-        lines.append(_line("How", f"{human.count(count)} {METHODS.get(name, name)}"))
+        lines.append(line("How", f"{human.count(count)} {METHODS.get(name, name)}"))
     lines += _skipped(result)
-    lines.append(_line("Grade", result["grade"]))
-    lines.append(_line("Means", result["promise"]))
+    lines.append(line("Grade", result["grade"]))
+    lines.append(line("Means", result["promise"]))
     lines += _findings(result)
     counts = result["counts"]
     told = ", ".join(f"{human.count(counts[kind])} {kind}" for kind in KINDS if counts.get(kind))
     left = ", ".join(f"{human.count(one['files'])} {kind}" for kind, one in sorted(result["skipped"].items()))
     told = ", ".join(filter(None, (told, left and f"not read: {left}")))
-    lines.append(_line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
+    lines.append(line("STATUS", f"{result['status']} ({told})" if told else result["status"]))
     return "".join(f"{line}\n" for line in lines)
 
 
 def repair(result: RepairResult) -> str:
     """What one repair did (`steps.repair_step.run`); ends in a line feed."""
-    lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("By audit", result["audit"])]
+    lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("By audit", result["audit"])]
     rows = [("=", path, how) for path, how in result["repaired"]]
     rows += [("!", path, f"left as it is: {why}") for path, why in result["unrepairable"]]
     rows += [("+", path, "not published, left for you to remove") for path in result["left"]]
     rows.sort(key=lambda row: "!+=".index(row[0]))
-    lines += _table(rows[:SHOWN])
+    lines += table(rows[:SHOWN])
     if len(rows) > SHOWN:
         lines.append(f"    and {human.count(len(rows) - SHOWN)} more")
     for name, paths in sorted(result["also_repaired"].items()):
         lines.append(_line("Also", also_repaired(name, len(paths))))
     for name, count in sorted(result["also_in"].items()):
-        lines.append(_line("Also", also_in(name, count)))
+        lines.append(line("Also", also_in(name, count)))
     fetched = f"{human.size(result['fetched_bytes'])} in {human.duration(result['seconds'])}"
-    lines.append(_line("Fetched", fetched))
+    lines.append(line("Fetched", fetched))
     if ends := result.get("fsync_ends"):
-        lines.append(_line("Durable", f"each fsync ended {ends}"))
+        lines.append(line("Durable", f"each fsync ended {ends}"))
     left = len(result["unrepairable"]) + len(result["left"])
     told = f"{human.count(len(result['repaired']))} repaired, {human.count(left)} left"
     if not rows:
         told = "the audits found nothing to repair"
-    lines.append(_line("STATUS", f"{result['status']} ({told})"))
+    lines.append(line("STATUS", f"{result['status']} ({told})"))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -87,8 +87,8 @@ def also_in(release: str, count: int) -> str:
 def overruled(result: OverruleResult) -> str:
     """What was overruled (`steps.audit_step.overrule`); ends in a line feed."""
     told = ", ".join(f"{human.count(n)} {kind}" for kind, n in sorted(result["counts"].items()))
-    lines = [human.printable(f"{result['dataset']}/{result['release']}"), _line("Reason", result["why"])]
-    lines.append(_line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))
+    lines = [human.printable(f"{result['dataset']}/{result['release']}"), line("Reason", result["why"])]
+    lines.append(line("STATUS", f"{result['status']} ({told or 'no finding stood'})"))
     return "".join(f"{line}\n" for line in lines)
 
 
@@ -107,23 +107,23 @@ def _skipped(result: AuditResult) -> list[str]:
     lines = []
     for kind, one in sorted(result["skipped"].items()):
         amount = f"{human.counted(one['files'], 'file')}, {human.size(one['bytes'])}: {kind}"
-        lines.append(_line("Not read", amount))
-        lines += _table(("?", path, f"{kind}: {why}") for path, why in one["paths"])
+        lines.append(line("Not read", amount))
+        lines += table(("?", path, f"{kind}: {why}") for path, why in one["paths"])
         if one["files"] > len(one["paths"]):
             lines.append(f"    and {human.count(one['files'] - len(one['paths']))} more")
     if result["all_skipped"]:
-        lines.append(_line("All of them", result["all_skipped"]))
+        lines.append(line("All of them", result["all_skipped"]))
     return lines
 
 
 def _findings(result: AuditResult) -> list[str]:
     total = sum(result["counts"].values())
     ordered = sorted(result["findings"], key=lambda f: KINDS.index(f["kind"]))
-    lines = _table((f["mark"], f["path"], _why(f)) for f in ordered[:SHOWN])
+    lines = table((f["mark"], f["path"], _why(f)) for f in ordered[:SHOWN])
     if total > len(lines):
         lines.append(f"    and {human.count(total - len(lines))} more")
     if total:
-        lines.append(_line("All", human.printable(result["all_findings"])))
+        lines.append(line("All", human.printable(result["all_findings"])))
     return lines
 
 
@@ -135,9 +135,11 @@ def _why(finding: FindingJson) -> str:
     return f"part{'s' if len(parts) > 1 else ''} {shown}: {finding['why']}"
 
 
-def _table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+def table(rows: Iterable[tuple[str, str, str]]) -> list[str]:
+    """A line for each (mark, path, why)."""
     return [f"  {mark} {human.printable(path)}  ({human.printable(why)})" for mark, path, why in rows]
 
 
-def _line(title: str, value: object) -> str:
+def line(title: str, value: object) -> str:
+    """A line of a table, with its title."""
     return f"  {title:<{WIDTH}}{human.printable(str(value))}"

@@ -209,6 +209,62 @@ class AuditResult(TypedDict):
     seconds: float
 
 
+class DifferenceJson(TypedDict):
+    """A difference, as `differences.jsonl` and the result of `penstock adopt` have it: see
+    `core.differences`."""
+
+    mark: str
+    kind: str
+    path: str
+    size: int
+    why: str
+    how: str
+
+
+class Amount(TypedDict):
+    files: int
+    bytes: int
+
+
+class SameJson(Amount):
+    """Files that are the same as in the source, and by what."""
+
+    how: str
+    grade: str
+
+
+class AdoptionResult(TypedDict):
+    """What `penstock adopt` found."""
+
+    dataset: str
+    tree: str
+    adoption: str
+    """The comparison's id."""
+    status: str
+    """SAME, PARTLY (no difference was found, and not all bytes could be compared) or DIFFERS."""
+    same: Sequence[SameJson]
+    counts: Mapping[str, Amount]
+    """By kind of difference; kinds that are only told are among them."""
+    differences: Sequence[DifferenceJson]
+    """The first thousand; `all_differences` is the path of the file that has all of them."""
+    all_differences: str
+    files: int
+    """Of the listing; `bytes` likewise."""
+    bytes: int
+    scanned: int
+    ignored: Mapping[str, int]
+    sources: Sequence[str]
+    read_source: bool
+    methods: Mapping[str, int]
+    earlier: int
+    """Files, and parts of giants, that are the same and were read by an earlier command: they stand as they
+    were read."""
+    elements: int
+    began: str
+    """UTC, ISO 8601: when this tree was first compared with this listing."""
+    seconds: float
+
+
 class OverruleResult(TypedDict):
     dataset: str
     release: str

@@ -8,20 +8,21 @@ from __future__ import annotations
 
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 import xxhash
 
 from penstock.core.digests import of_hex
+from penstock.core.model import Entry, Expected
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Iterable, Iterator
     from concurrent.futures import Future
 
-    from penstock.core.model import Expected
     from penstock.vendors.data_states import DataStates
     from penstock.vendors.facts import DataState
 
+Row = TypeVar("Row", Expected, Entry)
 ROWS = 2048
 """Rows that are asked of at a time."""
 ZEROS = 1 << 30
@@ -29,12 +30,12 @@ ZEROS = 1 << 30
 
 
 def rows_here(
-    groups: Iterable[list[Expected]],
+    groups: Iterable[list[Row]],
     done: set[int],
     states: DataStates,
-    leave: Callable[[int, Expected, DataState], bool],
+    leave: Callable[[int, Row, DataState], bool],
     asks: Callable[[int], bool] = lambda _: True,
-) -> Generator[list[Expected]]:
+) -> Generator[list[Row]]:
     """The rows as they come, in smaller groups. Of each row that is not `done`, that `asks` is true of, and
     whose data is not here, `leave` says whether it is left out: it is `done` then, before its group is handed
     on."""
@@ -52,7 +53,7 @@ def rows_here(
             yield group
 
 
-def _numbered(groups: Iterable[list[Expected]]) -> Iterator[tuple[int, list[Expected]]]:
+def _numbered(groups: Iterable[list[Row]]) -> Iterator[tuple[int, list[Row]]]:
     first = 0
     for group in groups:
         for at in range(0, len(group), ROWS):
@@ -62,13 +63,13 @@ def _numbered(groups: Iterable[list[Expected]]) -> Iterator[tuple[int, list[Expe
 
 
 def _ahead(
-    groups: Iterable[tuple[int, list[Expected]]],
+    groups: Iterable[tuple[int, list[Row]]],
     states: DataStates,
     asking: ThreadPoolExecutor,
     asks: Callable[[int], bool],
-) -> Iterator[tuple[list[Expected], Future[dict[str, DataState]]]]:
+) -> Iterator[tuple[list[Row], Future[dict[str, DataState]]]]:
     """Each group with its answer, which is asked for one group ahead."""
-    before: tuple[list[Expected], Future[dict[str, DataState]]] | None = None
+    before: tuple[list[Row], Future[dict[str, DataState]]] | None = None
     for first, group in groups:
         paths = [entry.path for row, entry in enumerate(group, first) if asks(row)]
         asked = (group, asking.submit(states.away, paths))

@@ -17,12 +17,11 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.core.model import Copied, Part, Reuse
 from penstock.core.row_codec import copied_line, fresh_line, line_of
 from penstock.engine.checksums import Sums, judge_at_once
-from penstock.engine.pacing import Pace
 from penstock.engine.stream import BLOCK, Stream
 from penstock.engine.transfer.part_copier import PartCopier
 from penstock.engine.transfer.prefetch import Asking
 from penstock.engine.transfer.pump import Pump, long, short
-from penstock.engine.transfer.upload_parts import as_assumed, part_sizes
+from penstock.engine.transfer.upload_parts import sizes_of_upload
 from penstock.errors import IntegrityError, TransientError, UnprovenError
 from penstock.sources.port import AheadReader, Sparse, WholeReader
 
@@ -159,13 +158,6 @@ class Copier(Stream):
             os.close(fd)
         return True
 
-    def asks(self) -> None:
-        """Before each request to a source: wait until the element's share allows it."""
-        if self.requests:
-            if isinstance(self.limiter, Pace):
-                self.limiter.ready()
-            self.requests.take(1)
-
     def reader(self, index: int) -> Reader:
         return self.readers.get(index) or self._reader(index)
 
@@ -225,13 +217,8 @@ class Copier(Stream):
         checksum that was computed with other sizes; () where the store does not state them, so that the
         checksum proves nothing. Raises `error` for any other claim, and where the assumed sizes were right;
         UnprovenError where the sizes are unknown and a proof is required."""
-        if failed is None or failed.kind != "composite" or not failed.part_bytes:
-            raise error
-        self.asks()
-        sizes = part_sizes(self.sources.get(entry.source), entry, failed)
-        if as_assumed(sizes, failed):
-            raise error
-        if not sizes and self.require:
+        sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
+        if not sizes and self.require and failed is not None:
             raise UnprovenError(
                 "no checksum of the source proves the object, and verify.source_checksum requires one",
                 where=entry.key,

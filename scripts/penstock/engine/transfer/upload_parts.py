@@ -18,9 +18,10 @@ from typing import TYPE_CHECKING
 from penstock.sources.port import Parted
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from penstock.core.model import Claim, Entry
+    from penstock.errors import IntegrityError
     from penstock.sources.port import Source
 
 
@@ -41,3 +42,19 @@ def as_assumed(sizes: Sequence[int], claim: Claim) -> bool:
         return False
     *body, last = sizes
     return all(size == claim.part_bytes for size in body) and last <= claim.part_bytes
+
+
+def sizes_of_upload(
+    asks: Callable[[], None], source: Source, entry: Entry, failed: Claim | None, error: IntegrityError
+) -> Sequence[int]:
+    """Sizes of the parts in which the object was uploaded, where the claim `failed` is a composite checksum
+    that was computed with other sizes; () where the store does not state them, so that the checksum proves
+    nothing. `asks` is called before the source is. Raises `error` for any other claim, and where the assumed
+    sizes were right."""
+    if failed is None or failed.kind != "composite" or not failed.part_bytes:
+        raise error
+    asks()
+    sizes = part_sizes(source, entry, failed)
+    if as_assumed(sizes, failed):
+        raise error
+    return sizes

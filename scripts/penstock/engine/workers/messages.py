@@ -49,10 +49,28 @@ class ReadWork(NamedTuple):
     """Whether O_DIRECT is tried, where the file system's row says that it can be used."""
 
 
+class SurveyWork(NamedTuple):
+    """Compare rows of a tree that penstock did not write with their source."""
+
+    data: Path
+    """The tree."""
+    dataset: DatasetConfig
+    credentials: Sequence[Any]
+    timeout: float
+    policy: str
+    """These as of `CopyWork`."""
+    read_source: bool
+    """Whether the source is read where it states no checksum."""
+    giant_bytes: int
+    part_bytes: int
+    direct: bool = True
+    """As of `ReadWork`."""
+
+
 class Setup(NamedTuple):
     """A worker's work, and its share of the element's streams."""
 
-    work: CopyWork | ReadWork
+    work: CopyWork | ReadWork | SurveyWork
     limit: int | None
     """Bytes per second read from the source by all workers of the element."""
     attempts: int

@@ -1,0 +1,1 @@
+"""A tree that penstock did not write, compared with a dataset's source."""

@@ -1,0 +1,94 @@
+"""What differs between a tree that penstock did not write and its source, as people know it from `diff`.
+
+| mark | kind     | means                                                                          |
+|------|----------|--------------------------------------------------------------------------------|
+| -    | missing  | the source has it, the tree does not                                           |
+| *    | size     | it has another size                                                            |
+| *    | content  | it has the same size and other bytes, by a checksum or by reading the source   |
+| *    | replaced | a link, folder or special file stands in its place                             |
+| +    | extra    | the tree has it, the source does not                                           |
+| +    | link     | a symbolic link that the source does not have                                  |
+| +    | special  | a FIFO, socket or device                                                       |
+| !    | unread   | it could not be read in the tree: nothing is known of its bytes                |
+| !    | source   | the source could not be compared: it changed, is gone or refuses               |
+| !    | moving   | it was written to while it was compared                                        |
+| ~    | time     | same size, another time; its bytes were not compared with anything             |
+| ?    | excluded | the tree has it, and `include` or `exclude` leave it out of the dataset        |
+| ?    | folder   | an empty folder that is no part of the dataset                                 |
+| ?    | unlinked | a symbolic link or special file, where those of the source are left out too    |
+| ?    | away     | its data lies in an archive or a lower tier: it was not read                   |
+
+Those marked `~` and `?` are reported and are no difference: the exit status does not count them.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from penstock.core.documents import typed_json
+from penstock.core.documents.step_results import DifferenceJson
+
+MARKS = {
+    "missing": "-",
+    "size": "*",
+    "content": "*",
+    "replaced": "*",
+    "extra": "+",
+    "link": "+",
+    "special": "+",
+    "unread": "!",
+    "source": "!",
+    "moving": "!",
+    "time": "~",
+    "excluded": "?",
+    "folder": "?",
+    "unlinked": "?",
+    "away": "?",
+}
+KINDS = tuple(MARKS)
+TOLD = frozenset(kind for kind, mark in MARKS.items() if mark in "~?")
+"""Kinds that are no difference."""
+NOT_LISTED = frozenset({"extra", "link", "special", "excluded", "folder", "unlinked"})
+"""Kinds of what the tree has and the listing does not."""
+TO_FETCH = frozenset({"missing", "size", "content", "replaced", "unread", "moving", "away"})
+"""Kinds of listed files whose bytes a release would have to get from the source."""
+
+SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE = (
+    "same", "unlike", "other", "unread", "source", "away", "stale",
+)  # fmt: skip
+STATES = (SAME, UNLIKE, OTHER, UNREAD, SOURCE, AWAY, STALE)
+"""Of a surveyed row. `unlike`: no regular file of the listed size; `other`: other bytes; `stale`: it was
+seen, and has to be read again."""
+
+CHECKSUM, READ, SIZE = "checksum", "source", "size"
+PROOFS = (CHECKSUM, READ, SIZE)
+"""What bytes of a tree are compared by: a checksum that the source states; the source's bytes, read; nothing
+but the size."""
+
+
+class Difference(NamedTuple):
+    """One of them."""
+
+    kind: str
+    path: str
+    size: int
+    """Bytes: of the listed file, or of what the tree has where nothing is listed."""
+    why: str
+    how: str = ""
+    """Of `content`: which of `PROOFS` says so."""
+
+
+def to_json(one: Difference) -> DifferenceJson:
+    """As a line of `differences.jsonl`. A path that is not UTF-8 keeps its bytes as \\udcXX escapes."""
+    return {
+        "mark": MARKS[one.kind], "kind": one.kind, "path": one.path, "size": one.size, "why": one.why,
+        "how": one.how,
+    }  # fmt: skip
+
+
+def from_json(line: bytes) -> Difference:
+    """Of a line of `differences.jsonl`. Raises ValueError for any other."""
+    raw = typed_json.read(DifferenceJson, typed_json.loads(line))
+    if raw["kind"] not in MARKS:
+        raise ValueError(f"{raw['kind']!r} is no kind of difference")
+    return Difference(raw["kind"], raw["path"], raw["size"], raw["why"], raw["how"])

@@ -1,0 +1,53 @@
+"""`adoptions/<id>/adoption.json`: which tree is compared with which listing of a dataset's source."""
+
+# Annotations are read at run time (`typed_json`): no `from __future__ import annotations`.
+
+from collections.abc import Mapping
+from typing import NamedTuple
+
+from penstock.core.documents import typed_json
+from penstock.core.layout import DatasetLayout, RunLayout
+
+FORMAT = 1
+
+
+class Adoption(NamedTuple):
+    """One tree beside one listing."""
+
+    id: str
+    """16 hex: of the tree, the listing and what decides how rows are cut."""
+    dataset: str
+    tree: str
+    """The absolute path of its top folder, without links."""
+    device: int
+    inode: int
+    """Of that folder."""
+    created: str
+    """UTC, ISO 8601."""
+    listing: str
+    """`sha256:<hex>` of the listing."""
+    files: int
+    bytes: int
+    """Of the listing."""
+    scanned: int
+    ignored: Mapping[str, int] = {}
+    """What the listing left out by policy: as of `RunInfo`."""
+    read_source: bool = False
+    """Whether the source is read where it states no checksum."""
+    filesystem: str = "auto"
+    """As `target.filesystem`."""
+    recall: int = 0
+    """Bytes of tiered files of the tree that may be fetched back to be read, of all elements together."""
+
+    def layout(self, layout: DatasetLayout) -> RunLayout:
+        return RunLayout(layout.adoptions / self.id)
+
+
+def to_json(adoption: Adoption) -> dict[str, object]:
+    return typed_json.to_json(adoption, FORMAT)
+
+
+def from_json(content: bytes, where: object) -> Adoption:
+    """Of the file's bytes, `where` is its path. Raises NewerFormatError, and ValueError for any other
+    content."""
+    return typed_json.parse(Adoption, content, "a comparison's description", FORMAT, where)

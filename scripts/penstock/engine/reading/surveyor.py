@@ -1,0 +1,230 @@
+"""One stream that reads rows of a tree that penstock did not write, and compares them with their source.
+
+It takes an `Entry` of a listing and gives a `Surveyed`; what differs is this stream's result, not a failure.
+
+| the source states a checksum of the bytes | `read_source` | compared by                            |
+|-------------------------------------------|---------------|----------------------------------------|
+| yes, and it can be computed               | any           | that checksum (`checksums.Sums`)       |
+| no                                        | yes           | the source's bytes, read for this      |
+| no                                        | no            | nothing but the size                   |
+
+A source that cannot be reached for now fails the row: a later attempt compares it.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import xxhash
+
+from penstock.core.differences import CHECKSUM, OTHER, READ, SAME, SIZE, SOURCE, UNLIKE, UNREAD
+from penstock.core.digests import XXH3, of_hex
+from penstock.core.grades import SIZE_ONLY
+from penstock.core.model import Claim, Surveyed
+from penstock.engine.checksums import GiantDigest, Sums, listed
+from penstock.engine.stream import Stopped, Stream
+from penstock.engine.transfer.pump import Pump
+from penstock.engine.transfer.upload_parts import sizes_of_upload
+from penstock.errors import DamagedError, IntegrityError, ObjectError, PenstockError, SourceChangedError
+from penstock.sources.port import ClaimReader
+
+if TYPE_CHECKING:
+    import os
+    from collections.abc import Callable, Sequence
+
+    from penstock.core.model import Entry
+    from penstock.engine.open_sources import Sources
+    from penstock.filesystem.cold_read import ColdReader
+    from penstock.sources.port import Reader
+
+READ_GRADE = "full"
+"""The source grade of bytes that are those of the source, read for that: all of them were compared."""
+
+
+class _Seen(NamedTuple):
+    """What one reading of a row in the tree gave."""
+
+    digest: str
+    parts: bytes
+    method: str
+    stat: os.stat_result
+
+
+class _OtherBytesError(IntegrityError):
+    """The source, read, has other bytes."""
+
+
+class Surveyor(Stream):
+    """Reads the tree past this machine's caches, as far as they can be passed, and the source where asked."""
+
+    def __init__(
+        self,
+        *,
+        reader: Callable[[], ColdReader],
+        sources: Sources,
+        policy: str,
+        read_source: bool,
+        giant_bytes: int,
+        part_bytes: int,
+        **common: Any,
+    ) -> None:
+        """`policy`: `verify.source_checksum`. A whole row of `giant_bytes` or more gets digests of its parts
+        of `part_bytes`."""
+        super().__init__(**common)
+        self.cold, self.sources, self.policy, self.read_source = reader(), sources, policy, read_source
+        self.giant_bytes, self.part_bytes = giant_bytes, part_bytes
+        self.readers: dict[int, Reader] = {}
+        self._at_source = False
+        """Whether what is done now concerns the source, and not the tree."""
+        self._of_source = Pump(self, lambda _: None)
+
+    def prepare(self, entries: Sequence[Entry], ahead: int) -> None:  # noqa: ARG002 (for sources)
+        self.cold.expect((e.path, e.offset, e.length if e.part >= 0 else e.size) for e in entries)
+
+    def do(self, row: int, entry: Entry) -> Surveyed:
+        claims = self._claims(entry)
+        sums = Sums(entry, claims, lambda: claims, policy=self.policy)
+        seen = self._read(entry, sums)
+        grade, proof, how = SIZE_ONLY, "", CHECKSUM if sums.proves else SIZE
+        try:
+            grade, proof = sums.judge()
+        except IntegrityError as error:
+            failed = sums.failed
+            self._at_source = True
+            sizes = sizes_of_upload(self.asks, self.sources.get(entry.source), entry, failed, error)
+            if sizes:
+                sums = Sums(entry, claims, policy=self.policy, sizes=sizes)
+                seen = self._read(entry, sums)
+                grade, proof = sums.judge()
+            else:
+                how = SIZE
+        if how == SIZE and self.read_source:
+            self._as_in_source(entry, seen)
+            how = READ
+            if entry.part < 0:
+                grade = READ_GRADE
+                # Of a file with parts the source's digest is over all its bytes; the parts alone are kept.
+                proof = "" if seen.parts else str(Claim(XXH3, "full", seen.digest.partition(":")[2]))
+                grade = grade if proof else SIZE_ONLY
+        stat = seen.stat
+        return Surveyed(
+            row, SAME, how, "", seen.digest, grade, proof, seen.method, stat.st_mtime_ns, stat.st_ctime_ns,
+            stat.st_ino, stat.st_mode, stat.st_uid, stat.st_gid, stat.st_nlink, seen.parts,
+        )  # fmt: skip
+
+    def attempt(self, row: int, entry: Entry) -> Surveyed:
+        try:
+            surveyed: Surveyed = super().attempt(row, entry)
+            return surveyed
+        except DamagedError as error:
+            return Surveyed(row, UNLIKE, why=error.why or error.what)
+        except _OtherBytesError as error:
+            return Surveyed(row, OTHER, READ, error.why)
+        except IntegrityError as error:
+            return Surveyed(row, OTHER, CHECKSUM, f"{error.what}: {error.why}")
+        except PenstockError as error:
+            if self._at_source:
+                if not isinstance(error, (ObjectError, SourceChangedError)):
+                    raise
+                return Surveyed(row, SOURCE, why=f"{error.what}: {error.why}" if error.why else error.what)
+            return Surveyed(row, UNREAD, why=error.why or error.what)
+
+    def _read(self, entry: Entry, sums: Sums) -> _Seen:
+        """The row's bytes in the tree, which `sums` gets too. Raises DamagedError where no regular file of
+        the listed size is there."""
+        self._at_source = False
+        giant = entry.part < 0 and entry.size >= max(self.giant_bytes, self.part_bytes + 1)
+        digest: Any = GiantDigest(self.part_bytes) if giant else xxhash.xxh3_128()
+        length = entry.length if entry.part >= 0 else entry.size
+        updates = [digest.update, *([sums.update] if sums else [])]
+        counters, slot, stopped = self.counters, self.slot, self.stopping.is_set
+
+        def consume(block: memoryview) -> None:
+            for update in updates:
+                update(block)
+            counters[slot] += len(block)
+            if stopped():
+                raise Stopped
+
+        seen = self.cold.read(entry.path, entry.offset, length, consume)
+        if seen.stat.st_size != entry.size:
+            why = f"it has {seen.stat.st_size} bytes, not {entry.size}"
+            raise DamagedError("a file is not as it was listed", where=entry.key, why=why)
+        if giant:
+            return _Seen(str(digest.digest()), digest.parts, seen.method, seen.stat)
+        return _Seen(of_hex(digest.hexdigest()), b"", seen.method, seen.stat)
+
+    def _as_in_source(self, entry: Entry, seen: _Seen) -> None:
+        """Raises `_OtherBytesError` unless the source has the same bytes in the row's range."""
+        self._at_source = True
+        before = self.counters[self.slot]
+        length = entry.length if entry.part >= 0 else entry.size
+        self.asks()
+        body = self._reader(entry.source).open(entry, entry.offset, length)
+        digest: Any = GiantDigest(self.part_bytes) if seen.parts else None
+        try:
+            found = of_hex(self._of_source.run(entry, body, _Nowhere(digest), None, length))  # type: ignore[arg-type]
+            body.close()
+        except IntegrityError as error:
+            body.abandon()
+            raise SourceChangedError(error.what, where=error.where, why=error.why) from None
+        except BaseException:
+            body.abandon()
+            raise
+        # Progress counts the bytes of the tree alone.
+        self.counters[self.slot] = before
+        found = str(digest.digest()) if digest is not None else found
+        if found != seen.digest:
+            why = f"the source has {found}, the tree {seen.digest}"
+            raise _OtherBytesError("the bytes are not those of the source", where=entry.key, why=why)
+
+    def _claims(self, entry: Entry) -> Sequence[Claim]:
+        """What the source states of the object, when it is asked for that alone; nothing is asked where the
+        listing has a checksum of all its bytes."""
+        if any(claim.kind == "full" for claim in listed(entry)):
+            return ()
+        self._at_source = True
+        reader = self._reader(entry.source)
+        self.asks()
+        if entry.part >= 0:
+            return self.sources.claims(entry)
+        if not isinstance(reader, ClaimReader):
+            return self.sources.get(entry.source).checksum(entry)
+        try:
+            return reader.checksum(entry)
+        except PenstockError:
+            # Its connection may hold the rest of an answer.
+            self.readers.pop(entry.source).close()
+            raise
+
+    def _reader(self, index: int) -> Reader:
+        if index not in self.readers:
+            self.readers[index] = self.sources.get(index).reader()
+        return self.readers[index]
+
+    def close(self) -> None:
+        for reader in self.readers.values():
+            reader.close()
+        self.readers.clear()
+        self.cold.close()
+        super().close()
+
+
+class _Nowhere:
+    """Where the source's bytes go that are only compared: into a digest over parts, where there is one."""
+
+    def __init__(self, digest: GiantDigest | None) -> None:
+        self._digest = digest
+
+    def write_all(self, data: memoryview) -> None:
+        if self._digest is not None:
+            self._digest.update(data)
+
+    def skip(self, count: int) -> None:
+        """A hole of the source: zeros."""
+        while self._digest is not None and count > 0:
+            self._digest.update(_ZEROS[: min(count, len(_ZEROS))])
+            count -= len(_ZEROS)
+
+
+_ZEROS = memoryview(bytes(1 << 20))

@@ -1,0 +1,33 @@
+"""Where the state of what an account looks at lies, when the dataset is another account's."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.errors import PreflightError
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+    from penstock.storage.port import Storage
+
+
+def beside(storage: Storage, layout: DatasetLayout, what: str) -> DatasetLayout:
+    """The dataset with its state in a folder of this account, which is there then. `what` names the state for
+    people, such as `this audit`. Raises PreflightError where no such folder can be made."""
+    home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
+    place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
+    own = replace(layout, state_root=home / "penstock" / place)
+    try:
+        storage.make_dirs(own.state)
+    except OSError as error:
+        raise PreflightError(
+            f"there is no place for the state of {what}",
+            where=str(own.state),
+            why=str(error.strerror),
+            hint="set XDG_STATE_HOME to a folder of yours that the nodes see, too",
+        ) from None
+    return own

@@ -1,0 +1,384 @@
+"""adopt: a tree that penstock did not write, compared with a dataset's source; resumable.
+
+Guarantees: nothing of the tree is changed, and nothing of it is fetched from an archive or a tier beyond
+`audit.recall`. A comparison that was stopped is continued by the same command. What is said to be the same
+was read in full, stood at the end as it was read, and is named by what it was compared with.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import time
+from collections import Counter
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from penstock.adoption import adoption_store, survey_plan, surveyed_files
+from penstock.adoption.closing_walk import ClosingWalk, Proven, Rules, proven_by
+from penstock.arrays.array_runner import run_array
+from penstock.config import run_config
+from penstock.core import events
+from penstock.core.differences import CHECKSUM, KINDS, SIZE, TOLD, to_json
+from penstock.core.documents.adoption_description import Adoption
+from penstock.core.grades import SIZE_ONLY
+from penstock.core.layout import EMPTY_FOLDERS, RunLayout
+from penstock.engine.checksums import combine, compose, judge_giant, listed
+from penstock.errors import FindingsError, PreflightError
+from penstock.filesystem.errno_map import storage_error
+from penstock.formats import empty_folders
+from penstock.listing.collection import folder_of, gather, open_sources, ordered
+from penstock.listing.key_filter import Filter
+from penstock.ownership.dataset_hold import lock_of
+from penstock.planning.forecast import element_time
+from penstock.release.giant_checksums import GiantClaims
+from penstock.state import own_state, receipts
+from penstock.state.run import Run
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+
+    from penstock.adoption.surveyed_files import File
+    from penstock.config.settings import DatasetConfig
+    from penstock.core.differences import Difference
+    from penstock.core.documents.step_results import AdoptionResult, Amount, DifferenceJson
+    from penstock.core.layout import DatasetLayout
+    from penstock.core.run_documents import PlanInfo
+    from penstock.sources.port import Source
+    from penstock.state.context import Context
+
+STEP = "adopt"
+LOCK = "adopt.lock"
+SHOWN = 1000
+"""Differences that a result carries itself; all of them are in `differences.jsonl`."""
+ROUNDS = 3
+"""How often files that were touched since they were read are read again, before they count as moving."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """What is asked for."""
+
+    tree: Path
+    read_source: bool = False
+    """Read the source where it states no checksum."""
+
+
+def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
+    """Compare the tree with the dataset's source. Returns the result; `status` is SAME, PARTLY or DIFFERS.
+
+    Raises PreflightError for a tree or a source that cannot be read, LockedError when another comparison of
+    the dataset is at work, FailedError, InterruptedRunError (go on by the same command).
+    """
+    layout = _layout(context, dataset)
+    tree, seen = _tree(request.tree)
+    config = context.dataset(dataset)
+    sources = open_sources(config, context.config.engine.timeout)
+    for source in sources:
+        _apart(tree, source)
+        source.check()
+    context.emit(events.Started(dataset, STEP))
+    context.storage.make_dirs(layout.adoptions)
+    with lock_of(context, layout, "", STEP, LOCK):
+        began = time.time()
+        folder, adoption = _meet(context, config, layout, sources, tree, seen, request)
+        comparison = _Comparison(context, config, layout, folder, adoption, sources)
+        result = comparison.run(began)
+        adoption_store.tidy(layout, adoption.id)
+    context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "differences"}))
+    return result
+
+
+def _layout(context: Context, dataset: str) -> DatasetLayout:
+    """The dataset's own state where this account stages it, else a folder of this account."""
+    layout = context.layout(dataset)
+    if os.path.lexists(layout.state) and context.storage.owns(layout):
+        context.storage.check_owner(layout)
+        return layout
+    own = own_state.beside(context.storage, layout, "this comparison")
+    context.emit(events.Noted(dataset, STEP, f"what is seen is kept in {own.adoptions}"))
+    return own
+
+
+def _tree(path: Path) -> tuple[Path, os.stat_result]:
+    """The tree's top folder without links, and its stat. Raises PreflightError."""
+    tree = Path(os.path.realpath(path))
+    try:
+        seen = tree.stat()
+        os.close(os.open(tree, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC))
+    except OSError as error:
+        raise PreflightError(
+            "the tree cannot be read",
+            where=str(path),
+            why=str(error.strerror),
+            hint="name its top folder: what lies in it is compared with the source",
+        ) from None
+    return tree, seen
+
+
+def _apart(tree: Path, source: Source) -> None:
+    """Raises PreflightError where the tree is the source itself, or one lies in the other."""
+    folder = folder_of(source)
+    if folder is None:
+        return
+    mine, theirs = str(tree), os.path.realpath(folder)
+    if os.path.commonpath([mine, theirs]) in (mine, theirs):
+        raise PreflightError(
+            "the tree and the source lie in one another",
+            where=source.url,
+            why=f"the tree is {mine}",
+            hint="name the copy as the tree, and the original as the dataset's source",
+        )
+
+
+def _meet(
+    context: Context,
+    config: DatasetConfig,
+    layout: DatasetLayout,
+    sources: list[Source],
+    tree: Path,
+    seen: os.stat_result,
+    request: Request,
+) -> tuple[RunLayout, Adoption]:
+    """The comparison of this tree with what the source holds now: one that is there already, or a new one."""
+    spool = layout.adoptions / f"{adoption_store.NEW}{secrets.token_hex(8)}"
+    try:
+        os.mkdir(spool, 0o700)
+        context.emit(events.Started(layout.dataset, "list"))
+        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+        listed_now = {"files": gathered.files, "bytes": gathered.bytes}
+        context.emit(events.Ended(layout.dataset, "list", listed_now))
+        if gathered.empty_folders:
+            empty_folders.write(spool / EMPTY_FOLDERS, gathered.empty_folders)
+        named = adoption_store.identity(tree, seen, gathered.digest, context.config.plan)
+        adoption = Adoption(
+            named,
+            layout.dataset,
+            str(tree),
+            seen.st_dev,
+            seen.st_ino,
+            f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ}",
+            gathered.digest,
+            gathered.files,
+            gathered.bytes,
+            gathered.scanned,
+            dict(gathered.ignored),
+            request.read_source,
+            context.config.target.filesystem,
+            context.config.audit.recall,
+        )
+        folder = adoption.layout(layout)
+        if adoption_store.description(folder).exists():
+            created = adoption_store.described(folder).created
+            adoption = adoption._replace(created=created)
+            context.emit(
+                events.Noted(layout.dataset, STEP, f"going on with comparison {named}, begun {created}")
+            )
+        else:
+            if folder.folder.exists():
+                context.storage.remove_tree(folder.folder)
+            context.storage.rename(spool, folder.folder)
+        adoption_store.describe(folder, adoption)
+    except OSError as error:
+        raise storage_error(error, "the comparison's state cannot be kept", str(layout.adoptions)) from error
+    finally:
+        if spool.exists():
+            context.storage.remove_tree(spool)
+    return folder, adoption
+
+
+class _Comparison:
+    def __init__(
+        self,
+        context: Context,
+        config: DatasetConfig,
+        layout: DatasetLayout,
+        folder: RunLayout,
+        adoption: Adoption,
+        sources: Sequence[Source],
+    ) -> None:
+        self._context, self._config, self._layout = context, config, layout
+        self._folder, self._adoption = folder, adoption
+        self._sources, self._tree = sources, Path(adoption.tree)
+        self._urls = [source.url for source in sources]
+        frozen = run_config.freeze(context.config, config)
+        info = survey_plan.describe_run(layout, folder, adoption, config=frozen, sources=self._urls)
+        self._run = Run(layout, info, folder)
+        self._plan: PlanInfo = survey_plan.make(context, folder, adoption, self._urls)
+        self._claims = GiantClaims(context, self._run)
+        self._judged: dict[str, Proven] = {}
+
+    def run(self, began: float) -> AdoptionResult:
+        if adoption_store.result(self._folder).exists():
+            # Another look at a tree that was compared to the end: only what may have changed is read.
+            again = self._walk(again=True, last=False, since=began)
+            for _ in again.differences(surveyed_files.read(self._folder, self._plan)):
+                self._context.stop.check()
+            adoption_store.result(self._folder).unlink()
+            self._reread(again.stale)
+        shards = self._plan.by_index()
+        self._context.emit(
+            events.Started(
+                self._adoption.dataset,
+                STEP,
+                files=sum(shard.rows for shard in self._plan.shards),
+                bytes=self._plan.bytes,
+                elements=len(shards),
+            )
+        )
+        for attempt in range(ROUNDS + 1):
+            expected = element_time(self._layout, shards, copies=False)
+            run_array(
+                self._context,
+                self._adoption.dataset,
+                self._folder,
+                STEP,
+                tuple(shards),
+                self._ok,
+                expected=expected,
+            )
+            walk = self._walk(again=False, last=attempt == ROUNDS, since=began)
+            counted = _Counted()
+            found = walk.differences(surveyed_files.read(self._folder, self._plan))
+            adoption_store.keep(self._folder, counted.pass_on(found, self._context))
+            if not walk.stale:
+                break
+            rows = sum(map(len, walk.stale.values()))
+            text = f"{rows:,} files were touched since they were read, and are read again"
+            self._context.emit(events.Warned(self._adoption.dataset, STEP, text))
+            self._reread(walk.stale)
+        return self._close(walk, counted, began)
+
+    def _ok(self, index: int) -> bool:
+        receipt = receipts.element(self._folder, STEP, index)
+        return receipt is not None and receipt.shard == self._plan.by_index()[index].digest
+
+    def _reread(self, stale: dict[int, list[int]]) -> None:
+        """Have these rows, by shard, read again by the next elements."""
+        surveyed_files.mark_stale(self._folder, stale)
+        for shard in stale:
+            receipts.drop(self._folder.receipt(STEP, shard))
+
+    def _walk(self, *, again: bool, last: bool, since: float) -> ClosingWalk:
+        config, urls = self._config, self._urls
+        folders = self._run.folder.empty_folders
+        rules = Rules(
+            wants=_wants(config),
+            links_left_out=any(self._adoption.ignored.get(what) for what in ("links", "specials")),
+            times=all(url.startswith("file://") for url in urls),
+            read_source=self._adoption.read_source,
+            last=last,
+        )
+        kept = empty_folders.read(folders) if folders.exists() else ()
+        return ClosingWalk(self._tree, rules, self._judge, kept, again=again, since=since)
+
+    def _judge(self, file: File) -> Proven:
+        """What a giant's parts prove together. Raises IntegrityError where they contradict the source."""
+        entry, how = file.entry, proven_by([row.how for row in file.rows])
+        if how != CHECKSUM:
+            return Proven(how, SIZE_ONLY)
+        if entry.path not in self._judged:
+            lengths = [entry.length] * (len(file.rows) - 1)
+            lengths.append(entry.size - sum(lengths))
+            proofs = [row.source_proof for row in file.rows]
+            offsets = [entry.length * number for number in range(len(proofs))]
+            together = combine(zip(proofs, lengths, strict=True)) or compose(
+                zip(proofs, offsets, lengths, strict=True)
+            )
+            grade = SIZE_ONLY
+            if together is not None:
+                whole = entry._replace(part=-1, offset=0, length=entry.size)
+                claims = (*self._claims(whole), *listed(whole))
+                grade, _ = judge_giant(entry.key, [together], claims, entry.token)
+            self._judged[entry.path] = Proven(CHECKSUM if grade != SIZE_ONLY else SIZE, grade)
+        return self._judged[entry.path]
+
+    def _close(self, walk: ClosingWalk, counted: _Counted, began: float) -> AdoptionResult:
+        adoption = self._adoption
+        differs = any(kind not in TOLD for kind in counted.files)
+        by_size = any(one.how == SIZE and walk.same_bytes[one] for one in walk.same)
+        partly = by_size or "away" in counted.files
+        result: AdoptionResult = {
+            "dataset": adoption.dataset,
+            "tree": adoption.tree,
+            "adoption": adoption.id,
+            "status": "DIFFERS" if differs else "PARTLY" if partly else "SAME",
+            "same": [
+                {"how": one.how, "grade": one.grade, "files": files, "bytes": walk.same_bytes[one]}
+                for one, files in sorted(walk.same.items())
+            ],
+            "counts": counted.amounts(),
+            "differences": counted.shown,
+            "all_differences": str(adoption_store.differences(self._folder)),
+            "files": adoption.files,
+            "bytes": adoption.bytes,
+            "scanned": adoption.scanned,
+            "ignored": dict(adoption.ignored),
+            "sources": self._urls,
+            "read_source": adoption.read_source,
+            "methods": dict(walk.methods),
+            "earlier": walk.earlier,
+            "elements": len(self._plan.shards),
+            "began": adoption.created,
+            "seconds": round(time.time() - began, 3),
+        }
+        self._context.storage.write_json(adoption_store.result(self._folder), result)
+        return result
+
+
+class _Counted:
+    """Differences by kind, and the first of them."""
+
+    def __init__(self) -> None:
+        self.files: Counter[str] = Counter()
+        self.bytes: Counter[str] = Counter()
+        self.shown: list[DifferenceJson] = []
+
+    def pass_on(self, found: Iterator[Difference], context: Context) -> Iterator[Difference]:
+        for one in found:
+            context.stop.check()
+            self.files[one.kind] += 1
+            self.bytes[one.kind] += one.size
+            if len(self.shown) < SHOWN:
+                self.shown.append(to_json(one))
+            yield one
+
+    def amounts(self) -> dict[str, Amount]:
+        return {
+            kind: {"files": self.files[kind], "bytes": self.bytes[kind]}
+            for kind in KINDS
+            if kind in self.files
+        }
+
+
+def _wants(config: DatasetConfig) -> Callable[[str], bool]:
+    """Whether the dataset's patterns let a path belong to it."""
+    filtered = Filter(config.include, config.exclude)
+    if filtered.everything:
+        return lambda _: True
+    prefixes = [f"{source.into}/" if source.into else "" for source in config.sources]
+
+    def wants(path: str) -> bool:
+        return any(path.startswith(prefix) and filtered.accepts(path[len(prefix) :]) for prefix in prefixes)
+
+    return wants
+
+
+def differences(result: AdoptionResult) -> Iterator[DifferenceJson]:
+    """All differences of a comparison that has ended. Raises FailedError when their file is damaged."""
+    return map(to_json, adoption_store.kept(RunLayout(Path(result["all_differences"]).parent)))
+
+
+def judge(result: AdoptionResult) -> None:
+    """Raises FindingsError (exit 4) when the tree differs. What is only told is no difference."""
+    if result["status"] != "DIFFERS":
+        return
+    told = ", ".join(f"{one['files']:,} {kind}" for kind, one in result["counts"].items() if kind not in TOLD)
+    raise FindingsError(
+        "the tree is not what the source holds",
+        where=result["tree"],
+        why=told,
+        hint=f"all differences are listed in {result['all_differences']}",
+    )
