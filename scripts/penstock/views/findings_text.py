@@ -57,7 +57,7 @@ def repair(result: RepairResult) -> str:
     if len(rows) > SHOWN:
         lines.append(f"    and {human.count(len(rows) - SHOWN)} more")
     for name, paths in sorted(result["also_repaired"].items()):
-        lines.append(_line("Also", also_repaired(name, len(paths))))
+        lines.append(line("Also", also_repaired(name, len(paths))))
     for name, count in sorted(result["also_in"].items()):
         lines.append(line("Also", also_in(name, count)))
     fetched = f"{human.size(result['fetched_bytes'])} in {human.duration(result['seconds'])}"
