@@ -45,6 +45,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     "audit": (settings.AuditConfig,),
     "bandwidth": (settings.BandwidthConfig,),
     "gc": (settings.GcConfig,),
+    "list": (settings.ListConfig,),
 }
 """Where the default of a mapping's keys stands."""
 UNITS = {"size": "size, in bytes", "rate": "rate, in bytes per second", "duration": "time", "share": "share"}

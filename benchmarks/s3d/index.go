@@ -24,6 +24,7 @@ type site struct {
 	byKey   map[string]*object
 	rate    int64 // bytes of objects a second and connection; 0: all that it takes
 	sent    atomic.Int64
+	made    *made // where not nil, in place of a folder
 }
 
 func index(root, bucket string, sums bool) (*site, error) {

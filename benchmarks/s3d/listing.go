@@ -18,6 +18,13 @@ func special(letter rune) bool {
 		letter == '/' || letter == '-' || letter == '_' || letter == '.' || letter == '~')
 }
 
+func (served *site) listing(query url.Values) string {
+	if served.made != nil {
+		return served.made.list(served.bucket, query)
+	}
+	return served.list(query)
+}
+
 func (served *site) list(query url.Values) string {
 	if query.Has("location") {
 		return "<LocationConstraint/>"

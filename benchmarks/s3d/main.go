@@ -26,10 +26,15 @@ func main() {
 	key := flag.String("tls-key", "", "and this key")
 	sums := flag.Bool("checksums", false, "state the CRC64NVME of <root>/*.crc64nvme where it is asked for")
 	rate := flag.Int64("rate", 0, "bytes a second that one connection gets of objects; 0: all that it takes")
+	objects := flag.Int("made", 0, "serve so many objects that are made up, in place of a folder")
+	changed := flag.Int("changed", 0, "of these, each such one is another version; 0: none")
 	flag.Parse()
-	served, err := index(*root, *bucket, *sums)
-	if err != nil {
-		log.Fatal(err)
+	served := &site{bucket: *bucket, made: &made{count: *objects, changed: *changed}}
+	if *objects == 0 {
+		var err error
+		if served, err = index(*root, *bucket, *sums); err != nil {
+			log.Fatal(err)
+		}
 	}
 	served.rate = *rate
 	var config *tls.Config

@@ -145,19 +145,24 @@ func (one *line) answer(request asked) error {
 		if err != nil {
 			return one.refuse(request, "400 Bad Request", "InvalidArgument")
 		}
-		return one.text(request, "200 OK", "application/xml", one.site.list(values))
+		return one.text(request, "200 OK", "application/xml", one.site.listing(values))
 	}
 	found := one.site.byKey[key]
+	var content []byte
+	if one.site.made != nil {
+		found, content = one.site.made.object(key)
+	}
 	if found == nil {
 		return one.refuse(request, "404 Not Found", "NoSuchKey")
 	}
 	if request.match != "" && request.match != found.etag && request.match != "*" {
 		return one.refuse(request, "412 Precondition Failed", "PreconditionFailed")
 	}
-	return one.object(request, found)
+	return one.object(request, found, content)
 }
 
-func (one *line) object(request asked, found *object) error {
+// An object's bytes are `content`, or those of its file where that is nil.
+func (one *line) object(request asked, found *object, content []byte) error {
 	start, end, part := int64(0), found.size, false
 	if request.span != "" {
 		var good bool
@@ -188,6 +193,10 @@ func (one *line) object(request asked, found *object) error {
 	one.head = head
 	if request.method == "HEAD" || start == end {
 		return one.write(head)
+	}
+	if content != nil {
+		one.site.sent.Add(end - start)
+		return one.write(append(head, content[start:end]...))
 	}
 	file, err := syscall.Open(found.path, syscall.O_RDONLY|syscall.O_CLOEXEC, 0)
 	if err != nil {

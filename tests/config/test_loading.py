@@ -84,7 +84,8 @@ def test_schema_typed_form_and_example_are_in_step() -> None:
 
     assert set(top) == names(settings.Config) == set(example)
     for section, kind in [
-        ("target", settings.TargetConfig), ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
+        ("target", settings.TargetConfig), ("list", settings.ListConfig),
+        ("plan", settings.PlanConfig), ("engine", settings.EngineConfig),
         ("verify", settings.VerifyConfig),
         ("audit", settings.AuditConfig),
         ("bandwidth", settings.BandwidthConfig),
@@ -136,7 +137,8 @@ def test_the_typed_form_reads_each_unit_of_the_schema() -> None:
     top, defs = validation.schema()["properties"], validation.schema()["$defs"]
     dataset = defs["dataset"]["properties"]
     for kind, section in [
-        (settings.TargetConfig, top["target"]), (settings.PlanConfig, top["plan"]),
+        (settings.TargetConfig, top["target"]), (settings.ListConfig, top["list"]),
+        (settings.PlanConfig, top["plan"]),
         (settings.EngineConfig, top["engine"]), (settings.VerifyConfig, top["verify"]),
         (settings.AuditConfig, top["audit"]),
         (settings.BandwidthConfig, top["bandwidth"]),

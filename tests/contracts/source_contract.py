@@ -17,7 +17,7 @@ import pytest
 
 from penstock.core.model import Entry
 from penstock.errors import PenstockError, SourceChangedError
-from penstock.sources.port import Askable
+from penstock.sources.port import Askable, Continued
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -206,6 +206,23 @@ class SourceContract:
             assert answer is not None
             assert answer._replace(modified_ns=0) == item._replace(modified_ns=0)
             assert answer.modified_ns // 10**9 == item.modified_ns // 10**9
+
+    def test_a_listing_can_begin_and_end_at_any_key(self, store: Store) -> None:
+        for key in store.odd:
+            store.put(key, content(key, 100))
+        source = store.source()
+        if not isinstance(source, Continued):
+            return  # of these, each listing begins anew
+        found = list(listing(source).values())
+        keys = [os.fsencode(one.key) for one in found]
+        for begin in (0, 1, len(found) // 2, len(found)):
+            for end in (begin, begin + 3, None):
+                after = keys[begin - 1] if begin else b""
+                upto = None if end is None or end > len(found) or not end else keys[end - 1]
+                if upto is not None and upto <= after:
+                    continue
+                some = [one for batch in source.list_between(after, upto) for one in batch]
+                assert some == found[begin : None if upto is None else end]
 
     def test_one_object_is_listed_in_its_new_version(self, store: Store) -> None:
         for key in ("d/x", "d/x.y", "d/x0"):

@@ -327,6 +327,14 @@ class ClusterConfig:
 
 
 @dataclass(frozen=True)
+class ListConfig:
+    """How sources are listed."""
+
+    resume_within: Duration = 3600.0
+    """Seconds for which a listing that was broken off can be gone on with; 0: it never is."""
+
+
+@dataclass(frozen=True)
 class PlanConfig:
     """How a dataset is divided into shards, and what is taken over from the current release."""
 
@@ -430,6 +438,7 @@ class Config:
     target: TargetConfig
     datasets: Mapping[str, DatasetConfig]
     cluster: ClusterConfig = ClusterConfig()
+    list: ListConfig = ListConfig()
     plan: PlanConfig = PlanConfig()
     engine: EngineConfig = EngineConfig()
     verify: VerifyConfig = VerifyConfig()

@@ -120,6 +120,11 @@ class DatasetLayout:
         return RunLayout(self.state / REPAIRS / release)
 
     @property
+    def segments(self) -> Path:
+        """What was listed so far of a listing that is not done; gone when it is."""
+        return self.state / "listing"
+
+    @property
     def runs(self) -> Path:
         return self.state / "runs"
 

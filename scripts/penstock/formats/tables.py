@@ -258,6 +258,14 @@ def read_batches(
         ) from error
 
 
+def count_of(path: Path) -> int:
+    """The rows that a file has by its own words; -1 where it cannot be read."""
+    try:
+        return int(pq.read_metadata(path).num_rows)
+    except (OSError, pa.ArrowException):
+        return -1
+
+
 def kind_of(path: Path) -> str:
     """What a file says that it holds, and in which format; "" where it cannot be read."""
     try:

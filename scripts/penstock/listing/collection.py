@@ -19,12 +19,15 @@ from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing.key_filter import Filter
-from penstock.listing.listers import stated
+from penstock.listing.listers import Identified, stated
+from penstock.listing.resumption import Resumable, Resumption
+from penstock.listing.resumption import place as resumable_at
+from penstock.sources.origin import origin
 from penstock.sources.port import Emptied, Sharing
 from penstock.storage import durable
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Iterator, Sequence
 
     from penstock.config.settings import DatasetConfig
     from penstock.core.layout import DatasetLayout
@@ -190,7 +193,7 @@ class _Gathering:
         try:
             if by_files is not None:
                 self._context.emit(events.Noted(self._dataset.name, "list", by_files.note()))
-            for batch in lister.list():
+            for batch in self._listed(place, lister):
                 self._context.stop.check()
                 self._batch(place, batch)
         except PreflightError as error:
@@ -204,6 +207,16 @@ class _Gathering:
             self.hard_links.update(place.source.hard_links)
         if isinstance(place.source, Emptied):
             self._empty(place, place.source.empty_folders)
+
+    def _listed(self, place: Placed, lister: Lister) -> Iterator[Sequence[Listed]]:
+        """What a lister lists. One that can begin at any key goes on where an earlier one was broken off."""
+        if not isinstance(lister, Resumable):
+            return lister.list()
+        config = self._dataset.sources[place.number]
+        told = lister.identity() if isinstance(lister, Identified) else ""
+        identity = (place.source.url, origin(config, place.source), self._dataset.changed, told)
+        folder = resumable_at(self._context.layout(self._dataset.name).segments, *identity)
+        return Resumption(self._context, self._dataset.name, folder, lister).batches()
 
     def _batch(self, place: Placed, batch: Sequence[Listed]) -> None:
         self.scanned += len(batch)

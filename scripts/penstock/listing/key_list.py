@@ -29,6 +29,7 @@ from penstock.listing.key_filter import Filter
 from penstock.sources import registry
 from penstock.sources.backoff import retrying
 from penstock.sources.external_sort import BATCH, in_order
+from penstock.sources.objects.pages import between
 from penstock.sources.port import Askable
 
 if TYPE_CHECKING:
@@ -58,7 +59,8 @@ class KeyList:
         self._sums = Filter(dataset.checksums, ()) if dataset.checksums else None
         self._pinned = dataset.changed == "pinned"
         self._keeps_times = dataset.permissions.mtime == "keep"
-        self._path: Path | None = None
+        self._patterns = (dataset.include, dataset.exclude, dataset.checksums)
+        self._list: outside_files.Fetched | None = None
         self._ignored: Counter[str] = Counter()
         self._refused = Offenders()
 
@@ -80,11 +82,27 @@ class KeyList:
         ends = ", and no times: files get that of 1970, unless `permissions.mtime: now` is set"
         return f"listed by the keys of {self._where}, with sizes and versions{ends if timeless else ''}"
 
+    @property
+    def refused(self) -> int:
+        """See `resumption.Refusing`."""
+        return self._refused.total
+
+    def identity(self) -> str:
+        """What decides which objects are listed, beside the source."""
+        self._fetch()
+        assert self._list is not None
+        return f"{self._list.md5} {self._list.size} {self._config.list_format} {self._patterns}"
+
     def list(self) -> Iterator[Sequence[Listed]]:
+        return self.list_between(b"", None)
+
+    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        """See `resumption.Resumable`."""
         self._ignored.clear()
         self._refused = Offenders()
         with self._asking() as ask, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="asking") as pool:
-            merged = self._merged(in_order(self._wanted(), folder=self._scratch))
+            rows_in_order = between(in_order(self._wanted(), folder=self._scratch), after, upto)
+            merged = self._merged(rows_in_order)
             while rows := list(islice(merged, BATCH)):
                 self._stop.check()
                 found = []
@@ -103,20 +121,24 @@ class KeyList:
                 hint="correct the list; its keys are relative to the source, byte for byte",
             )
 
+    def _fetch(self) -> Path:
+        """The list, on this machine."""
+        if self._list is None:
+            self._list = self._files.fetch(self._name, self._scratch / "keys")
+        if self._list is None:
+            raise PreflightError(
+                "there is no list of keys", where=self._where, hint="correct `list_from` of the source"
+            )
+        return self._list.path
+
     def _rows(self) -> Iterator[Sequence[Listed]]:
         """The list's rows in its own order, the URL of the source taken off keys that begin with it."""
         from penstock.formats.key_lists import read
 
-        if self._path is None:
-            found = self._files.fetch(self._name, self._scratch / "keys")
-            if found is None:
-                raise PreflightError(
-                    "there is no list of keys", where=self._where, hint="correct `list_from` of the source"
-                )
-            self._path = found.path
+        path = self._fetch()
         top = self._source.url if self._source.url.endswith("/") else f"{self._source.url}/"
         tops = tuple({top, top.removeprefix("file://")})
-        for batch in read(self._path, self._config.list_format, self._where):
+        for batch in read(path, self._config.list_format, self._where):
             if any(row.key.startswith(tops) for row in batch):
                 yield [_below(row, tops) for row in batch]
             else:

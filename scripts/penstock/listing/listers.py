@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping, Sequence
@@ -28,6 +28,13 @@ class StatedLister(Lister, Protocol):
 
     def note(self) -> str:
         """One sentence on these files and their age. Raises PreflightError for files that cannot be used."""
+
+
+@runtime_checkable
+class Identified(Protocol):
+    """One whose listing is decided by more than its source."""
+
+    def identity(self) -> str: ...
 
 
 def stated(

@@ -129,6 +129,15 @@ class Emptied(Protocol):
 
 
 @runtime_checkable
+class Continued(Protocol):
+    """A source whose listing can begin at any key."""
+
+    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        """Of the objects of `list`, those whose keys come behind `after`, up to and with `upto` (None: to the
+        end), without listing the others."""
+
+
+@runtime_checkable
 class Askable(Protocol):
     """A source that can be asked about many objects by their names."""
 

@@ -87,7 +87,7 @@ def _list(
     spool = layout.runs / f"{_NEW}{secrets.token_hex(8)}"
     try:
         os.mkdir(spool, 0o700)
-        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+        gathered = _gathered(context, config, layout, sources, spool)
         urls = [source.url for source in sources]
         _tell(context, config.name, gathered.ignored)
         kept = empty_folders.digest(gathered.empty_folders)
@@ -144,6 +144,25 @@ def _list(
         "published": published,
         "current": context.storage.current(layout),
     }
+
+
+def _gathered(
+    context: Context, config: DatasetConfig, layout: DatasetLayout, sources: list[Source], spool: Path
+) -> Gathered:
+    """The listing, in `spool`. What is kept to go on with a listing that is broken off is removed at its
+    end."""
+    try:
+        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+    except PreflightError:
+        _forget(context, layout)
+        raise
+    _forget(context, layout)
+    return gathered
+
+
+def _forget(context: Context, layout: DatasetLayout) -> None:
+    if layout.segments.exists():
+        context.storage.remove_tree(layout.segments)
 
 
 def run_of(

@@ -133,6 +133,26 @@ def one_by_one(fetch: Callable[[str], P], where: str, stop: Callable[[], None]) 
             coming.cancel()
 
 
+def between(
+    batches: Iterator[Sequence[Listed]], after: bytes, upto: bytes | None
+) -> Iterator[Sequence[Listed]]:
+    """Of batches in ascending order, the objects behind one key, up to and with another; reads no further.
+    A store that does not know where to begin may begin anywhere before."""
+    for batch in batches:
+        if not batch or order(batch[-1]) <= after:
+            continue
+        inside = order(batch[0]) > after and (upto is None or order(batch[-1]) <= upto)
+        kept = (
+            batch
+            if inside
+            else [one for one in batch if after < order(one) and (upto is None or order(one) <= upto)]
+        )
+        if kept:
+            yield kept
+        if upto is not None and order(batch[-1]) >= upto:
+            return
+
+
 def ascending(batches: Iterator[Sequence[Listed]], where: str, hint: str = "") -> Iterator[Sequence[Listed]]:
     """The same batches, without empty ones. Raises FailedError for keys that are not in ascending order of
     their bytes, or stand there twice."""

@@ -54,11 +54,13 @@ class Times:
 
 class Pages:
     """The pages of a bucket's prefix, fetched ahead of the reader. `fetch` may be called from many threads.
-    `requests` are closed at the end."""
+    `requests` are closed at the end. `after` and `upto` are whole keys: see `Ranges`."""
 
-    def __init__(self, bucket: Bucket, requests: Requests[S3Client]) -> None:
+    def __init__(
+        self, bucket: Bucket, requests: Requests[S3Client], after: bytes = b"", upto: bytes | None = None
+    ) -> None:
         self._bucket, self._requests = bucket, requests
-        self._ranges = Ranges(self.fetch, self._not_cut_off, bucket.prefix, bucket.url)
+        self._ranges = Ranges(self.fetch, self._not_cut_off, bucket.prefix, bucket.url, after, upto)
 
     def __iter__(self) -> Iterator[Page]:
         try:

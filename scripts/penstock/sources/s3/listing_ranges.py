@@ -60,16 +60,18 @@ class _Range:
 
 
 class Ranges:
-    """Iterate once. `fetch(token, after)` is called from many threads; `confirm(last, count)` raises when
-    `last` is not the last key of all, though the page of `count` keys that ends by it said so."""
+    """Iterate once: the pages behind the key `after`, up to the key `upto` (None: to the end). `fetch(token,
+    after)` is called from many threads; `confirm(last, count)` raises when `last` is not the last key of all,
+    though the page of `count` keys that ends by it said so."""
 
     def __init__(
-        self, fetch: Callable[[str, str], Page], confirm: Callable[[str, int], None], prefix: str, where: str
-    ) -> None:
+        self, fetch: Callable[[str, str], Page], confirm: Callable[[str, int], None], prefix: str, where: str,
+        after: bytes = b"", upto: bytes | None = None,
+    ) -> None:  # fmt: skip
         self._fetch, self._confirm, self._where = fetch, confirm, where
         self._prefix = fsencode(prefix)
         self._letters = Letters()
-        self._ranges: deque[_Range] = deque([_Range(b"", None, None)])
+        self._ranges: deque[_Range] = deque([_Range(after, upto, upto)])
         self._changed = threading.Condition()
         self._ended = threading.Event()
         self._error: BaseException | None = None

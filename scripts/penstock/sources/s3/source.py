@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
-from penstock.sources.objects.pages import Objects
+from penstock.sources.objects.pages import Objects, between
 from penstock.sources.objects.source import ObjectSource, bucket_and_prefix
 from penstock.sources.s3.client import AWS, Bucket, S3Client
 from penstock.sources.s3.credentials import S3Credentials, resolve
@@ -91,6 +92,18 @@ class S3Source(ObjectSource[S3Client]):
                 self.bucket, versions.pages(self.bucket, self.requests()), self.versioned()
             )
         return listed(self.bucket, iter(Pages(self.bucket, self.requests())))
+
+    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        """See `port.Continued`."""
+        prefix = os.fsencode(self.bucket.prefix)
+        begin, end = prefix + after if after else b"", None if upto is None else prefix + upto
+        requests = self.requests()
+        if self._versions:
+            from penstock.sources.s3 import versions
+
+            pages = versions.pages(self.bucket, requests, os.fsdecode(begin))
+            return between(versions.listed(self.bucket, pages, self.versioned()), after, upto)
+        return between(listed(self.bucket, iter(Pages(self.bucket, requests, begin, end))), after, upto)
 
     def version_id(self, headers: Mapping[bytes, bytes]) -> str:
         return headers.get(b"x-amz-version-id", b"").decode("latin-1") if self._versions else ""

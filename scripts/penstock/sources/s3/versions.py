@@ -37,11 +37,12 @@ _STATUS = re.compile(r"<Status>\s*(\w+)\s*</Status>")
 HINT = "have versioning enabled on the bucket, or write `changed: follow` or `changed: refuse`"
 
 
-def pages(bucket: Bucket, requests: Requests[S3Client]) -> Iterator[Page]:
-    """The pages of all versions below the prefix. `requests` are closed at the end."""
+def pages(bucket: Bucket, requests: Requests[S3Client], after: str = "") -> Iterator[Page]:
+    """The pages of all versions below the prefix, of keys behind `after`. `requests` are closed at the
+    end."""
 
     def fetch(token: str) -> Page:
-        return requests.do(lambda client: _fetched(client, bucket.prefix, token))
+        return requests.do(lambda client: _fetched(client, bucket.prefix, token or after))
 
     try:
         yield from one_by_one(fetch, bucket.url, requests.stop)

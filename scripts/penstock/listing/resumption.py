@@ -1,0 +1,244 @@
+"""A listing that was broken off goes on where it was, when it is begun again soon enough.
+
+A long listing is written down in segments while it goes on: each holds all objects between two keys, and
+counts once it is durable. The next listing of the same source reads these segments and lists what is between
+and behind them. So the objects come in the same order, each once, and of an unchanged source the digest is
+the same.
+
+| a segment is                                   | then                                         |
+|------------------------------------------------|----------------------------------------------|
+| of the same source, and younger than the limit | read, and its keys are not listed again      |
+| older (`list.resume_within`)                   | dropped, and its keys are listed anew        |
+| damaged, or laps over another one              | dropped likewise                             |
+
+What happened at the source between the two listings is noticed as for every listing: each object is read in
+the version that was listed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+
+from penstock.core import events
+from penstock.core.documents import listing_segment
+from penstock.core.documents.listing_segment import ListingSegment
+from penstock.core.model import Listed
+from penstock.core.row_codec import filled
+from penstock.errors import FailedError, PenstockError
+from penstock.formats.listing_file import ListingWriter, read_columns
+from penstock.formats.tables import count_of, values
+from penstock.sources.external_sort import order
+from penstock.storage import durable
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.state.context import Context
+
+ROWS = 500_000
+"""Objects of a segment, at most."""
+SECONDS = 10.0
+"""A segment is closed after so long: what is lost at most."""
+WORTH = 50_000
+"""Objects for which a file is made before that time."""
+LARGEST = (1 << 63) - 1
+
+
+@runtime_checkable
+class Resumable(Protocol):
+    """What lists a source from a key on: a `port.Continued` source, a list of keys."""
+
+    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        """Of the objects of `list`, those whose keys come behind `after`, up to and with `upto` (None: to the
+        end)."""
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A lister that refuses some keys at its end."""
+
+    @property
+    def refused(self) -> int:
+        """How many it has refused so far: a listing that lacks them is not to go on from."""
+
+
+class _Held(NamedTuple):
+    segment: ListingSegment
+    number: int
+
+
+class Resumption:
+    """The segments of one source's listing, in a folder of its own."""
+
+    def __init__(self, context: Context, dataset: str, folder: Path, lister: Resumable) -> None:
+        """`folder` belongs to this source and its listing alone: see `place`."""
+        self._context, self._dataset, self._folder, self._lister = context, dataset, folder, lister
+        self._within = context.config.list.resume_within
+        self._next = 0
+
+    def batches(self) -> Iterator[Sequence[Listed]]:
+        """Everything, as the lister's own `list`."""
+        held = self._held()
+        if held:
+            rows = sum(one.segment.rows for one in held)
+            text = (
+                f"the listing goes on: {human.counted(rows, 'object')} were listed before it was broken off"
+            )
+            self._context.emit(events.Noted(self._dataset, "list", text))
+        position = b""
+        for segment, number in held:
+            if position < segment.begin:
+                yield from self._written(position, segment.begin)
+            yield from self._rows(number, segment)
+            position = segment.end
+        yield from self._written(position, None)
+
+    def _held(self) -> list[_Held]:
+        """The segments that hold, in the order of their keys; the others are removed."""
+        found: list[_Held] = []
+        names = sorted(os.listdir(self._folder)) if self._folder.exists() else []
+        for name in names:
+            path = self._folder / name
+            number = int(name[:8]) if name[:8].isdecimal() else -1
+            self._next = max(self._next, number + 1)
+            if not name.endswith(".json"):
+                continue
+            try:
+                segment = listing_segment.from_json(path.read_bytes(), path)
+            except ValueError:
+                continue
+            age = time.time() - segment.listed
+            if 0 <= age <= self._within and count_of(self._files(number)[0]) == segment.rows:
+                found.append(_Held(segment, number))
+        found.sort(key=lambda one: one.segment.begin)
+        kept: list[_Held] = []
+        for one in found:
+            if not kept or kept[-1].segment.end <= one.segment.begin:
+                kept.append(one)
+        stay = {path.name for one in kept for path in self._files(one.number)}
+        for name in names:
+            if name not in stay:
+                (self._folder / name).unlink()
+        return kept
+
+    def _rows(self, number: int, segment: ListingSegment) -> Iterator[Sequence[Listed]]:
+        path, _ = self._files(number)
+        first, last = segment.begin, segment.begin
+        for batch in read_columns(path):
+            self._context.stop.check()
+            held = values(batch)
+            listed = filled(Listed, {name: held[name] for name in Listed._fields}, batch.num_rows)
+            first, last = order(listed[0]), order(listed[-1])
+            if not segment.begin < first <= last <= segment.end:
+                break
+            yield listed
+        if last != segment.end:
+            raise FailedError(
+                "a segment of a listing is damaged",
+                where=str(path),
+                hint=f"remove {self._folder}: the source is listed anew then",
+            )
+
+    def _written(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        """What is listed now, written down on its way."""
+        writing = _Writing(self, after)
+        try:
+            for batch in self._lister.list_between(after, upto):
+                writing.add(batch)
+                yield batch
+        except BaseException:
+            writing.broken_off()
+            raise
+        writing.ended(upto)
+
+    def sound(self, batch: Sequence[Listed]) -> bool:
+        """Whether what was listed may be gone on from: nothing was refused, and each row can be stored."""
+        if self._within <= 0 or (isinstance(self._lister, Refusing) and self._lister.refused):
+            return False
+        return max(one.size for one in batch) <= LARGEST
+
+    def new(self) -> tuple[Path, Path]:
+        """The files of a further segment: its rows, and the document by which it counts."""
+        durable.make_dirs(self._folder)
+        self._next += 1
+        return self._files(self._next - 1)
+
+    def _files(self, number: int) -> tuple[Path, Path]:
+        return self._folder / f"{number:08d}.parquet", self._folder / f"{number:08d}.json"
+
+
+class _Writing:
+    """The segments of one stretch that is listed now."""
+
+    def __init__(self, resumption: Resumption, after: bytes) -> None:
+        self._resumption, self._after = resumption, after
+        self._waiting: list[Sequence[Listed]] = []
+        """Of the segment that has no file yet: a listing of seconds leaves none."""
+        self._writer: ListingWriter | None = None
+        self._document = Path()
+        self._rows, self._began, self._off = 0, 0.0, False
+
+    def add(self, batch: Sequence[Listed]) -> None:
+        if self._off or not batch:
+            return
+        if not self._resumption.sound(batch):
+            self._off = True
+            self._drop()
+            return
+        if not self._rows:
+            self._began = time.time()
+        self._rows += len(batch)
+        self._waiting.append(batch)
+        late = time.time() - self._began >= SECONDS
+        if self._writer is not None or self._rows >= WORTH or late:
+            self._write()
+        if self._rows >= ROWS or late:
+            self._close()
+
+    def broken_off(self) -> None:
+        """Keep what was begun. Never raises PenstockError: what ended the listing is said."""
+        try:
+            if self._writer is not None:
+                self._close()
+        except PenstockError:
+            self._drop()
+
+    def ended(self, upto: bytes | None) -> None:
+        """The stretch was listed to its end. What lies before other segments is kept, for another time."""
+        if upto is not None and self._rows and not self._off:
+            self._write()
+            self._close()
+        self._drop()
+
+    def _write(self) -> None:
+        if self._writer is None:
+            path, self._document = self._resumption.new()
+            self._writer = ListingWriter(path)
+        for batch in self._waiting:
+            self._writer.add(batch)
+            self._last = order(batch[-1])
+        self._waiting = []
+
+    def _close(self) -> None:
+        assert self._writer is not None
+        self._writer.close()
+        segment = ListingSegment(self._after.hex(), self._last.hex(), self._began, self._rows)
+        durable.write_json(self._document, listing_segment.to_json(segment))
+        self._after, self._writer, self._rows = self._last, None, 0
+
+    def _drop(self) -> None:
+        self._waiting, self._rows = [], 0
+        if self._writer is not None:
+            self._writer.abandon()
+            self._writer = None
+
+
+def place(segments: Path, *identity: str) -> Path:
+    """The folder of one listing below that of all segments, by what decides what is listed."""
+    text = "\0".join(identity).encode("utf-8", "surrogateescape")
+    return segments / hashlib.sha256(text).hexdigest()[:16]

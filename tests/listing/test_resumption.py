@@ -1,0 +1,262 @@
+"""A listing that is broken off goes on where it was: nothing is listed twice, and the digest is the same."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from typing import TYPE_CHECKING
+from urllib.parse import parse_qs
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.support.s3server import CHECKOUT, S3Server
+from tests.support.staging_runs import context_for, events_of
+
+from penstock.config.settings import ListConfig, SourceConfig
+from penstock.core.documents import listing_segment
+from penstock.core.model import Listed
+from penstock.errors import FailedError, NewerFormatError, PreflightError, TransientError
+from penstock.listing import resumption
+from penstock.listing.resumption import Resumption
+from penstock.sources.external_sort import order
+from penstock.sources.objects.pages import between
+from penstock.steps import list_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+    from pathlib import Path
+
+    from penstock.state.context import Context
+
+OBJECTS = 12_000
+KILLED_AT = 7_000
+
+
+def context_of(folder: Path, url: str, endpoint: str, list_from: str = "") -> Context:
+    """A dataset from a bucket without signatures to `folder/target`."""
+    folder.mkdir(exist_ok=True)
+    config = SourceConfig(
+        url, storage_options={"endpoint_url": endpoint, "anon": True}, list_from=list_from or None
+    )
+    context = context_for(folder, url)
+    dataset = replace(context.dataset("data"), sources=(config,))
+    return replace(context, config=replace(context.config, datasets={"data": dataset}))
+
+
+@pytest.fixture(scope="module")
+def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[S3Server]:
+    root = tmp_path_factory.mktemp("bucket")
+    for number in range(OBJECTS):
+        if not number % 100:
+            (root / f"d{number // 100:03d}").mkdir()
+        (root / f"d{number // 100:03d}" / f"f{number:05d}").touch()
+    with S3Server(root) as running:
+        yield running
+
+
+def broken_off(tmp_path: Path, server: S3Server, list_from: str = "") -> list[Path]:
+    """A listing that was ended by kill -9; the documents of its segments."""
+    command = [sys.executable, "-m", "tests.listing.listing_child", str(tmp_path), server.url()]
+    command += [server.endpoint, str(KILLED_AT), list_from]
+    done = subprocess.run(command, cwd=CHECKOUT, check=False, capture_output=True, timeout=120)
+    assert done.returncode == -signal.SIGKILL, done.stderr
+    segments = sorted((tmp_path / "target/data/.penstock/listing").glob("*/*.json"))
+    assert len(segments) >= KILLED_AT // 2000 - 1
+    return segments
+
+
+def ended(segments: list[Path]) -> bytes:
+    """The last key that the segments hold."""
+    return max(listing_segment.from_json(path.read_bytes(), path).end for path in segments)
+
+
+def begun_at(queries: Sequence[str]) -> list[str]:
+    """The keys at which pages of a listing were asked for; "" for the first of all."""
+    found = []
+    for query in queries:
+        values = parse_qs(query)
+        if values.get("list-type") == ["2"] and values.get("max-keys") != ["1"]:
+            if "continuation-token" in values:
+                continue
+            found.append(values.get("start-after", [""])[0])
+    return found
+
+
+def test_a_listing_that_is_killed_goes_on_and_lists_nothing_twice(tmp_path: Path, server: S3Server) -> None:
+    plain = list_step.run(context_of(tmp_path / "plain", server.url(), server.endpoint), "data")
+    segments = broken_off(tmp_path, server)
+    last = ended(segments).decode()
+    before = len(server.requests())
+    context = context_of(tmp_path, server.url(), server.endpoint)
+    receipt = list_step.run(context, "data")
+    asked = begun_at([one.query for one in server.requests()[before:]])
+    assert min(asked) == last
+    assert (receipt["listing_digest"], receipt["files"]) == (plain["listing_digest"], OBJECTS)
+    assert receipt["run"] == plain["run"]
+    (told,) = [one.data["text"] for one in events_of(context) if one.kind == "note"]
+    assert told.startswith("the listing goes on: ")
+    assert not (tmp_path / "target/data/.penstock/listing").exists()
+
+
+def test_what_is_older_than_the_limit_is_listed_anew(tmp_path: Path, server: S3Server) -> None:
+    segments = broken_off(tmp_path, server)
+    first = json.loads(segments[0].read_text())
+    segments[0].write_text(json.dumps(first | {"listed": time.time() - 7200}))
+    last = ended(segments).decode()
+    before = len(server.requests())
+    receipt = list_step.run(context_of(tmp_path, server.url(), server.endpoint), "data")
+    asked = sorted(begun_at([one.query for one in server.requests()[before:]]))
+    assert receipt["files"] == OBJECTS
+    # From the beginning to the end of the first segment, and from the end of the last one.
+    gone = bytes.fromhex(first["upto"]).decode()
+    assert asked[0] == ""
+    assert all(key < gone or key >= last for key in asked)
+
+
+@pytest.mark.parametrize("damage", ["cut", "no document", "garbage"])
+def test_a_segment_that_is_not_whole_is_listed_anew(tmp_path: Path, server: S3Server, damage: str) -> None:
+    segments = broken_off(tmp_path, server)
+    if damage == "cut":
+        rows = segments[1].with_suffix(".parquet")
+        rows.write_bytes(rows.read_bytes()[:-200])
+    elif damage == "garbage":
+        segments[1].write_text('{"after": "zz"}')
+    else:
+        segments[1].unlink()
+    receipt = list_step.run(context_of(tmp_path, server.url(), server.endpoint), "data")
+    plain = list_step.run(context_of(tmp_path / "plain", server.url(), server.endpoint), "data")
+    assert receipt["listing_digest"] == plain["listing_digest"]
+
+
+def test_segments_of_a_newer_penstock_are_refused_by_name(tmp_path: Path, server: S3Server) -> None:
+    segments = broken_off(tmp_path, server)
+    segments[0].write_text('{"format": 2}')
+    with pytest.raises(NewerFormatError, match="a segment of a listing"):
+        list_step.run(context_of(tmp_path, server.url(), server.endpoint), "data")
+
+
+def test_with_a_limit_of_nothing_each_listing_begins_anew(tmp_path: Path, server: S3Server) -> None:
+    broken_off(tmp_path, server)
+    context = context_of(tmp_path, server.url(), server.endpoint)
+    context.config = replace(context.config, list=ListConfig(resume_within=0))
+    before = len(server.requests())
+    assert list_step.run(context, "data")["files"] == OBJECTS
+    assert "" in begun_at([one.query for one in server.requests()[before:]])
+
+
+def test_another_source_does_not_go_on_with_the_listing_of_this_one(tmp_path: Path, server: S3Server) -> None:
+    broken_off(tmp_path, server)
+    receipt = list_step.run(context_of(tmp_path, server.url("d000/"), server.endpoint), "data")
+    assert receipt["files"] == 100
+    assert not (tmp_path / "target/data/.penstock/listing").exists()
+
+
+def test_of_a_list_of_keys_nothing_is_asked_twice(tmp_path: Path, server: S3Server) -> None:
+    listed = tmp_path / "keys"
+    listed.write_text("".join(f"d{n // 100:03d}/f{n:05d}\n" for n in reversed(range(OBJECTS))))
+    last = ended(broken_off(tmp_path, server, str(listed))).decode()
+    before = len(server.requests())
+    receipt = list_step.run(context_of(tmp_path, server.url(), server.endpoint, str(listed)), "data")
+    asked = [one.key for one in server.requests()[before:] if one.method == "HEAD"]
+    assert receipt["files"] == OBJECTS
+    assert len(asked) == len(set(asked)) + (asked.count("d119/f11999") - 1)  # the list's first key, once more
+    assert min(asked) > last
+
+
+def test_after_a_refusal_nothing_stays_on_the_target(tmp_path: Path) -> None:
+    root = tmp_path / "bucket"
+    root.mkdir()
+    for number in range(30):
+        (root / f"f{number:03d}").touch()
+    (root / ("x" * 200 + "\\")).touch()
+    listed = tmp_path / "keys"
+    listed.write_text("".join(f"f{number:03d}\n" for number in range(31)))
+    with S3Server(root) as running, pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resumption, "ROWS", 5)
+        patch.setattr(resumption, "WORTH", 2)
+        with pytest.raises(PreflightError, match="is not at the source"):
+            list_step.run(context_of(tmp_path, running.url(), running.endpoint, str(listed)), "data")
+    assert not (tmp_path / "target").exists()
+
+
+class Keys:
+    """A source of keys that breaks off once it listed so many."""
+
+    def __init__(self, keys: Sequence[str], breaks: int, *, knows_start: bool, batch: int) -> None:
+        self._rows = [Listed(key, len(key), f"t{key}", 5) for key in keys]
+        self.breaks, self._knows_start, self._batch = breaks, knows_start, batch
+        self.listed = 0
+
+    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        return between(self._pages(after), after, upto)
+
+    def _pages(self, after: bytes) -> Iterator[Sequence[Listed]]:
+        rows = [one for one in self._rows if not self._knows_start or order(one) > after]
+        for at in range(0, len(rows), self._batch):
+            if self.listed >= self.breaks:
+                raise TransientError("broken off")
+            self.listed += len(rows[at : at + self._batch])
+            yield rows[at : at + self._batch]
+
+
+@settings(max_examples=60, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    keys=st.sets(st.text("abc\x00é", min_size=1, max_size=6), min_size=1, max_size=80),
+    breaks=st.lists(st.integers(1, 60), max_size=6),
+    batch=st.integers(1, 9),
+    rows=st.integers(1, 12),
+    drops=st.lists(st.integers(0, 30), max_size=6),
+    knows_start=st.booleans(),
+)
+def test_however_often_a_listing_is_broken_off_it_lists_each_key_once(
+    tmp_path_factory: pytest.TempPathFactory,
+    keys: set[str],
+    breaks: list[int],
+    batch: int,
+    rows: int,
+    drops: list[int],
+    knows_start: bool,
+) -> None:
+    folder = tmp_path_factory.mktemp("segments")
+    ordered = sorted(keys, key=str.encode)
+    context = context_for(folder, "s3://bucket/")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resumption, "ROWS", rows)
+        patch.setattr(resumption, "WORTH", max(1, rows // 2))
+        for count, drop in zip([*breaks, 10**6], [*drops, *[0] * 9], strict=False):
+            source = Keys(ordered, count, knows_start=knows_start, batch=batch)
+            found = []
+            try:
+                for some in Resumption(context, "data", folder / "here", source).batches():
+                    found += some
+            except TransientError:
+                # One of the segments may be lost, too.
+                names = sorted((folder / "here").glob("*.json")) if (folder / "here").exists() else []
+                if drop < len(names):
+                    names[drop].unlink()
+                assert [one.key for one in found] == ordered[: len(found)]
+                continue
+            assert [one.key for one in found] == ordered
+            assert found == [Listed(key, len(key), f"t{key}", 5) for key in ordered]
+            break
+
+
+def test_a_segment_whose_rows_are_not_its_own_is_refused(tmp_path: Path) -> None:
+    context = context_for(tmp_path, "s3://bucket/")
+    keys = [f"k{number:02d}" for number in range(20)]
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resumption, "ROWS", 5)
+        patch.setattr(resumption, "WORTH", 1)
+        source = Keys(keys, 15, knows_start=True, batch=5)
+        with pytest.raises(TransientError):
+            list(Resumption(context, "data", tmp_path / "here", source).batches())
+        first, second, *_ = sorted((tmp_path / "here").glob("*.parquet"))
+        second.write_bytes(first.read_bytes())
+        again = Keys(keys, 99, knows_start=True, batch=5)
+        with pytest.raises(FailedError, match="a segment of a listing is damaged"):
+            list(Resumption(context, "data", tmp_path / "here", again).batches())
