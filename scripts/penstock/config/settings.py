@@ -331,7 +331,7 @@ class ListConfig:
     """How sources are listed."""
 
     resume_within: Duration = 3600.0
-    """Seconds for which a listing that was broken off can be gone on with; 0: it never is."""
+    """Seconds for which a listing that was broken off can be continued; 0: it never is."""
 
 
 @dataclass(frozen=True)

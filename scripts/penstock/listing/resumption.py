@@ -64,7 +64,7 @@ class Refusing(Protocol):
 
     @property
     def refused(self) -> int:
-        """How many it has refused so far: a listing that lacks them is not to go on from."""
+        """How many it has refused so far: a listing that lacks them is not to be continued."""
 
 
 class _Held(NamedTuple):
@@ -157,7 +157,7 @@ class Resumption:
         writing.ended(upto)
 
     def sound(self, batch: Sequence[Listed]) -> bool:
-        """Whether what was listed may be gone on from: nothing was refused, and each row can be stored."""
+        """Whether what was listed may be continued: nothing was refused, and each row can be stored."""
         if self._within <= 0 or (isinstance(self._lister, Refusing) and self._lister.refused):
             return False
         return max(one.size for one in batch) <= LARGEST
