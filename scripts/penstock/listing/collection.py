@@ -19,9 +19,7 @@ from penstock.core.key_paths import Conflicts, Offenders, all_good, check_key
 from penstock.core.layout import STATED
 from penstock.errors import ConfigError, PreflightError
 from penstock.listing.key_filter import Filter
-from penstock.listing.listers import Identified, stated
-from penstock.listing.resumption import Resumable, Resumption
-from penstock.listing.resumption import place as resumable_at
+from penstock.listing.listers import Identified, Resumable, stated
 from penstock.sources.origin import origin
 from penstock.sources.port import Emptied, Sharing
 from penstock.storage import durable
@@ -212,6 +210,9 @@ class _Gathering:
         """What a lister lists. One that can begin at any key goes on where an earlier one was broken off."""
         if not isinstance(lister, Resumable):
             return lister.list()
+        from penstock.listing.resumption import Resumption
+        from penstock.listing.resumption import place as resumable_at
+
         config = self._dataset.sources[place.number]
         told = lister.identity() if isinstance(lister, Identified) else ""
         identity = (place.source.url, origin(config, place.source), self._dataset.changed, told)

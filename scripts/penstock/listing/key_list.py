@@ -84,7 +84,7 @@ class KeyList:
 
     @property
     def refused(self) -> int:
-        """See `resumption.Refusing`."""
+        """See `listers.Refusing`."""
         return self._refused.total
 
     def identity(self) -> str:
@@ -97,7 +97,7 @@ class KeyList:
         return self.list_between(b"", None)
 
     def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """See `resumption.Resumable`."""
+        """See `listers.Resumable`."""
         self._ignored.clear()
         self._refused = Offenders()
         with self._asking() as ask, ThreadPoolExecutor(AT_ONCE, thread_name_prefix="asking") as pool:

@@ -31,6 +31,24 @@ class StatedLister(Lister, Protocol):
 
 
 @runtime_checkable
+class Resumable(Protocol):
+    """What lists a source from a key on: a `port.Continued` source, a list of keys."""
+
+    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
+        """Of the objects of `list`, those whose keys come behind `after`, up to and with `upto` (None: to the
+        end)."""
+
+
+@runtime_checkable
+class Refusing(Protocol):
+    """A lister that refuses some keys at its end."""
+
+    @property
+    def refused(self) -> int:
+        """How many it has refused so far: a listing that lacks them is not to be continued."""
+
+
+@runtime_checkable
 class Identified(Protocol):
     """One whose listing is decided by more than its source."""
 

@@ -21,7 +21,7 @@ import hashlib
 import os
 import time
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, NamedTuple
 
 from penstock.core import events
 from penstock.core.documents import listing_segment
@@ -31,6 +31,7 @@ from penstock.core.row_codec import filled
 from penstock.errors import FailedError, PenstockError
 from penstock.formats.listing_file import ListingWriter, read_columns
 from penstock.formats.tables import count_of, values
+from penstock.listing.listers import Refusing
 from penstock.sources.external_sort import order
 from penstock.storage import durable
 from penstock.views import human
@@ -38,6 +39,7 @@ from penstock.views import human
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from penstock.listing.listers import Resumable
     from penstock.state.context import Context
 
 ROWS = 500_000
@@ -47,24 +49,6 @@ SECONDS = 10.0
 WORTH = 50_000
 """Objects for which a file is made before that time."""
 LARGEST = (1 << 63) - 1
-
-
-@runtime_checkable
-class Resumable(Protocol):
-    """What lists a source from a key on: a `port.Continued` source, a list of keys."""
-
-    def list_between(self, after: bytes, upto: bytes | None) -> Iterator[Sequence[Listed]]:
-        """Of the objects of `list`, those whose keys come behind `after`, up to and with `upto` (None: to the
-        end)."""
-
-
-@runtime_checkable
-class Refusing(Protocol):
-    """A lister that refuses some keys at its end."""
-
-    @property
-    def refused(self) -> int:
-        """How many it has refused so far: a listing that lacks them is not to be continued."""
 
 
 class _Held(NamedTuple):
