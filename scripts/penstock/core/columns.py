@@ -104,6 +104,7 @@ COLUMNS = (
     Column("offset", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("length", NUMBER, _first(SHARD, RECORDS, AUDIT_SHARD), 0),
     Column("reuse", NAME, _first(SHARD), ""),
+    Column("held_as", NAME, _first(SHARD), ""),
     Column("source_grade", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=1, repeats=True),
     Column("source_proof", WORD, _first(JOURNAL, RECORDS, MANIFEST, SURVEY), sealed=1),
     Column("storage_grade", WORD, _SEEN, sealed=1, repeats=True),

@@ -57,6 +57,8 @@ class Entry(NamedTuple):
     """Bytes of this row: `size` for a whole object."""
     reuse: str = ""
     """`str(Reuse)` of a file on the target that is this object, or "": link it, copy nothing."""
+    held_as: str = ""
+    """Under which path the release holds that file, where it is known by its checksum; "": under this one."""
 
 
 class Expected(NamedTuple):
@@ -147,7 +149,9 @@ class Reuse(NamedTuple):
     """How its source proved it on its way: one of `core.grades.SOURCE_GRADES`."""
     proof: str = ""
     mtime_ns: int | None = None
-    """Its modification time as the target keeps it; None where that was not recorded: the source's."""
+    """Its modification time as the target keeps it; None where that was not recorded: the source's. Of a file
+    that is known by its checksum (`Entry.held_as`) None means that this object has another time, so that it
+    becomes a file of its own."""
     host: str = ""
     """Who wrote it; "" when that is not known."""
     staging: str = ""

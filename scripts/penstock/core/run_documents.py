@@ -90,6 +90,9 @@ class PlanInfo:
     """Those runs, and the names of their stagings below `releases/`."""
     staging_inodes: Mapping[str, int] = field(default_factory=dict)
     """Those runs, and the inode of `data` in each staging as planned: its name may be another's later."""
+    renamed: int = 0
+    """Those of the unchanged files that `base` holds under another name, known by their checksums."""
+    renamed_bytes: int = 0
     way: str = "link"
     """How the files of `base` come into this release: `link`, `reflink` or `copy`."""
     giants_taken: Sequence[Sequence[str]] = ()

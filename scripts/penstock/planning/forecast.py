@@ -51,6 +51,9 @@ class Totals:
     giants: int = 0
     unchanged: int = 0
     unchanged_bytes: int = 0
+    renamed: int = 0
+    """Those of the unchanged files that the release holds under another name."""
+    renamed_bytes: int = 0
     taken: int = 0
     """Files that another run's staging holds; a giant counts where any part of it is held."""
     taken_bytes: int = 0

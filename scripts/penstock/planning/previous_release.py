@@ -11,7 +11,7 @@ from penstock.formats.listing_file import read_columns
 from penstock.formats.manifest import read_columns as manifest_columns
 from penstock.formats.shards import whole_files
 from penstock.planning.reuse_choice import LINK, NONE, choose
-from penstock.planning.unchanged_rows import COLUMNS, Rules, with_reuse
+from penstock.planning.unchanged_rows import COLUMNS, with_reuse
 from penstock.state import run_store
 from penstock.state.run import load
 from penstock.views import human
@@ -22,8 +22,10 @@ if TYPE_CHECKING:
 
     import pyarrow as pa
 
+    from penstock.planning.renamed_rows import RenamedRows
     from penstock.planning.takeover import TakeOver
     from penstock.planning.target_probe import TargetProbe
+    from penstock.planning.unchanged_rows import Rules
     from penstock.state.run import Run
     from penstock.storage.port import Storage
 
@@ -49,15 +51,17 @@ class Base:
     """The keys of `permissions` that it has at other values."""
 
     def files(
-        self, listing: Path, over: TakeOver, *, giant_bytes: int, keep_mtime: bool, proven: bool
+        self, listing: Path, over: TakeOver, rules: Rules, renamed: RenamedRows
     ) -> Iterator[pa.RecordBatch]:
         """The listing as rows of shards. `reuse` is set where this release, or another run's staging
-        (`over`), has the same file. With `proven` only files that were proven by their source's checksum are
-        reused; the others are read from the source again. Raises UnreadableError."""
+        (`over`), has the same file, and where `renamed` found it under another name. Raises
+        UnreadableError."""
         rows: Iterator[pa.RecordBatch] = map(whole_files, read_columns(listing))
         if self.manifest is not None and self.sources is not None:
-            rules = Rules(self.sources, giant_bytes, keep_mtime, proven)
-            rows = with_reuse(rows, _records(self.manifest), rules)
+            free = renamed.free if renamed.gathering else None
+            rows = with_reuse(rows, _records(self.manifest), rules, free)
+            rows = over.over(rows) if over else rows
+            return renamed.gather(rows) if renamed.gathering else renamed.mark(rows)
         return over.over(rows) if over else rows
 
 

@@ -18,7 +18,7 @@ from penstock.core.grades import SIZE_ONLY
 from penstock.formats.shards import FORM
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Callable, Iterator, Mapping
 
 ALIKE = ("token", "size", "key", "version")
 """Columns that have the same value in an unchanged row."""
@@ -51,15 +51,24 @@ class Rules(NamedTuple):
 
 
 def with_reuse(
-    rows: Iterator[pa.RecordBatch], records: Iterator[pa.RecordBatch], rules: Rules
+    rows: Iterator[pa.RecordBatch],
+    records: Iterator[pa.RecordBatch],
+    rules: Rules,
+    free: Callable[[pa.RecordBatch], None] | None = None,
 ) -> Iterator[pa.RecordBatch]:
     """Rows of shards, whole files, with `reuse` set where `records`, the columns COLUMNS of a manifest, have
-    the same file. Both ascend in the bytes of the path."""
+    the same file. Both ascend in the bytes of the path. `free` gets the records that no row takes."""
     held = _Held(records)
     place = FORM.schema.get_field_index("reuse")
     for batch in rows:
-        reuse = _reuse(batch, held.until(batch["path"][-1].as_py()), rules)
+        there = held.until(batch["path"][-1].as_py())
+        reuse = _reuse(batch, there, rules)
+        if free and there is not None:
+            free(_left(batch, reuse, there))
         yield batch if reuse is None else batch.set_column(place, FORM.schema.field(place), reuse)
+    if free:
+        for rest in held.rest():
+            free(rest)
 
 
 class _Held:
@@ -75,7 +84,7 @@ class _Held:
         while self._left is not None:
             paths = self._left["path"]
             if len(paths) and paths[-1].as_py() > last:
-                end = _end(paths, last)
+                end = end_of(paths, last)
                 runs.append(self._left.slice(0, end))
                 self._left = self._left.slice(end)
                 break
@@ -86,8 +95,15 @@ class _Held:
             return pa.Table.from_batches(runs).combine_chunks().to_batches()[0]
         return runs[0] if runs else None
 
+    def rest(self) -> Iterator[pa.RecordBatch]:
+        """The records that are left."""
+        if self._left is not None:
+            yield self._left
+            yield from self._batches
+            self._left = None
 
-def _end(paths: pa.Array, last: bytes) -> int:
+
+def end_of(paths: pa.Array, last: bytes) -> int:
     """How many of these ascending paths are not above `last`."""
     low, high = 0, len(paths)
     while low < high:
@@ -124,11 +140,24 @@ def _reuse(listed: pa.RecordBatch, held: pa.RecordBatch | None, rules: Rules) ->
     same = pc.fill_null(same, False)
     if not pc.any(same).as_py():
         return None
-    return pc.if_else(same, _brought(held), b"")
+    return pc.if_else(same, brought(held), b"")
 
 
-def _brought(held: pa.RecordBatch) -> pa.Array:
-    """`str(Reuse)` of each record, made by columns (`core.model.Reuse` makes the same of one)."""
+def _left(listed: pa.RecordBatch, reuse: pa.Array | None, held: pa.RecordBatch) -> pa.RecordBatch:
+    """The records of which none is the file of a row."""
+    import pyarrow.compute as pc
+
+    if reuse is None:
+        return held
+    taken = listed["path"].filter(pc.greater(pc.binary_length(reuse), 0))
+    if len(taken) == held.num_rows:
+        return held.slice(0, 0)
+    return held.filter(pc.invert(pc.is_in(held["path"], taken)))
+
+
+def brought(held: pa.RecordBatch, timed: pa.Array | None = None) -> pa.Array:
+    """`str(Reuse)` of each record, made by columns (`core.model.Reuse` makes the same of one). Where `timed`
+    is false, it has no time."""
     import pyarrow.compute as pc
 
     def word(column: pa.Array) -> pa.Array:
@@ -139,7 +168,7 @@ def _brought(held: pa.RecordBatch) -> pa.Array:
         held["digest"],
         word(held["source_grade"]),
         word(pc.replace_substring(held["source_proof"], " ", "+")),
-        pc.cast(held["mtime_ns"], pa.string()),
+        pc.if_else(True if timed is None else timed, pc.cast(held["mtime_ns"], pa.string()), "-"),
         pc.if_else(pc.match_substring(host, " "), "-", word(host)),
         " ",
     )

@@ -151,6 +151,7 @@ def _seal(context: Context, run: Run) -> Deviations:
         hard_links=info.hard_links,
         base=plan.base,
         unchanged=plan.unchanged,
+        renamed=plan.renamed,
         permissions=SealedPermissions(
             file_mode=config.permissions.file_mode,
             dir_mode=config.permissions.dir_mode,

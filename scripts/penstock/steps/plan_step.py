@@ -28,11 +28,13 @@ from penstock.ownership.promises import SpacePromise
 from penstock.planning import forecast, plan_refusals, row_sums, ticket_life
 from penstock.planning import previous_release as bases
 from penstock.planning.forecast import Totals
-from penstock.planning.reuse_choice import COPY, NONE, REFLINK
+from penstock.planning.renamed_rows import MOST, RenamedRows
+from penstock.planning.reuse_choice import COPY, LINK, NONE, REFLINK
 from penstock.planning.source_recall import SourceRecall
 from penstock.planning.takeover import TakeOver
 from penstock.planning.target_probe import TargetProbe
 from penstock.planning.target_stores import TargetStores
+from penstock.planning.unchanged_rows import Rules
 from penstock.sources.registry import may_be_split
 from penstock.state import run_store, seals
 from penstock.views import human, summary
@@ -88,6 +90,7 @@ def _receipt(run: Run, plan: PlanInfo, *, published: bool) -> PlanResult:
         "giants": plan.giants,
         "unchanged": plan.unchanged,
         "unchanged_bytes": plan.unchanged_bytes,
+        "renamed": plan.renamed,
         "taken": plan.taken,
         "taken_bytes": plan.taken_bytes,
         "shards": len(plan.shards),
@@ -115,22 +118,17 @@ class _Planner:
         self.dataset, self.plan = run.config.dataset, run.config.plan
         self.base = bases.none("")
         self.over = TakeOver((), run, proven=False)
+        self.rules = Rules({}, 0, True, False)
+        self.renamed = RenamedRows(self.rules)
         self.stores = TargetStores(run.layout, context.config.target, gid)
         self.require = run.config.verify.source_checksum == "require"
-        self.run = run
         self.recall = ""
         """What copying will have fetched from an archive; "" where it is nothing."""
 
     def files(self) -> Iterator[tuple[pa.RecordBatch, list[int]]]:
         """The listing as rows of a shard, its giants still whole; and their sizes in bytes."""
         shown, files, size = 0.0, 0, 0
-        batches = self.base.files(
-            self.folder.listing,
-            self.over,
-            giant_bytes=self.plan.giant_bytes,
-            keep_mtime=self.dataset.permissions.mtime == "keep",
-            proven=self.require,
-        )
+        batches = self.base.files(self.folder.listing, self.over, self.rules, self.renamed)
         for batch in batches:
             self.context.stop.check()
             sizes = batch["size"].to_pylist()
@@ -154,8 +152,21 @@ class _Planner:
 
     def count(self) -> Totals:
         """Raises PreflightError where copying would have more fetched from an archive than is allowed."""
+        self.rules = Rules(
+            self.base.sources or {},
+            self.plan.giant_bytes,
+            self.dataset.permissions.mtime == "keep",
+            self.require,
+        )
+        self.renamed = RenamedRows(self.rules)
         with SourceRecall(self.run) as recall:
             totals = self._count(recall)
+        if self.renamed.match():
+            with SourceRecall(self.run) as recall:
+                totals = self._count(recall)
+            totals.renamed, totals.renamed_bytes = self.renamed.files, self.renamed.bytes
+            if self.base.way == LINK:
+                totals.copy_here(self.renamed.own_sizes)
         recall.check()
         self.recall = recall.sentence()
         return totals
@@ -321,6 +332,8 @@ def _make(
         giants=totals.giants,
         unchanged=totals.unchanged,
         unchanged_bytes=totals.unchanged_bytes,
+        renamed=totals.renamed,
+        renamed_bytes=totals.renamed_bytes,
         shards=tuple(shards),
         part_bytes=planner.plan.part_bytes,
         folders=totals.folders,
@@ -332,6 +345,7 @@ def _make(
         why=(
             f"{human.counted(len(shards), 'shard')}: {decision.why}",
             _reuse_sentence(planner.base, totals),
+            *([text] if (text := _renamed_sentence(planner, totals)) else []),
             *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
             *([planner.recall] if planner.recall else []),
@@ -361,6 +375,23 @@ def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
         f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
         f"{base.release} and {are.get(base.way, 'are linked')}"
     )
+
+
+def _renamed_sentence(planner: _Planner, totals: Totals) -> str:
+    if planner.renamed.too_many and totals.to_copy[0]:
+        return f"no renamed files are looked for: more than {MOST:,} are new, or left over of the release"
+    if not totals.renamed:
+        return ""
+    text = (
+        f"{human.counted(totals.renamed, 'file')} of them, {human.size(totals.renamed_bytes)}, lie there "
+        "under another name and are known by their checksums"
+    )
+    own = planner.renamed.own_sizes if planner.base.way == LINK else []
+    if own:
+        text += (
+            f"; {human.counted(len(own), 'file')}, {human.size(sum(own))}, of another time are copied there"
+        )
+    return text
 
 
 def _taken_sentence(totals: Totals, used: Sequence[Staging]) -> str:

@@ -92,6 +92,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             files=seal.files,
             bytes=seal.bytes,
             previous=before if before != info.release else None,
+            renamed=seal.renamed,
         )
         history.append(layout, line)
         if not fresh:

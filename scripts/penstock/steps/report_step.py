@@ -179,6 +179,8 @@ def _amounts(
         "unchanged": {"files": plan.unchanged, "bytes": plan.unchanged_bytes},
         "retries": sum(e.retries for e in elements),
     }
+    if plan.renamed:
+        amounts["renamed"] = {"files": plan.renamed, "bytes": plan.renamed_bytes}
     if taken:
         amounts["taken"] = {"files": taken_files, **({"bytes": plan.taken_bytes} if all_taken else {})}
     if copies:

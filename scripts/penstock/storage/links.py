@@ -42,8 +42,9 @@ class Links:
     def __init__(self, staging: StagingFolder) -> None:
         self._staging = staging
 
-    def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
-        """Hard-link an unchanged file of a published release. False: copy it instead.
+    def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
+        """Hard-link an unchanged file of a published release, which has the path `held_as` there, if that is
+        another one. False: copy it instead.
 
         Only a regular file with exactly this size, time (as far as the target keeps it), mode, group and ACL
         is linked, since a file that another release shares must never be changed. (A link changes the inode's
@@ -51,14 +52,15 @@ class Links:
         """
         self._staging.look()
         parent, name = split(path)
+        there, old = split(held_as or path)
         try:
-            base = self._staging.base(base_data)[1].get(parent)
-            seen = os.stat(name, dir_fd=base, follow_symlinks=False)
-            if not self._linkable(seen, path, size, mtime_ns) or not self._same_acl(base, name, path):
+            base = self._staging.base(base_data)[1].get(there)
+            seen = os.stat(old, dir_fd=base, follow_symlinks=False)
+            if not self._linkable(seen, path, size, mtime_ns) or not self._same_acl(base, old, path):
                 return False
             folder = self._staging.enter(parent, make=True)
             temporary = self._staging.temporary()
-            os.link(name, temporary, src_dir_fd=base, dst_dir_fd=folder, follow_symlinks=False)
+            os.link(old, temporary, src_dir_fd=base, dst_dir_fd=folder, follow_symlinks=False)
         except OSError as error:
             if error.errno in _UNLINKABLE or error.errno == errno.ELOOP:
                 return False
@@ -79,9 +81,9 @@ class Links:
             with contextlib.suppress(OSError):
                 os.unlink(temporary, dir_fd=folder)
 
-    def held(self, base_data: Path, path: str, size: int, mtime_ns: int) -> int | None:
+    def held(self, base_data: Path, path: str, size: int, mtime_ns: int | None) -> int | None:
         """A descriptor of an unchanged file of a published release, to read; the caller closes it. None where
-        there is no regular file of this size and time, or it may not be read."""
+        there is no regular file of this size and, if one is given, time, or it may not be read."""
         self._staging.look()
         parent, name = split(path)
         try:
@@ -92,7 +94,8 @@ class Links:
                 return None
             raise storage_error(error, "cannot open", path) from None
         seen = os.fstat(fd)
-        if stat.S_ISREG(seen.st_mode) and seen.st_size == size and keeps(seen.st_mtime_ns, mtime_ns):
+        timed = mtime_ns is None or keeps(seen.st_mtime_ns, mtime_ns)
+        if stat.S_ISREG(seen.st_mode) and seen.st_size == size and timed:
             return fd
         os.close(fd)
         return None

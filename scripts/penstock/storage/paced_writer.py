@@ -92,9 +92,9 @@ class PacedWriter:
         self._before(path, 1)
         self._writer.drop_shared(path, temporary)
 
-    def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
+    def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
         self._before(path, 2)
-        return self._writer.link(base_data, path, size, mtime_ns)
+        return self._writer.link(base_data, path, size, mtime_ns, held_as)
 
     def take_over(self, stagings: Sequence[Abandoned], path: str, size: int, mtime_ns: int) -> bool:
         self._before(path, 2)

@@ -354,10 +354,11 @@ class Writer(Protocol):
 
     # Files that lie on the target already
 
-    def link(self, base_data: Path, path: str, size: int, mtime_ns: int) -> bool:
-        """Link an unchanged file of a published release. False: copy it instead."""
+    def link(self, base_data: Path, path: str, size: int, mtime_ns: int, held_as: str = "") -> bool:
+        """Link an unchanged file of a published release, which has the path `held_as` there, if that is
+        another one. False: copy it instead."""
 
-    def held(self, base_data: Path, path: str, size: int, mtime_ns: int) -> int | None:
+    def held(self, base_data: Path, path: str, size: int, mtime_ns: int | None) -> int | None:
         """A descriptor of an unchanged file of a published release, which the caller closes; None where it is
         not as it was published, or may not be read."""
 

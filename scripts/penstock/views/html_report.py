@@ -142,6 +142,7 @@ def _figures(data: Result) -> list[tuple[str, str]]:
         figures.append((human.speed(copied["bytes"], copied["seconds"]), "copied"))
     labels = {
         "unchanged": "unchanged, linked",
+        "renamed": "of them renamed, known by their checksums",
         "taken": "taken over from a run that did not end",
         "copied": "copied",
         "verified": "verified",

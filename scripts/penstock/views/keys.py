@@ -188,6 +188,8 @@ class Result(TypedDict, total=False):
     amended: AmendedFiles
     unchanged: TimedAmount
     """Linked from the release before."""
+    renamed: TimedAmount
+    """Those of them that it holds under another name, known by their checksums."""
     taken: TimedAmount
     """Taken over from the staging of a run that did not end."""
     copied: TimedAmount

@@ -47,6 +47,7 @@ def plan(result: PlanResult) -> str:
         ("Release", f"{result['release']}{', published already' if result['published'] else ''}"),
         ("To copy", f"{human.counted(files, 'file')}, {human.size(size)}"),
         ("To link", f"{unchanged}, of {result['base']}" if result["unchanged"] else ""),
+        ("Renamed", f"{human.count(result['renamed'])} of them" if result["renamed"] else ""),
         ("Giants", human.count(result["giants"]) if result["giants"] else ""),
         ("Shards", human.count(result["shards"]) if result["shards"] else ""),
         *(("", text) for text in result["why"]),

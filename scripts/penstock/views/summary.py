@@ -73,6 +73,7 @@ def _amounts(result: Result) -> list[tuple[str, str]]:
         ("Hard links", hard_links(result.get("hard_links"))),
         ("Moving source", moving(result.get("amended"))),
         ("Unchanged", amount(result.get("unchanged"))),
+        ("Renamed", amount(result.get("renamed"))),
         ("Taken over", amount(result.get("taken"))),
         ("Copied", amount(result.get("copied"))),
         ("Resumed", amount(result["resumed"]) if (result.get("resumed") or {}).get("files") else ""),

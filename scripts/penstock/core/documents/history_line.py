@@ -53,6 +53,8 @@ class Publication(HistoryLine):
     bytes: int = 0
     previous: str | None = None
     """The release that `current` named before, where it was another one."""
+    renamed: int = 0
+    """Files that were known by their checksums under another name (`Seal.renamed`)."""
 
 
 @dataclass(frozen=True)
@@ -107,6 +109,7 @@ def to_json(line: Publication | Rollback | Repair) -> Json:
             "files": line.files,
             "bytes": line.bytes,
             "previous": line.previous,
+            **({"renamed": line.renamed} if line.renamed else {}),
         }
     if isinstance(line, Rollback):
         return common | {"from": line.left, "claim": line.claim, "nonce": line.nonce}

@@ -196,6 +196,8 @@ class Seal(NamedTuple):
     base: str | None = None
     """The release that unchanged files were linked from."""
     unchanged: int = 0
+    renamed: int = 0
+    """Those of them that `base` holds under another name, known by their checksums."""
     permissions: SealedPermissions = SealedPermissions()
     records: SealedRecords = SealedRecords()
     manifests: Mapping[str, SealedManifest] = typed_json.NOTHING
@@ -224,6 +226,8 @@ def to_json(seal: Seal) -> Json:
         "manifests": {name: manifest.to_json() for name, manifest in seal.manifests.items()},
         "evidence": seal.evidence.to_json(),
     }
+    if seal.renamed:
+        written["renamed"] = seal.renamed
     if seal.amended is not None:
         written |= {"format": AMENDED, "snapshot": False, "amended": seal.amended.to_json()}
     if seal.permissions.modes or seal.permissions.acl:

@@ -126,6 +126,8 @@ class PlanResult(TypedDict):
     giants: int
     unchanged: int
     unchanged_bytes: int
+    renamed: int
+    """Those of the unchanged files that the release before holds under another name."""
     taken: int
     taken_bytes: int
     shards: int

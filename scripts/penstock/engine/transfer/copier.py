@@ -108,11 +108,14 @@ class Copier(Stream):
         if not there.staging:
             if self.base is None:
                 return None
-            if self.way == "link":
-                done = self.writer.link(self.base, path, entry.size, mtime)
+            # A renamed file of another time cannot be the same inode.
+            own = entry.held_as != "" and there.mtime_ns is None
+            way = "copy" if own and self.way == "link" else self.way
+            if way == "link":
+                done = self.writer.link(self.base, path, entry.size, mtime, entry.held_as)
             else:
-                done = self.copy_here(self.base, entry, mtime)
-                if self.way == "copy":
+                done = self.copy_here(self.base, entry, None if own else mtime, way)
+                if way == "copy":
                     there = there._replace(host="")  # this node, which may not be known by that name
             if not done:
                 return None
@@ -134,17 +137,17 @@ class Copier(Stream):
             row, there.digest, there.grade, claim, there.host, linked=True, staging=there.staging, owed=owed
         )
 
-    def copy_here(self, base: Path, entry: Entry, mtime_ns: int) -> bool:
-        """Make a file of its own of a release's, which has this time: its blocks shared, or its bytes copied.
-        False where that file is not as it was published, or its blocks cannot be shared. Verify reads what
-        was made back, as it reads linked files."""
-        fd = self.writer.held(base, entry.path, entry.size, mtime_ns)
+    def copy_here(self, base: Path, entry: Entry, mtime_ns: int | None, way: str) -> bool:
+        """Make a file of its own of a release's, which has this time, if one is given: its blocks shared, or
+        its bytes copied. False where that file is not as it was published, or its blocks cannot be shared.
+        Verify reads what was made back, as it reads linked files."""
+        fd = self.writer.held(base, entry.held_as or entry.path, entry.size, mtime_ns)
         if fd is None:
             return False
         try:
-            pending = self.writer.begin(entry.path, entry.size, holes=self.way == "reflink")
+            pending = self.writer.begin(entry.path, entry.size, holes=way == "reflink")
             try:
-                if self.way == "reflink":
+                if way == "reflink":
                     if not pending.share(fd):
                         self.writer.discard(pending)
                         return False

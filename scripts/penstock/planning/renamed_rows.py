@@ -1,0 +1,177 @@
+"""New rows of a listing whose bytes the current release holds under another name: known by their checksums.
+
+A store has no rename: an object that was moved is a new key. Its source may state a checksum of it, and the
+release may hold a file, which no row of the listing takes as unchanged, whose source proved that checksum
+when it was fetched. Then the file is not fetched again.
+
+| what the source states of the new row | what proved the release's file                | same size | reused |
+|---------------------------------------|-----------------------------------------------|-----------|--------|
+| a strong checksum of all its bytes    | the same checksum                             | yes       | yes    |
+| xxh3_128 of all its bytes             | any, and its digest is the same               | yes       | yes    |
+| an etag of 32 hexadecimal digits      | an MD5 with this value: read, so no mere etag | yes       | yes    |
+| size and time alone, a CRC, a sum of parts |                                          |           | no     |
+
+Each file of the release is taken once, so no two names of a release are one inode. Empty files and giants
+are left out. In memory are the new rows and the files that nothing takes, at most MOST of each: a listing of
+which more is new is not searched.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from penstock.core.digests import PLAIN
+from penstock.formats.shards import FORM
+from penstock.formats.tables import strings
+from penstock.planning.unchanged_rows import brought, end_of
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from penstock.planning.unchanged_rows import Rules
+
+MOST = 1_000_000
+"""Rows of either kind that are kept: some 200 bytes each."""
+STRONG = "^(md5|sha1|sha256|sha512|xxh3_128):full:[0-9a-f]+$"
+_MD5 = "^[0-9a-f]{32}$"
+_NEW = ("path", "size", "modified_ns", "checksum", "token")
+
+
+class RenamedRows:
+    """First `gather`s, over one pass of the rows and of the release's records; then, once `match` found some,
+    `mark`s them in each further pass."""
+
+    def __init__(self, rules: Rules) -> None:
+        self._rules = rules
+        self._new: list[pa.RecordBatch] = []
+        self._free: list[pa.RecordBatch] = []
+        self._counts = [0, 0]
+        self._matched: pa.RecordBatch | None = None
+        self.gathering = True
+        self.files = self.bytes = 0
+        """That were found."""
+        self.own_sizes: list[int] = []
+        """Sizes of those of them whose time differs from that of the release's file, where times are kept:
+        they get inodes of their own."""
+
+    @property
+    def too_many(self) -> bool:
+        """Whether more is new, or left over, than is kept: nothing is searched then."""
+        return max(self._counts) > MOST
+
+    def free(self, records: pa.RecordBatch) -> None:
+        """Records of the release that no row takes as unchanged."""
+        import pyarrow.compute as pc
+
+        plain = pc.and_(pc.greater(records["size"], 0), pc.less(records["size"], self._rules.giant_bytes))
+        self._keep(self._free, 1, records.filter(pc.and_(plain, pc.starts_with(records["digest"], PLAIN))))
+
+    def gather(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows as they are; those that are new are kept."""
+        import pyarrow.compute as pc
+
+        for batch in rows:
+            new = pc.equal(pc.binary_length(batch["reuse"]), 0)
+            new = pc.and_(new, pc.greater(batch["size"], 0))
+            new = pc.and_(new, pc.less(batch["size"], self._rules.giant_bytes))
+            self._keep(self._new, 0, batch.filter(new).select(_NEW))
+            yield batch
+
+    def match(self) -> bool:
+        """Whether any of the rows that were gathered is a file of the release. Nothing more is gathered."""
+        self.gathering = False
+        new, free = self._new, self._free
+        self._new, self._free = [], []
+        if self.too_many or not new or not free:
+            return False
+        self._match(_joined(new), _joined(free))
+        return self.files > 0
+
+    def mark(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """The rows, with `reuse` and `held_as` of those that `match` found."""
+        import pyarrow.compute as pc
+
+        matched = self._matched
+        places = {name: FORM.schema.get_field_index(name) for name in ("reuse", "held_as")}
+        start = 0
+        for batch in rows:
+            if matched is None:
+                yield batch
+                continue
+            end = end_of(matched["path"], batch["path"][-1].as_py())
+            some, start = matched.slice(start, end - start), end
+            if some.num_rows:
+                index = pc.index_in(batch["path"], some["path"])
+                found = pc.is_valid(index)
+                for name, place in places.items():
+                    column = pc.if_else(found, some[name].take(index), batch[name])
+                    batch = batch.set_column(place, FORM.schema.field(place), column)
+            yield batch
+
+    def _keep(self, kept: list[pa.RecordBatch], which: int, rows: pa.RecordBatch) -> None:
+        self._counts[which] += rows.num_rows
+        if rows.num_rows and not self.too_many:
+            kept.append(rows)
+
+    def _match(self, new: pa.RecordBatch, free: pa.RecordBatch) -> None:
+        import pyarrow.compute as pc
+
+        stated, proven = _stated(new), _proven(free, whole=not self._rules.proven)
+        theirs = pc.is_in(proven, stated.drop_null())
+        free, proven = free.filter(theirs), proven.filter(theirs)
+        mine = (
+            pc.is_in(stated, proven.drop_null()) if len(proven) else pa.repeat(pa.scalar(False), len(stated))
+        )
+        new, stated = new.filter(mine), stated.filter(mine)
+        by_claim: dict[tuple[str, int], list[int]] = {}
+        sizes = free["size"].to_pylist()
+        for index in reversed(range(len(sizes))):
+            by_claim.setdefault((proven[index].as_py(), sizes[index]), []).append(index)
+        taken: list[tuple[int, int]] = []
+        for index, (claim, size) in enumerate(zip(stated.to_pylist(), new["size"].to_pylist(), strict=True)):
+            if held := by_claim.get((claim, size)):
+                taken.append((index, held.pop()))
+        if not taken:
+            return
+        new, free = new.take([one for one, _ in taken]), free.take([other for _, other in taken])
+        reuse = brought(free, timed=self._timed(new, free))
+        self._matched = pa.record_batch({"path": new["path"], "reuse": reuse, "held_as": free["path"]})
+        sizes = new["size"].to_pylist()
+        self.files, self.bytes = len(sizes), sum(sizes)
+
+    def _timed(self, new: pa.RecordBatch, free: pa.RecordBatch) -> pa.Array:
+        """Whether each may be the release's inode, by its time."""
+        import pyarrow.compute as pc
+
+        if not self._rules.keep_mtime:
+            return pa.repeat(pa.scalar(True), new.num_rows)
+        same = pc.equal(new["modified_ns"], free["modified_ns"])
+        self.own_sizes = new["size"].filter(pc.invert(same)).to_pylist()
+        return same
+
+
+def _stated(new: pa.RecordBatch) -> pa.Array:
+    """The checksum of each new row; null where the source states none that will do."""
+    import pyarrow.compute as pc
+
+    checksum, token = pa.array(strings(new["checksum"])), pa.array(strings(new["token"]))
+    etag = pc.if_else(
+        pc.match_substring_regex(token, _MD5), pc.binary_join_element_wise("md5:full:", token, ""), None
+    )
+    return pc.if_else(pc.match_substring_regex(checksum, STRONG), checksum, etag)
+
+
+def _proven(free: pa.RecordBatch, *, whole: bool) -> pa.Array:
+    """The checksum that proved each file; its own digest where none did that will do, with `whole`."""
+    import pyarrow.compute as pc
+
+    own = pc.replace_substring(free["digest"], PLAIN, f"{PLAIN}full:")
+    none = own if whole else pa.nulls(free.num_rows, pa.string())
+    return pc.if_else(pc.match_substring_regex(free["source_proof"], STRONG), free["source_proof"], none)
+
+
+def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
+    (joined,) = pa.Table.from_batches(batches).combine_chunks().to_batches()
+    return joined
