@@ -94,7 +94,7 @@ class SpilledRows:
             return
         try:
             if self._writer is None:
-                self._file = tempfile.TemporaryFile(prefix="penstock-diff-")  # noqa: SIM115 (closed by `close`)
+                self._file = tempfile.TemporaryFile(prefix="penstock-rows-")  # noqa: SIM115 (closed by `close`)
                 self._writer = pa.ipc.new_file(self._file, self._schema)
                 for one in self._chunks:
                     self._writer.write_batch(one)

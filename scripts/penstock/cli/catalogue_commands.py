@@ -1,8 +1,9 @@
-"""Commands that show what lies below a root: releases, show, diff, history. They read alone, and work for
+"""Commands that show what lies below a root: releases, show, diff, history, du. They read alone, and work for
 accounts that stage nothing; with --root they need no configuration."""
 
 from __future__ import annotations
 
+import contextlib
 import os
 from itertools import islice
 from typing import TYPE_CHECKING
@@ -13,10 +14,11 @@ from penstock.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
     from penstock.catalogue.difference import Difference, Row
     from penstock.cli.session import Session
+    from penstock.config.settings import TargetConfig
     from penstock.core.documents.catalogue_rows import DiffResult
 
 FOUND, BROKEN, DIFFERENT = 0, 4, 4
@@ -137,22 +139,80 @@ def history(parsed: argparse.Namespace, session: Session) -> int:
     return 0
 
 
+def du(parsed: argparse.Namespace, session: Session) -> int:
+    """How much room each dataset takes, and what the removal of each of its releases would free. It rests
+    while PAUSE stands, and keeps within `target.ops`."""
+    from penstock.catalogue.dataset_use import used
+    from penstock.cli.log_file import logged
+    from penstock.core import events
+    from penstock.policy import pause
+    from penstock.views import disk_use_text
+
+    target, _ = _target(parsed, session)
+    layouts = _layouts(parsed, session, parsed.dataset)
+    found = []
+    with session.display() as view:
+        sink = logged(view)
+        with pause.watching(pause.Watch(target.root, lambda text: sink(events.Warned("", "pause", text)))):
+            for layout in layouts:
+
+                def progress(files: int, size: int, name: str = layout.dataset) -> None:
+                    sink(events.Progressed(name, "du", files=files, bytes=size))
+
+                with _paced(target, layout, session) as spend:
+                    found.append(used(layout, spend, progress, filesystem=target.filesystem))
+    session.receipt({"datasets": {one["dataset"]: one for one in found}})
+    if _json(parsed):
+        _lines(found)
+    else:
+        output.show_lines(disk_use_text.shown(found, output.columns()))
+    return 0
+
+
+@contextlib.contextmanager
+def _paced(target: TargetConfig, layout: DatasetLayout, session: Session) -> Iterator[Callable[[int], None]]:
+    """What is called before n metadata operations: it waits for their share of `target.ops`, and while PAUSE
+    stands. Raises InterruptedRunError."""
+    from penstock.state.context import operations
+
+    check, ops = session.stop.check, operations(target)
+    if not ops:
+        yield lambda _: check()
+        return
+    from penstock.engine.shared_memory import spending
+    from penstock.ownership.ops_share import OpsShare
+    from penstock.storage.registry import open_storage
+
+    with spending(OpsShare(open_storage(), layout, "", ops, 1), session.stop.event.wait) as take:
+
+        def spend(count: int) -> None:
+            check()
+            take(count)
+
+        yield spend
+
+
+def _target(parsed: argparse.Namespace, session: Session) -> tuple[TargetConfig, Sequence[str]]:
+    """The target, and the datasets that the configuration has; with --root the defaults of one, and none."""
+    from penstock.config.settings import TargetConfig
+
+    if parsed.root is not None:
+        return TargetConfig(parsed.root.absolute()), []
+    config = session.config()
+    return config.target, list(config.datasets)
+
+
 def _layouts(parsed: argparse.Namespace, session: Session, names: Sequence[str]) -> list[DatasetLayout]:
     """The datasets that are meant: those named, else all that lie below the root or that the configuration
     has. Raises ConfigError for a name that neither knows."""
     from penstock.catalogue import places
 
-    if parsed.root is not None:
-        root, state_root, configured = parsed.root.absolute(), None, []
-    else:
-        config = session.config()
-        root, state_root = config.target.root, config.target.state_root
-        configured = list(config.datasets)
-        if not root.exists():
-            # Nothing was staged by this configuration yet.
-            return [DatasetLayout(root, name, state_root) for name in _known(names, configured, root)]
-    known = list(dict.fromkeys([*configured, *places.datasets(root)]))
-    return [DatasetLayout(root, name, state_root) for name in _known(names, known, root)]
+    target, known = _target(parsed, session)
+    root = target.root
+    # Where a configuration has staged nothing yet there is no root.
+    if parsed.root is not None or root.exists():
+        known = list(dict.fromkeys([*known, *places.datasets(root)]))
+    return [DatasetLayout(root, name, target.state_root) for name in _known(names, known, root)]
 
 
 def _known(names: Sequence[str], known: Sequence[str], root: object) -> list[str]:

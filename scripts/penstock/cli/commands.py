@@ -55,6 +55,7 @@ COMMANDS = (
         "catalogue_commands:show",
         "apart",
     ),
+    Command("du", "how much room datasets take, and what each release would free", "catalogue_commands:du"),
     Command(
         "diff", "two releases compared, or a release and its source now", "catalogue_commands:diff", "apart"
     ),

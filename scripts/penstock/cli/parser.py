@@ -217,7 +217,7 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
         help="the target's root; then no configuration is needed (default: target.root)",
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print it as JSON, by lines (docs/releases.md)")
-    if name != "releases":
+    if name not in ("releases", "du"):
         parser.add_argument("name", metavar="DATASET", help="which one")
     if name == "show":
         parser.add_argument(

@@ -20,10 +20,19 @@ FILE, BELOW, LINK, BROKEN = range(4)
 """Kinds by the folder that holds a name. FILE: whatever is neither folder nor link. BROKEN: names are
 missing, since listing the folder ended early."""
 
-Row = tuple[int, int, int, int, int, int, int, int, int]
+Row = tuple[int, int, int, int, int, int, int, int, int, int]
 """Of one lstat, in the order of the columns of `Looked`."""
 row = attrgetter(
-    "st_mode", "st_size", "st_mtime_ns", "st_ctime_ns", "st_ino", "st_nlink", "st_uid", "st_gid", "st_dev"
+    "st_mode",
+    "st_size",
+    "st_mtime_ns",
+    "st_ctime_ns",
+    "st_ino",
+    "st_nlink",
+    "st_uid",
+    "st_gid",
+    "st_dev",
+    "st_blocks",
 )
 _NOTHING = os.stat_result((0,) * 19)
 
@@ -40,6 +49,8 @@ class Looked(NamedTuple):
     uid: list[int]
     gid: list[int]
     device: list[int]
+    blocks: list[int]
+    """Allocated, of 512 bytes."""
     errors: dict[int, int]
     """Index to errno of those that could not be looked at; their columns hold zeros."""
 
@@ -76,6 +87,7 @@ def columns(found: Sequence[Found]) -> Looked:
         [one.st_uid for one in seen],
         [one.st_gid for one in seen],
         [one.st_dev for one in seen],
+        [one.st_blocks for one in seen],
         errors,
     )
 
@@ -83,8 +95,10 @@ def columns(found: Sequence[Found]) -> Looked:
 def part(looked: Looked, start: int, stop: int) -> Looked:
     """Of some of the names only."""
     errors = {index - start: number for index, number in looked.errors.items() if start <= index < stop}
-    mode, size, mtime, ctime, inode, links, uid, gid, device = (column[start:stop] for column in looked[:9])
-    return Looked(mode, size, mtime, ctime, inode, links, uid, gid, device, errors)
+    mode, size, mtime, ctime, inode, links, uid, gid, device, blocks = (
+        column[start:stop] for column in looked[:10]
+    )
+    return Looked(mode, size, mtime, ctime, inode, links, uid, gid, device, blocks, errors)
 
 
 def failed(number: int) -> OSError:

@@ -116,11 +116,16 @@ def read(scope: Scope, number: int, answer: bytes, now: float) -> Quota:
 
 
 def project_of(fd: int) -> int:
-    """The project that new files of an open folder get; 0 for none."""
+    """The project that new files of an open folder get; 0 for none, and where it cannot be read."""
+    return project_known(fd) or 0
+
+
+def project_known(fd: int) -> int | None:
+    """The same; None where the file system does not say it."""
     try:
         answer = fcntl.ioctl(fd, _FS_GET_XATTR, bytes(28))
     except OSError:
-        return 0
+        return None
     flags, _, _, project = struct.unpack_from("=4I", answer)
     return int(project) if flags & _HANDS_ON else 0
 

@@ -68,7 +68,7 @@ def walk(data: Path) -> Iterator[Found]:
         if isinstance(one, Found):
             yield one
         else:
-            yield from map(_found, one.paths, zip(*one.looked[:9], strict=True))
+            yield from map(_found, one.paths, zip(*one.looked[:10], strict=True))
 
 
 def _walk(data: Path, unreadable: Callable[[str, OSError], None] | None) -> Iterator[Found | _Neighbours]:
@@ -111,7 +111,7 @@ def _lstat(folder: int, name: str) -> os.stat_result:
 
 def _found(path: str, seen: Row) -> Found:
     """A path, and its lstat by `dir_stat.row`."""
-    mode, size, mtime_ns, ctime_ns, inode, links, uid, gid, _ = seen
+    mode, size, mtime_ns, ctime_ns, inode, links, uid, gid = seen[:8]
     kind = "file" if mode & _FORMAT == _FILE else kind_of(mode)
     return _new(Found, (path, kind, size, mtime_ns, ctime_ns, mode & _BITS, uid, gid, inode, links))
 
@@ -171,7 +171,7 @@ class Cursor:
         run, at = self._run, self._at
         if not isinstance(run, _Neighbours):
             return run
-        return _found(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:9], strict=True)))
+        return _found(run.paths[at], next(zip(*part(run.looked, at, at + 1)[:10], strict=True)))
 
     def _go_on(self, count: int = 1) -> None:
         self._at += count

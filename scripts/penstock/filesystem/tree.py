@@ -52,7 +52,7 @@ LARGE = 30_000
 """Names after which scouts are worth their start, a few hundredths of a second; a tenth where calls wait."""
 
 
-_NOBODY: Row = (0,) * 9
+_NOBODY: Row = (0,) * 10
 """In place of the lstat of the top folder, which the walk does not report."""
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from penstock.cluster.port import Cluster
-    from penstock.config.settings import Config, DatasetConfig
+    from penstock.config.settings import Config, DatasetConfig, TargetConfig
     from penstock.storage.port import Storage
 
 HELD = 0.5
@@ -89,6 +89,17 @@ class Stop:
         self.signalled()
 
 
+def operations(target: TargetConfig) -> int:
+    """Metadata operations a second of all that works below this root; 0: there is no budget. Raises
+    OSError."""
+    if target.ops is not None:
+        return target.ops
+    from penstock.filesystem.capabilities import facts
+    from penstock.filesystem.kinds import rules_of
+
+    return rules_of(facts(target.root).traits, target.filesystem).ops
+
+
 @dataclass
 class Context:
     """Made by the command line, handed to every step."""
@@ -119,13 +130,7 @@ class Context:
     def ops(self) -> int:
         """Metadata operations a second of all runs below the target's root; 0: there is no budget. Raises
         OSError."""
-        target = self.config.target
-        if target.ops is not None:
-            return target.ops
-        from penstock.filesystem.capabilities import facts
-        from penstock.filesystem.kinds import rules_of
-
-        return rules_of(facts(target.root).traits, target.filesystem).ops
+        return operations(self.config.target)
 
     def pace(self, spend: Callable[[int], None]) -> None:
         """From now on the storage waits by `spend(n)` before n metadata operations."""

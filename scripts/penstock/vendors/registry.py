@@ -146,6 +146,17 @@ def check_plan(
     return PlanChecks(results, list(chosen.results), chosen.setting, pool, objects)
 
 
+def pool_of(path: Path, *, named: str = AUTO, proc: str | os.PathLike[str] = PROC) -> str:
+    """The storage pool that new files of this folder get, by one command of the vendor's; "" where no command
+    says it, or the folder cannot be asked about."""
+    try:
+        tools, _ = _tools(rules_of(facts(path, proc).traits, named), path, proc)
+        pattern = tools.pattern(str(nearest(path))) if tools is not None else None
+    except OSError:
+        return ""
+    return "" if pattern is None else pattern.pool_name or pattern.pool
+
+
 def chunk_files(
     path: Path,
     sizes: SizeClasses,

@@ -1,0 +1,97 @@
+"""What `penstock du` found, as text. Guarantee: every name is escaped."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.core.text import printable
+from penstock.views import human
+from penstock.views.aligned_table import COLUMNS, Column, lines
+from penstock.views.styled_lines import Line
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from penstock.core.documents.disk_use import AreaUse, DiskUse, OwnedUse
+
+_AREAS = (
+    Column(""),
+    Column("WHAT", least=20),
+    Column("FREES", right=True),
+    Column("FILES", right=True),
+    Column("HOLDS", right=True),
+    Column("FILES", right=True),
+    Column("PROJECT", right=True),
+    Column("POOL"),
+)
+_OWNERS = (
+    Column("USER", least=8),
+    Column("GROUP", least=8),
+    Column("BYTES", right=True),
+    Column("FILES", right=True),
+)
+_NAMES = {
+    "staging": "staging {}",
+    "repair": "repair {}",
+    "removed": "being removed {}",
+    "state": "state",
+    "other": "the rest",
+}
+_STATES = {"left": " (left by a run that did not end)", "under way": " (under way)"}
+
+
+def shown(found: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
+    """A block a dataset."""
+    told: list[Line] = []
+    for one in found:
+        told += _dataset(one, columns)
+    return told or [Line("no dataset lies there")]
+
+
+def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:
+    amount = f"{human.size(use['bytes'])} in {human.counted(use['files'], 'file')} and "
+    amount += human.counted(use["folders"], "folder")
+    yield Line(printable(f"{use['dataset']}: {use['problem'] or amount}"), "bold")
+    if use["problem"]:
+        return
+    areas = [one for one in use["areas"] if one["files"] or one["folders"] or one["unreadable"]]
+    table = lines(_AREAS, [_area(one) for one in areas], columns=columns, indent=2)
+    yield from (Line(text, "dim") for text in table[0])
+    for one, texts in zip(areas, table[1:], strict=True):
+        yield from (Line(text, _style(one)) for text in texts)
+    if use["shared_files"]:
+        shared = f"{human.size(use['shared_bytes'])} in {human.counted(use['shared_files'], 'file')}"
+        yield Line(f"  shared by several of them, once: {shared}")
+    if use["outside_files"]:
+        outside = f"{human.size(use['outside_bytes'])} in {human.counted(use['outside_files'], 'file')}"
+        yield Line(f"  with names outside of the dataset, too: {outside}", "yellow")
+    if hidden := sum(one["unreadable"] for one in use["areas"]):
+        yield Line(f"  not readable by this account, and not counted: {human.count(hidden)}", "yellow")
+    for texts in lines(_OWNERS, [_owner(one) for one in use["owners"]], columns=columns, indent=2):
+        yield from map(Line, texts)
+
+
+def _area(use: AreaUse) -> list[str]:
+    what = _NAMES.get(use["kind"], "{}").format(use["name"]) + _STATES.get(use["state"], "")
+    hidden = not use["files"] and not use["folders"] and use["unreadable"]
+    return [
+        "*" if use["state"] == "current" else "",
+        what,
+        human.UNKNOWN if hidden else human.size(use["unique_bytes"]),
+        human.UNKNOWN if hidden else human.count(use["unique_files"]),
+        human.UNKNOWN if hidden else human.size(use["bytes"]),
+        human.UNKNOWN if hidden else human.count(use["files"]),
+        str(use["project"]) if use["project"] else "",
+        use["pool"],
+    ]
+
+
+def _style(use: AreaUse) -> str:
+    return "green" if use["state"] == "current" else "yellow" if use["state"] == "left" else ""
+
+
+def _owner(use: OwnedUse) -> list[str]:
+    user, group = (
+        name or str(number) for name, number in ((use["user"], use["uid"]), (use["group"], use["gid"]))
+    )
+    return [user, group, human.size(use["bytes"]), human.count(use["files"])]
