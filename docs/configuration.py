@@ -34,6 +34,7 @@ TYPES: dict[str, tuple[type, ...]] = {
     f"{DATASET}.follow_limit": (settings.FollowLimit,),
     f"{DATASET}.permissions": (settings.PermissionsConfig,),
     f"{DATASET}.permissions.modes[]": (settings.ModeRule,),
+    f"{DATASET}.retention": (settings.RetentionConfig,),
     f"{DATASET}.describe": (settings.DescribeConfig,),
     f"{DATASET}.describe.creators[]": (settings.PartyConfig,),
     f"{DATASET}.describe.publisher": (settings.PartyConfig,),

@@ -88,6 +88,8 @@ REQUIRED = {
     "history": ("d",),
     "rollback": ("d",),
     "adopt": ("d", "folder"),
+    "remove": ("d", "r"),
+    "unpin": ("d", "p"),
 }
 """Arguments that a command cannot do without."""
 

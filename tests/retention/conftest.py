@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.commands import penstock
 from tests.support.published import publish
-from tests.support.staging_runs import context_for, tree
-
-from penstock.cluster.local import LocalCluster
+from tests.support.staging_runs import tree
+from tests.support.whole_way import staging
 
 if TYPE_CHECKING:
     import subprocess
@@ -42,12 +42,14 @@ class Releases:
 
     def holds(self, letter: str, **files: bytes) -> None:
         """Let the source hold a version: a file of its own beside one that all share, or `files`."""
-        for old in self.source.glob("*"):
-            old.unlink()
+        for old in self.source.iterdir():
+            if old.is_dir():
+                shutil.rmtree(old)
+            elif old.name != "same":
+                old.unlink()
         tree(self.source, {"letter": letter.encode() * 4096, f"only-{letter}": b"x" * 5000, **files})
-        # A file of the same content is the same file only with its time.
-        tree(self.source, {"same": b"same" * 3000})
-        os.utime(self.source / "same", (1, 1))
+        if not (self.source / "same").exists():
+            tree(self.source, {"same": b"same" * 3000})
 
     def stage(self, *letters: str) -> str:
         """Publish these versions, one after another; the last one's release."""
@@ -95,9 +97,5 @@ class Releases:
 def releases(tmp_path: Path) -> Iterator[Releases]:
     source = tmp_path / "source"
     source.mkdir()
-    context = context_for(tmp_path, source)
-    try:
+    with staging(tmp_path, source) as context:
         yield Releases(context, tmp_path)
-    finally:
-        assert isinstance(context.cluster, LocalCluster)
-        context.cluster.close()

@@ -74,6 +74,9 @@ COMMANDS = (
     Command("adopt", step_table.BY_NAME["adopt"].summary, "adopt_command:run", "apart"),
     Command("repair", step_table.BY_NAME["repair"].summary, "audit_commands:repair"),
     Command("describe", "describe a release for catalogues and loaders: Croissant", _DESCRIBE, "apart"),
+    Command("gc", "remove releases that no rule, reader or run holds", "retention_commands:gc"),
+    Command("remove", "remove releases, by name", "retention_commands:remove", "apart"),
+    Command("unpin", "take readers' pins back, by name", "retention_commands:unpin", "apart"),
     Command("rollback", "make an earlier release current again", "retention_commands:rollback", "apart"),
     Command("selftest", "try a folder's file system, and print what it does as a table", _SELFTEST, "apart"),
     Command(

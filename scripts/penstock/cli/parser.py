@@ -174,6 +174,21 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         )  # fmt: skip
     elif command.name == "adopt":
         _adopt_arguments(parser)
+    elif command.name == "gc":
+        _removal_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print the result as JSON, a line a dataset")
+    elif command.name == "remove":
+        parser.add_argument("name", metavar="DATASET", help="whose releases")
+        parser.add_argument("release", nargs="+", metavar="RELEASE", help="which ones")
+        _removal_arguments(parser)
+        parser.add_argument("--json", action="store_true", help="print the result as JSON")
+        parser.add_argument(
+            "--now", action="store_true",
+            help="do not wait for gc.grace: readers that have not pinned may still read it",
+        )  # fmt: skip
+    elif command.name == "unpin":
+        parser.add_argument("name", metavar="DATASET", help="of which dataset")
+        parser.add_argument("pin", nargs="+", metavar="PIN", help="the pin's name, as `releases` shows it")
     elif command.name == "selftest":
         parser.add_argument(
             "folder", type=Path, nargs="?", metavar="FOLDER", help="default: target.root of the configuration"
@@ -254,6 +269,16 @@ def _pin_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--for", dest="lasts", type=_duration, metavar="TIME",
         help="with --pin: keep it for this time, such as 2d, whatever runs",
+    )  # fmt: skip
+
+
+def _removal_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--dry-run", action="store_true", help="say what would be removed, why, and what it frees"
+    )
+    parser.add_argument(
+        "--overrule", action="append", default=[], metavar="PIN",
+        help="take this reader's pin back; may be given several times",
     )  # fmt: skip
 
 

@@ -1,15 +1,17 @@
-"""Commands about releases that are published: rollback."""
+"""Commands about releases that are published: rollback, gc, remove, unpin."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
 from penstock.cli import output
+from penstock.errors import ConfigError, InterruptedRunError, PenstockError
 
 if TYPE_CHECKING:
     import argparse
 
     from penstock.cli.session import Session
+    from penstock.core.documents.step_results import Collected
 
 
 def rollback(parsed: argparse.Namespace, session: Session) -> int:
@@ -30,3 +32,76 @@ def rollback(parsed: argparse.Namespace, session: Session) -> int:
     output.show(f"{name}: {text}")
     session.receipt(found)
     return 0
+
+
+def gc(parsed: argparse.Namespace, session: Session) -> int:
+    """Remove what nothing holds, of each dataset in turn, also after one that another run holds. Returns the
+    first exit status that is not 0."""
+    from penstock.steps import gc_step
+
+    config = session.config()
+    names = session.names(config, parsed.dataset)
+    if parsed.overrule and len(names) != 1:
+        raise ConfigError("--overrule is about the pins of one dataset", hint="name the dataset")
+    code = 0
+    found: list[Collected] = []
+    with session.context(config) as context:
+        for name in names:
+            try:
+                found.append(
+                    gc_step.gc(context, name, dry_run=parsed.dry_run, overruled=tuple(parsed.overrule))
+                )
+            except InterruptedRunError:
+                raise
+            except PenstockError as error:
+                if len(names) == 1:
+                    raise
+                output.say(f"{name}: {error}")
+                code = code or error.exit_code
+    session.receipt({"datasets": {one["dataset"]: one for one in found}})
+    for one in found:
+        _show(parsed, one)
+    return code
+
+
+def remove(parsed: argparse.Namespace, session: Session) -> int:
+    """Remove releases by name."""
+    from penstock.steps import gc_step
+
+    config = session.config()
+    name = session.only(config, parsed.name)
+    with session.context(config) as context:
+        found = gc_step.remove(
+            context,
+            name,
+            parsed.release,
+            dry_run=parsed.dry_run,
+            now=parsed.now,
+            overruled=tuple(parsed.overrule),
+        )
+    session.receipt(found)
+    _show(parsed, found)
+    return 0
+
+
+def unpin(parsed: argparse.Namespace, session: Session) -> int:
+    """Take readers' pins back."""
+    from penstock.steps import gc_step
+
+    config = session.config()
+    name = session.only(config, parsed.name)
+    with session.context(config) as context:
+        found = gc_step.unpin(context, name, parsed.pin)
+    for words in found["unpinned"]:
+        output.show(f"{name}: taken back: {words}")
+    session.receipt(found)
+    return 0
+
+
+def _show(parsed: argparse.Namespace, found: Collected) -> None:
+    from penstock.views import gc_text
+
+    if parsed.json or parsed.progress == "json":
+        output.show_json(found)
+    else:
+        output.show(gc_text.collected(found))

@@ -187,6 +187,18 @@ class DescribeConfig:
 
 
 @dataclass(frozen=True)
+class RetentionConfig:
+    """Which releases gc leaves: what one of these holds stays."""
+
+    last: int | None = None
+    """The newest so many; None: none by their number."""
+    within: Duration | None = None
+    """Those that were published so many seconds ago, or later; None: none by their age."""
+    named: bool = True
+    """Those whose name was configured."""
+
+
+@dataclass(frozen=True)
 class DatasetConfig:
     """What is staged, and by which rules."""
 
@@ -216,6 +228,8 @@ class DatasetConfig:
     permissions: Decides[PermissionsConfig] = PermissionsConfig()
     describe: Apart[DescribeConfig | None] = None
     """None: publish writes no description."""
+    retention: Apart[RetentionConfig | None] = None
+    """None: gc removes no release."""
 
 
 AUTO_CORES: Final = "auto"
@@ -425,8 +439,14 @@ class BandwidthConfig:
 
 @dataclass(frozen=True)
 class GcConfig:
-    """What keeps releases from being removed."""
+    """What keeps releases from being removed, and how fast they are."""
 
+    grace: Duration = 14 * 86400.0
+    """Seconds for which a release stays after it left `current`, at least."""
+    ops: int = 1000
+    """Names a second that all removals below the root remove together; 0: no budget."""
+    settle: Duration | None = None
+    """Seconds between the mark of a release and the last look at the pins; None: by the file system."""
     longest_pin: Duration = 14 * 86400.0
     """Seconds after which a reader's pin holds no release any more."""
 

@@ -19,6 +19,11 @@ What a row says of durability and caches, and from where that is known:
 before the row, where it promises less (`clients.registry`). A name in `target.filesystem` chooses the row
 whose rules and tools hold (`rules_of`); what durability and evidence rest on is the mount's own row, always.
 
+`names_late`: local file systems have one cache of names. BeeGFS looks a name up again after 1 s
+(tuneDirSubentryCacheValidityMS, tuneFileSubentryCacheValidityMS in beegfs-client.conf), WEKA after 1 s
+(dentry_max_age_positive), doubled here; Lustre's locks take cached names back before a change; NFS's
+acdirmax is 60 s (nfs(5)).
+
 `states` and `stubs` say how it is known of a file, before it is opened, that its data is not here
 (`vendors.data_states`).
 
@@ -76,6 +81,9 @@ class Kind(NamedTuple):
     client: str = ""
     """The reader of its mounts in `filesystem.clients`; "": there is none, and the row is all that is
     known."""
+    names_late: float = 60.0
+    """Seconds for which a client may show a folder's names as they were, at most, with the usual mount
+    options; 0: what one node did is seen by all others at once."""
     ops: int = 0
     """Metadata operations a second that all runs below one root make together, where `target.ops` is `auto`;
     0: as many as they can. No vendor names a number: it is a site's wish, for servers that others use too."""
@@ -93,7 +101,7 @@ class Kind(NamedTuple):
 
 _HERE = Kind(
     "", local=True, syncfs=REPORTS_ERRORS, direct=True, one_cache=True, links="yes", inodes="stable",
-    flock="machine", modes="owner", folder_over="empty folder",
+    flock="machine", modes="owner", folder_over="empty folder", names_late=0.0,
 )  # fmt: skip
 """What the file systems of one machine's disks have in common."""
 
@@ -112,13 +120,13 @@ TABLE: tuple[Kind, ...] = (
     _HERE._replace(
         name="tmpfs", magic=0x01021994, syncfs=ALWAYS, direct=False, one_cache=False, holes_told=True
     ),
-    Kind("ramfs", 0x858458F6, local=True, flock="machine", folder_over="empty folder"),
-    Kind("overlay", 0x794C7630, ("overlay", "overlayfs"), local=True, flock="machine"),
+    Kind("ramfs", 0x858458F6, local=True, flock="machine", folder_over="empty folder", names_late=0.0),
+    Kind("overlay", 0x794C7630, ("overlay", "overlayfs"), local=True, flock="machine", names_late=0.0),
     Kind(
         "beegfs", 0x19830326, direct=True, one_cache=True, folder_over="nothing", modes="owner",
         links="since 7.4, without sysCreateHardlinksAsSymlinks",
         flock="machine; nodes with tuneUseGlobalFileLocks", client="beegfs", tools="beegfs",
-        ops=5000,
+        ops=5000, names_late=2.0,
         acls="have an administrator set sysXAttrsEnabled and sysACLsEnabled for the client, and "
         "storeClientXAttrs and storeClientACLs for the metadata servers",
         states="beegfs", stubs=True,
@@ -127,11 +135,11 @@ TABLE: tuple[Kind, ...] = (
         "wekafs", syncfs=REPORTS_ERRORS, direct=True, one_cache=True, quota_trees="links and renames",
         modes="owner; mount options may force others", client="weka", tools="weka",
         acls="have an administrator mount it with the option `acl`",
-        states="weka",
+        states="weka", names_late=2.0,
     ),
     Kind(
         "lustre", 0x0BD00BD0, direct=True, one_cache=True, flock="by the mount option flock", client="lustre",
-        tools="lustre", ops=5000,
+        tools="lustre", ops=5000, names_late=0.0,
         acls="have an administrator allow ACLs on the metadata servers (`acl`)",
         states="lustre", stubs=True,
     ),

@@ -93,7 +93,8 @@ class Pin(NamedTuple):
             reader = f"job {one.job} of cluster {one.cluster or 'without a name'}"
         else:
             reader = f"process {one.pid} ({one.program or '?'}) on {one.host}"
-        return printable(f"pin {self.name}: {user_name(self.uid)}, {reader}, since {one.at}")
+        who = user_name(self.uid) or f"uid {self.uid}"
+        return printable(f"pin {self.name}: {who}, {reader}, since {one.at}")
 
 
 def read(storage: Storage, layout: DatasetLayout) -> list[Pin]:

@@ -1,5 +1,5 @@
-"""`history.jsonl`: a line for each publication, rollback and repair of a dataset's releases, kept apart from
-them. Its one reader and writer."""
+"""`history.jsonl`: a line for each publication, rollback, removal and repair of a dataset's releases, kept
+apart from them. Its one reader and writer."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from penstock.storage import durable
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from penstock.core.documents.history_line import HistoryLine, Repair, Rollback
+    from penstock.core.documents.history_line import HistoryLine, Written
     from penstock.core.layout import DatasetLayout
 
 
@@ -34,7 +34,7 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
         yield line
 
 
-def append(layout: DatasetLayout, line: Publication | Rollback | Repair) -> None:
+def append(layout: DatasetLayout, line: Written) -> None:
     """Add a line, durably. The caller holds the dataset's lock."""
     durable.append_line(layout.history, history_line.to_json(line))
 

@@ -28,6 +28,7 @@ from penstock.ownership import abandoned_stagings, published_state
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.invalid_runs import drop_stale
 from penstock.release.evidence import short
+from penstock.retention import interrupted
 from penstock.sources.origin import origin
 from penstock.state import cancel_mark, current_pointer, history, run_store, seals
 from penstock.state.run import Run, read_run
@@ -69,6 +70,7 @@ def run(context: Context, dataset: str) -> ListResult:
         context.storage.prepare(layout)
         with holding(context, dataset, "", STEP) as hold:
             cancel_mark.clear(layout)
+            interrupted.settle(context, layout)
             receipt = _list(context, config, layout, sources, hold)
     except BaseException:
         _undo(made)

@@ -24,7 +24,7 @@ from penstock.formats.shards import read_shard
 from penstock.ownership import abandoned_stagings, promises, published_state
 from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
-from penstock.retention import pins, rollback
+from penstock.retention import interrupted, pins
 from penstock.runtime.job_environment import host_name
 from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
 from penstock.steps.step_chain import ensure_verified
@@ -74,7 +74,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
             "the release is not the one that was sealed", where=str(layout.release(info.release))
         )
     seal = stored.seal
-    rollback.settle(context, layout)
+    interrupted.settle(context, layout)
     before = context.storage.current(layout)
     told = current_pointer.settled(run)
     if not told:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from penstock.core.layout import DATA
 from penstock.errors import FindingsError
 from penstock.ownership.dataset_hold import holding
-from penstock.retention import rollback
+from penstock.retention import removals, rollback
 
 if TYPE_CHECKING:
     from penstock.core.documents.step_results import RollbackResult
@@ -29,6 +29,7 @@ def run(context: Context, dataset: str, release: str | None) -> RollbackResult:
             hint=f"`{context.program} run {dataset}` stages it",
         )
     with holding(context, dataset, "", STEP):
+        removals.settle(context, layout)
         led = rollback.lead(context, layout, release)
     return {
         "dataset": dataset,

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 
 class PacedStorage:
-    """`plain`, a `port.Storage` on a POSIX tree, whose `remove_tree`, `set_permissions` and menders wait by
-    `spend(n)`, from any thread, before n operations. What is not named here makes a few operations, or is
-    paced by itself (`paced_writer`)."""
+    """`plain`, a `port.Storage` on a POSIX tree, whose `remove_tree`, `remove_release`, `set_permissions` and
+    menders wait by `spend(n)`, from any thread, before n operations. What is not named here makes a few
+    operations, or is paced by itself (`paced_writer`)."""
 
     def __init__(self, plain: Any, spend: Callable[[int], None]) -> None:
         self._plain, self._spend = plain, spend
@@ -26,6 +26,9 @@ class PacedStorage:
 
     def remove_tree(self, path: Path, /) -> None:
         self._plain.remove_tree(path, self._spend)
+
+    def remove_release(self, path: Path, /) -> None:
+        self._plain.remove_release(path, self._spend)
 
     def set_permissions(self, staging: Path, policy: PermissionsConfig, gid: int | None, /) -> ModesSet:
         seen: ModesSet = self._plain.set_permissions(staging, policy, gid, self._spend)

@@ -249,6 +249,9 @@ class Storage(Protocol):
     def remove_tree(self, path: Path, /) -> None:
         """Remove a folder and all below it, never through a link. Durable on return."""
 
+    def remove_release(self, path: Path, /) -> None:
+        """The same of what was a release, its seal first."""
+
     # Small files for other accounts (`shared_files`)
 
     def write_notice(self, path: Path, value: Any, /) -> None:

@@ -50,7 +50,13 @@ if TYPE_CHECKING:
         write_notice,
     )
     from penstock.storage.staging_writer import StagingWriter, prepare_process
-    from penstock.storage.tree_removal import open_folders, remove_empty, remove_tree, sweep_temporaries
+    from penstock.storage.tree_removal import (
+        open_folders,
+        remove_empty,
+        remove_release,
+        remove_tree,
+        sweep_temporaries,
+    )
 
     barrier, mender, paced_writer, writer = Barrier, Mender, PacedWriter, StagingWriter
 
@@ -67,7 +73,7 @@ _HOMES = {
     "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post postings "
     "read_notice repost sweep_unfinished withdraw write_notice",
     "staging_writer": "StagingWriter prepare_process",
-    "tree_removal": "open_folders remove_empty remove_tree sweep_temporaries",
+    "tree_removal": "open_folders remove_empty remove_release remove_tree sweep_temporaries",
 }
 _CALLED = {
     "Barrier": "barrier",
@@ -86,7 +92,8 @@ __all__ = [
     "make_folder_as_above", "make_folder_for_readers", "mender", "open_folders", "open_staging", "owns",
     "paced_writer", "point",
     "post", "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
-    "remove_empty", "remove_tree", "rename", "repost", "reveal", "set_permissions", "shared_stands",
+    "remove_empty", "remove_release", "remove_tree", "rename", "repost", "reveal", "set_permissions",
+    "shared_stands",
     "sweep_pointers", "sweep_temporaries", "sweep_unfinished", "unseal", "withdraw", "write_json",
     "write_notice", "writer",
 ]  # fmt: skip

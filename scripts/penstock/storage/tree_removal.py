@@ -12,6 +12,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from penstock.core.key_paths import TEMPORARY
+from penstock.core.layout import SEAL
 from penstock.errors import FailedError
 from penstock.filesystem.adaptive_threads import Calls
 from penstock.filesystem.errno_map import printable, storage_error
@@ -156,6 +157,28 @@ def remove_tree(path: Path, spend: Callable[[int], None] | None = None) -> None:
     finally:
         folders.close()
         os.close(root)
+
+
+def remove_release(path: Path, spend: Callable[[int], None] | None = None) -> None:
+    """`remove_tree` of what was a release, its seal first: no seal ever stands beside half a tree."""
+    try:
+        fd = os.open(path, OPEN_FOLDER)
+    except FileNotFoundError:
+        return
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path)) from None
+    try:
+        _open_to_owner(fd)
+        if spend is not None:
+            spend(1)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(SEAL, dir_fd=fd)
+            os.fsync(fd)
+    except OSError as error:
+        raise storage_error(error, "cannot remove", str(path / SEAL)) from None
+    finally:
+        os.close(fd)
+    remove_tree(path, spend)
 
 
 def _empty(folders: Folders, spend: Callable[[int], None] | None) -> None:

@@ -68,6 +68,32 @@ class Rollback(HistoryLine):
     """Of the intent that the line ends; "" in lines of older versions."""
 
 
+@dataclass(frozen=True)
+class Removal(HistoryLine):
+    """A release lost its name, and its files were removed afterwards."""
+
+    event: str = "remove"
+    why: str = ""
+    files: int = 0
+    """As its seal had it; `bytes` likewise."""
+    bytes: int = 0
+    nonce: str = ""
+    """Of the removal's mark."""
+
+
+@dataclass(frozen=True)
+class Unpinning(HistoryLine):
+    """The owner took a reader's pin back."""
+
+    event: str = "unpin"
+    pin: str = ""
+    """Its name."""
+    of: int | None = None
+    """The number of the account that had pinned."""
+    told: str = ""
+    """The pin in words."""
+
+
 class RepairCounts(NamedTuple):
     repaired: int = 0
     unrepairable: int = 0
@@ -90,7 +116,11 @@ class Repair(HistoryLine):
     """Where an fsync of the fetched files ended, if not on the servers' disks; "" where no node says so."""
 
 
-def to_json(line: Publication | Rollback | Repair) -> Json:
+Written = Publication | Rollback | Repair | Removal | Unpinning
+"""What this version writes."""
+
+
+def to_json(line: Written) -> Json:
     """What `history.jsonl` holds of it."""
     common: Json = {
         "format": FORMAT,
@@ -113,6 +143,11 @@ def to_json(line: Publication | Rollback | Repair) -> Json:
         }
     if isinstance(line, Rollback):
         return common | {"from": line.left, "claim": line.claim, "nonce": line.nonce}
+    if isinstance(line, Removal):
+        told = {"run": line.run, "why": line.why, "files": line.files, "bytes": line.bytes}
+        return common | told | {"nonce": line.nonce}
+    if isinstance(line, Unpinning):
+        return common | {"pin": line.pin, "of": line.of, "told": line.told}
     return common | {
         "audit": line.audit,
         "repaired": list(line.repaired),
@@ -130,4 +165,6 @@ def from_json(content: bytes, where: object) -> HistoryLine:
     return typed_json.read(_KINDS.get(str(raw.get("event")), HistoryLine), {**raw, "author": raw})
 
 
-_KINDS: dict[str, type[HistoryLine]] = {kind.event: kind for kind in (Publication, Rollback, Repair)}
+_KINDS: dict[str, type[HistoryLine]] = {
+    kind.event: kind for kind in (Publication, Rollback, Repair, Removal, Unpinning)
+}

@@ -9,6 +9,8 @@ from penstock.core.format_versions import refuse_newer
 
 FORMAT = 1
 ASKED, WORKING, RESTING = "asked", "working", "resting"
+REMOVAL = "removal"
+"""The `run` of a promise by gc or remove: it has a part of the operations, and writes nothing."""
 _REPAIR = "repair-"
 """A run's id is of hexadecimal digits."""
 

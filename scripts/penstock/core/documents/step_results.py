@@ -307,6 +307,62 @@ class RollbackResult(TypedDict):
     path: str
 
 
+class CollectedRelease(TypedDict):
+    """What gc or remove did with one release, or would do."""
+
+    release: str
+    removed: bool
+    held_by: Sequence[str]
+    """In words, each beginning with the rule, the pin or the run."""
+    files: int
+    """As its seal has it; `bytes` likewise."""
+    bytes: int
+
+
+class CollectedStaging(TypedDict):
+    """What gc did with the staging of a run that did not end."""
+
+    staging: str
+    removed: bool
+    why: str
+    """Why it stays."""
+
+
+class Frees(TypedDict):
+    """What a removal gives back, counted before: blocks, of inodes all of whose names go."""
+
+    bytes: int
+    inodes: int
+    shared_bytes: int
+    """Of files that other names hold."""
+    users: Mapping[str, int]
+    """Bytes by name, or number where there is none; `groups` likewise, `projects` by number."""
+    groups: Mapping[str, int]
+    projects: Mapping[str, int]
+    unseen_folders: int
+
+
+class Collected(TypedDict):
+    dataset: str
+    dry_run: bool
+    releases: Sequence[CollectedRelease]
+    stagings: Sequence[CollectedStaging]
+    interrupted: Sequence[str]
+    """Folders that an interrupted removal had left."""
+    ended_pins: Sequence[str]
+    unpinned: Sequence[str]
+    frees: Frees
+    cleared: int
+    """Folders of which all files were removed."""
+    waits: str
+    """Why files are left; "": none are."""
+
+
+class UnpinResult(TypedDict):
+    dataset: str
+    unpinned: Sequence[str]
+
+
 class Counts(TypedDict):
     """How far the elements of a step are."""
 

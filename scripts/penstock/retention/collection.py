@@ -1,0 +1,260 @@
+"""gc and remove of one dataset: decide, say what it frees, mark, look again, rename, then remove the files.
+
+without a lock        survey, decision, forecast: all that a dry run does
+the dataset's lock    what was killed before is settled; survey and decision again (a release is removed
+                      only where both say so); mark; wait (`settling`); pins and `current` again; rename
+the lock `gc.lock`    the files, within `gc.ops`
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core import events
+from penstock.core.documents.history_line import Unpinning
+from penstock.errors import (
+    FailedError,
+    InterruptedRunError,
+    LockedError,
+    NewerFormatError,
+    PenstockError,
+    PreflightError,
+)
+from penstock.ownership import abandoned_stagings, liveness
+from penstock.ownership.dataset_hold import holding, lock_of
+from penstock.retention import freeing, interrupted, pins, removals, survey
+from penstock.retention.removal_share import paced
+from penstock.state import history, run_store
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.retention.decision import Decision
+    from penstock.retention.freeing import Freed
+    from penstock.retention.pins import Pin
+    from penstock.retention.survey import Survey
+    from penstock.state.context import Context
+    from penstock.state.run import Run
+
+GC_LOCK = "gc.lock"
+"""Held while files without a name are removed."""
+
+
+class Staging(NamedTuple):
+    """The staging of a run that did not end."""
+
+    path: Path
+    words: str
+    stays: str
+    """Why gc leaves it; "": it is removed."""
+
+
+class Plan(NamedTuple):
+    """What is to be done."""
+
+    decisions: Sequence[Decision]
+    stagings: Sequence[Staging]
+    left: Sequence[Path]
+    """What an interrupted removal left."""
+    ended: Sequence[str]
+    """Pins that stand no more, in words."""
+    freed: Freed
+
+    @property
+    def doomed(self) -> list[Decision]:
+        return [one for one in self.decisions if not one.held_by]
+
+
+class Done(NamedTuple):
+    """What was done."""
+
+    decisions: Sequence[Decision]
+    """As they were taken under the lock."""
+    cleared: int
+    """Folders of which all files are removed."""
+    waits: str
+    """Why files are left, "" where none are: another process removes them."""
+
+
+def plan(
+    context: Context,
+    layout: DatasetLayout,
+    decide: Callable[[Survey], list[Decision]],
+    *,
+    overruled: Collection[str] = (),
+    stagings: bool = True,
+) -> Plan:
+    """What gc or remove would do now; it changes nothing, and takes no lock. Raises PreflightError for
+    whoever is not the dataset's owner."""
+    context.storage.check_owner(layout)
+    seen = survey.look(context, layout, overruled)
+    decisions = decide(seen)
+    found = _stagings(context, layout) if stagings else []
+    left = removals.left(layout)
+    doomed = [layout.release(one.known.release) for one in decisions if not one.held_by]
+    folders = [*doomed, *(one.path for one in found if not one.stays), *left]
+    freed = freeing.forecast(folders, context.stop.check)
+    return Plan(decisions, found, left, [f"{name}: {why}" for name, why in sorted(seen.ended.items())], freed)
+
+
+def carry_out(
+    context: Context,
+    layout: DatasetLayout,
+    planned: Plan,
+    decide: Callable[[Survey], list[Decision]],
+    step: str,
+    *,
+    overruled: Collection[str] = (),
+) -> Done:
+    """Do what was planned, as far as it still holds. Raises LockedError while a run holds the dataset."""
+    storage = context.storage
+    with holding(context, layout.dataset, "", step):
+        interrupted.settle(context, layout)
+        for name in overruled:
+            take_back(context, layout, name)
+        seen = survey.look(context, layout)
+        agreed = {one.known.release for one in planned.doomed}
+        decisions = [
+            one
+            if one.held_by or one.known.release in agreed
+            else one._replace(held_by=("changed: it was held when this command began",))
+            for one in decide(seen)
+        ]
+        decisions = _removed(context, layout, decisions)
+        for name in seen.ended:
+            with contextlib.suppress(OSError):
+                storage.withdraw(layout.pins, name)
+        if any(not one.stays for one in planned.stagings) and (run := _latest(layout)) is not None:
+            with paced(context, layout):
+                abandoned_stagings.clean(context, run)
+    cleared, waits = _clear(context, layout, step)
+    return Done(decisions, cleared, waits)
+
+
+def take_back(context: Context, layout: DatasetLayout, name: str) -> Pin:
+    """Remove a reader's pin, with a line in the history. By the dataset's owner, under its lock. Raises
+    PreflightError where there is none of that name."""
+    found = next((one for one in pins.read(context.storage, layout) if one.name == name), None)
+    if found is None:
+        raise PreflightError(
+            f"there is no pin {name}",
+            where=str(layout.pins),
+            hint=f"`{context.program} releases {layout.dataset}` shows those that there are",
+        )
+    line = Unpinning(
+        at=removals.now(),
+        dataset=layout.dataset,
+        release=found.release,
+        pin=name,
+        of=found.uid,
+        told=found.words(),
+        author=history.this_author(),
+    )
+    context.assert_held()
+    history.append(layout, line)
+    context.storage.withdraw(layout.pins, name)
+    return found
+
+
+def _removed(context: Context, layout: DatasetLayout, decisions: Sequence[Decision]) -> list[Decision]:
+    """Take the names of those that nothing holds. Returns the decisions with what was seen at the last
+    look."""
+    marked = {}
+    try:
+        for one in decisions:
+            if not one.held_by:
+                marked[one.known.release] = removals.mark(context, layout, one.known, "no rule holds it")
+        if marked and (seconds := settling(context)):
+            text = f"{len(marked)} releases are marked; their readers have {seconds:.0f} s to be seen"
+            context.emit(events.Noted(layout.dataset, "gc", text))
+            context.stop.wait(seconds)
+        found = []
+        for one in decisions:
+            mark = marked.get(one.known.release)
+            held = _since(context, layout, one.known.release) if mark else ()
+            if mark and held:
+                removals.unmark(context, layout, marked.pop(mark.release))
+                one = one._replace(held_by=held)
+            elif mark:
+                removals.carry_out(context, layout, mark)
+                marked.pop(mark.release)
+            found.append(one)
+    except BaseException:
+        for mark in marked.values():
+            with contextlib.suppress(PenstockError, OSError):
+                removals.give_up(context, layout, mark)
+        raise
+    return found
+
+
+def _since(context: Context, layout: DatasetLayout, release: str) -> list[str]:
+    """Who holds a release that is marked."""
+    held = [pin.words() for pin in survey.pinned(context, layout).get(release, [])]
+    if context.storage.current(layout) == release:
+        held.append("current: somebody led it there meanwhile")
+    return held
+
+
+def settling(context: Context) -> float:
+    """Seconds between mark and last look: twice the time for which a client may show what was before."""
+    from penstock.filesystem.capabilities import facts
+    from penstock.filesystem.kinds import rules_of
+
+    if context.config.gc.settle is not None:
+        return context.config.gc.settle
+    target = context.config.target
+    mounted = facts(target.root).traits
+    return 2 * max(mounted.names_late, rules_of(mounted, target.filesystem).names_late)
+
+
+def _clear(context: Context, layout: DatasetLayout, step: str) -> tuple[int, str]:
+    folders = removals.left(layout)
+    if not folders:
+        return 0, ""
+    try:
+        with lock_of(context, layout, "", step, GC_LOCK), paced(context, layout):
+            removals.clear(context, layout, folders)
+    except LockedError as error:
+        return 0, f"the files are being removed already: {error.why or error.what}"
+    return len(folders), ""
+
+
+def _latest(layout: DatasetLayout) -> Run | None:
+    """The run that the dataset was listed for last, where it is published; else None."""
+    try:
+        run = run_store.open_run(layout)
+        return run if run_store.published(run) else None
+    except (PreflightError, FailedError, NewerFormatError):
+        return None
+
+
+def _stagings(context: Context, layout: DatasetLayout) -> list[Staging]:
+    try:
+        run = run_store.open_run(layout)
+    except (PreflightError, FailedError, NewerFormatError):
+        return []
+    resumed = "" if run_store.published(run) else f"run {run.id} has not ended, and may take it over"
+    found = []
+    for one in abandoned_stagings.described(run):
+        path = layout.releases / one["staging"]
+        stays = resumed
+        if "run" not in one:
+            stays = "it is of no known run: remove it by hand"
+        elif not stays:
+            stays = _alive(context, layout, one["run"])
+        if os.path.lexists(path):
+            found.append(Staging(path, abandoned_stagings.sentence(one), stays))
+    return found
+
+
+def _alive(context: Context, layout: DatasetLayout, key: str) -> str:
+    try:
+        return liveness.arrays_of(context, layout.dataset, layout.run(key), patient=False)
+    except InterruptedRunError:
+        raise
+    except PenstockError as error:
+        return error.why or error.what

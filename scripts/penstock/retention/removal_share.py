@@ -1,0 +1,117 @@
+"""How many names this process may remove a second: its part of `gc.ops`, and of `target.ops`.
+
+Each removal below a root posts a promise (`ownership.promises`) of no bytes, whose run is called `removal`.
+Of `gc.ops` a removal takes the budget divided by the living ones; the smallest budget that one of them is
+configured with is not known to the others, so accounts that share a root agree on it (or a site's file does).
+Each is one part of `target.ops`, too, beside the elements of runs: the smaller of both shares counts.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import time
+from dataclasses import asdict
+from typing import TYPE_CHECKING
+
+from penstock.core import events
+from penstock.core.documents import promise as documents
+from penstock.core.documents.promise import REMOVAL, Promise
+from penstock.engine.shared_memory import spending
+from penstock.errors import PenstockError
+from penstock.locks import holder as holders
+from penstock.ownership import promises
+from penstock.ownership.ops_share import EVERY, OpsShare
+from penstock.ownership.promise_judgement import LIVING, verdict
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+    from penstock.storage.port import Storage
+
+STEP = "gc"
+
+
+@contextlib.contextmanager
+def paced(context: Context, layout: DatasetLayout) -> Iterator[None]:
+    """Meanwhile the context's storage removes within this process's share."""
+    plain, ops = context.storage, context.config.gc.ops
+    name = _posted(context, layout)
+    share = _Share(plain, layout, name, context.ops, ops, context.stop.wait)
+    try:
+        with spending(share, context.stop.wait) as spend:
+
+            def take(count: int) -> None:
+                context.stop.check()
+                spend(count)
+
+            if ops or context.ops:
+                context.pace(take)
+            yield
+    finally:
+        context.storage = plain
+        if name:
+            with contextlib.suppress(OSError):
+                plain.withdraw(layout.promises, name)
+
+
+class _Share:
+    """Called for the share of now, in operations a second."""
+
+    def __init__(
+        self,
+        storage: Storage,
+        layout: DatasetLayout,
+        name: str,
+        target_ops: int,
+        ops: int,
+        wait: Callable[[float], object],
+    ) -> None:
+        self._storage, self._layout, self._name, self._ops = storage, layout, name, ops
+        self._of_target = OpsShare(storage, layout, REMOVAL, target_ops, 1, wait=wait) if target_ops else None
+        self._read, self._share = float("-inf"), 0.0
+
+    def __call__(self) -> float:
+        now = time.monotonic()
+        if now - self._read >= EVERY:
+            self._read = now
+            if self._name:
+                with contextlib.suppress(OSError):
+                    self._storage.beat(self._layout.promises, self._name)
+            self._share = self._ops / self._living() if self._ops else float("inf")
+        return min(self._share, self._of_target()) if self._of_target else self._share
+
+    def _living(self) -> int:
+        """Removals below the root that live, this one among them."""
+        seen = promises.read_all(self._storage, self._layout)
+        now = next((one.made for one in seen if one.name == self._name), time.time())
+        others = (one for one in seen if one.name != self._name and one.promise.run == REMOVAL)
+        return 1 + sum(verdict(one, now) == LIVING for one in others)
+
+
+def _posted(context: Context, layout: DatasetLayout) -> str:
+    """The name of this removal's promise; "" where none could be made: then the others do not count it."""
+    promise = Promise(
+        run=REMOVAL,
+        dataset=layout.dataset,
+        uid=os.geteuid(),
+        gid=os.getegid(),
+        bytes=0,
+        files=0,
+        lock=str(layout.lock),
+        at_once=1,
+        ops=context.ops,
+        by=asdict(holders.this_process(REMOVAL, STEP)),
+    )
+    name = f"{time.time_ns():020d}.{REMOVAL}.{secrets.token_hex(4)}"
+    try:
+        context.storage.make_folder_as_above(layout.promises)
+        if context.storage.post(layout.promises, name, documents.to_json(promise)):
+            return name
+    except (OSError, PenstockError) as error:
+        text = f"other removals below this root do not count this one, in {layout.promises}: {error}"
+        context.emit(events.Warned(layout.dataset, STEP, text))
+    return ""

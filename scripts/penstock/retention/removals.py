@@ -1,0 +1,197 @@
+"""The removal of a release: a mark, one rename, a line in the history; then its files, at leisure.
+
+    releases/.removing-<release>              the mark: no reader pins it any more (`retention.pins`)
+    releases/.removed-<release>-<nonce>       the release, without its name: nobody meets half of one
+    runs/.removed-<run>-<nonce>               the state of its run
+
+Under the dataset's lock a release is marked, renamed, its run's state is renamed, the history gets a line,
+the verdict of its audits is forgotten, and the mark goes. Its files are removed afterwards, without that
+lock, so that a run of the dataset need not wait: what has such a name is nobody's any more.
+
+| killed                     | the release | the next command under the lock                             |
+|----------------------------|-------------|-------------------------------------------------------------|
+| before the rename          | stands      | takes the mark back: it is decided anew                     |
+| between rename and mark    | is gone     | goes on from the rename: state, line, verdict, mark         |
+| while files are removed    | is gone     | `gc` and `remove` go on with the files                      |
+
+A process that was frozen right before the rename, and wakes after its lock was taken over, must not rename:
+whoever takes the mark back first makes a file of the name that the rename would give, and no folder can be
+renamed to the name of a file. Such a file stays for a while.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import secrets
+import stat
+import time
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.core.documents import removal_mark
+from penstock.core.documents.history_line import Author, Removal
+from penstock.core.documents.removal_mark import RemovalMark
+from penstock.errors import FailedError
+from penstock.filesystem.errno_map import storage_error
+from penstock.state import history
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.retention.decision import Known
+    from penstock.state.context import Context
+
+_REMOVING = ".removing-"
+_REMOVED = re.compile(r"\.removed-.+-[0-9a-f]{16}")
+BARRED = 30 * 86400.0
+"""Seconds for which the file stays that keeps a frozen process from a rename."""
+
+
+def mark(context: Context, layout: DatasetLayout, one: Known, why: str) -> RemovalMark:
+    """Say that this release is about to be removed. Durable on return. The caller holds the lock."""
+    author = history.this_author()
+    made = RemovalMark(one.release, secrets.token_hex(8), now(), *author, one.run, why, one.files, one.bytes)
+    path = layout.removing(one.release)
+    try:
+        if not context.storage.post(layout.releases, path.name, removal_mark.to_json(made)):
+            raise FailedError("a release is marked for its removal already", where=str(path))
+    except OSError as error:
+        raise storage_error(error, "a release cannot be marked for its removal", str(path)) from error
+    return made
+
+
+def unmark(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+    """The release stays, after all."""
+    context.storage.forget_notice(layout.removing(one.release))
+
+
+def give_up(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+    """As `unmark`, where it is not known whether the rename was made: then what follows it is left to
+    `settle`."""
+    if os.path.lexists(layout.release(one.release)) and not os.path.lexists(_removed(layout, one)):
+        unmark(context, layout, one)
+
+
+def carry_out(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+    """Take a marked release's name away, by one rename, and all that follows but its files. The caller holds
+    the lock, and has looked at pins and `current` since the mark."""
+    removed = _removed(layout, one)
+    try:
+        context.assert_held()
+        context.storage.rename(layout.release(one.release), removed)
+    except OSError as error:
+        context.assert_held()
+        raise storage_error(error, "a release cannot be renamed", str(layout.release(one.release))) from error
+    _conclude(context, layout, one)
+
+
+def settle(context: Context, layout: DatasetLayout) -> None:
+    """Bring what a killed removal left to its end, but the files: by the table above. The caller holds the
+    lock."""
+    for path in _marks(layout):
+        try:
+            one = removal_mark.from_json(path.read_bytes(), path)
+        except FileNotFoundError:
+            continue
+        except ValueError:
+            # Written in one piece before anything else was done.
+            context.storage.forget_notice(path)
+            continue
+        context.assert_held()
+        if _was_renamed(context, layout, one):
+            _conclude(context, layout, one)
+        else:
+            unmark(context, layout, one)
+
+
+def left(layout: DatasetLayout) -> list[Path]:
+    """The folders without a name that are still to be removed."""
+    found = []
+    for folder in (layout.releases, layout.runs):
+        with contextlib.suppress(FileNotFoundError), os.scandir(folder) as entries:
+            found += [
+                folder / one.name
+                for one in entries
+                if _REMOVED.fullmatch(one.name) and one.is_dir(follow_symlinks=False)
+            ]
+    return sorted(found)
+
+
+def clear(context: Context, layout: DatasetLayout, folders: Sequence[Path]) -> None:
+    """Remove these folders and all below, the seal first, so that no seal stands beside half a tree; and the
+    files that kept frozen processes from a rename long ago."""
+    for path in folders:
+        context.stop.check()
+        context.storage.remove_release(path)
+    before = time.time() - BARRED
+    with os.scandir(layout.releases) as entries:
+        for one in entries:
+            seen = one.stat(follow_symlinks=False) if _REMOVED.fullmatch(one.name) else None
+            if seen is not None and stat.S_ISREG(seen.st_mode) and seen.st_mtime < before:
+                context.storage.forget_notice(layout.releases / one.name)
+
+
+def _was_renamed(context: Context, layout: DatasetLayout, one: RemovalMark) -> bool:
+    """Whether the release of a mark has lost its name. Where it has not, nobody can take it any more by this
+    mark."""
+    removed = _removed(layout, one)
+    if removed.is_dir() or _told(layout, one):
+        return True
+    value = {"release": one.release, "why": "the removal was taken back"}
+    # Of two that meet here one makes the name, and both see which.
+    return not context.storage.post(layout.releases, removed.name, value) and removed.is_dir()
+
+
+def _conclude(context: Context, layout: DatasetLayout, one: RemovalMark) -> None:
+    """What follows the rename. May be done again."""
+    gone = not os.path.lexists(layout.release(one.release)) and not os.path.lexists(
+        layout.staging(one.release)
+    )
+    state = layout.run(one.run).folder
+    if one.run and gone and state.is_dir():
+        # Where the same content is being staged again, the state is that run's.
+        context.storage.rename(state, layout.runs / f".removed-{one.run}-{one.nonce}")
+    if gone:
+        context.storage.remove_tree(layout.repair(one.release).folder)
+        context.storage.remove_tree(layout.repair_staging(one.release))
+        context.storage.forget_notice(layout.verdict(one.release))
+    if not _told(layout, one):
+        line = Removal(
+            at=one.at,
+            dataset=layout.dataset,
+            release=one.release,
+            run=one.run,
+            why=one.why,
+            files=one.files,
+            bytes=one.bytes,
+            nonce=one.nonce,
+            author=Author(one.by, one.uid, one.host),
+        )
+        context.assert_held()
+        history.append(layout, line)
+    unmark(context, layout, one)
+
+
+def now() -> str:
+    """UTC, ISO 8601."""
+    return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def _told(layout: DatasetLayout, one: RemovalMark) -> bool:
+    return any(isinstance(line, Removal) and line.nonce == one.nonce for line in history.lines(layout))
+
+
+def _removed(layout: DatasetLayout, one: RemovalMark) -> Path:
+    return layout.releases / f".removed-{one.release}-{one.nonce}"
+
+
+def _marks(layout: DatasetLayout) -> list[Path]:
+    try:
+        names = os.listdir(layout.releases)
+    except FileNotFoundError:
+        return []
+    return [layout.releases / name for name in sorted(names) if name.startswith(_REMOVING)]

@@ -1,0 +1,170 @@
+"""What is known of a dataset's releases before gc decides: when they were published, when they left
+`current`, and who holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import time
+from datetime import UTC, datetime
+from functools import partial
+from typing import TYPE_CHECKING, NamedTuple
+
+from penstock.core.documents.history_line import Publication
+from penstock.core.step_table import RUN_IN_ELEMENTS
+from penstock.errors import FailedError, NewerFormatError, PenstockError, PreflightError
+from penstock.locks import holder as holders
+from penstock.ownership import liveness
+from penstock.retention import pins
+from penstock.retention.decision import Known
+from penstock.state import current_pointer, run_store, seals
+
+if TYPE_CHECKING:
+    from collections.abc import Container, Mapping, Sequence
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.retention.pins import Pin
+    from penstock.state.context import Context
+    from penstock.state.current_pointer import Move
+
+_MADE = re.compile(r"[0-9]{8}-[0-9a-f]{8}(\.[0-9]+)?")
+"""A release's name that `release: auto` makes."""
+BY_HAND = 300.0
+"""Seconds by which the `current` link may be younger than the history's last word, before somebody must have
+moved it by hand: the clocks of nodes and servers differ."""
+STILL = 3600.0
+"""Seconds without a heartbeat after which the lock of an audit holds nothing."""
+
+
+class Survey(NamedTuple):
+    """One look at a dataset."""
+
+    current: str | None
+    known: Sequence[Known]
+    """By name."""
+    ended: Mapping[str, str]
+    """The name of each pin that stands no more, and why."""
+
+
+def look(context: Context, layout: DatasetLayout, overruled: Container[str] = ()) -> Survey:
+    """What is there now. Pins whose names are `overruled` hold nothing. Raises FailedError, NewerFormatError
+    where the history or a seal cannot be read."""
+    storage = context.storage
+    current = storage.current(layout) if storage.leads(layout) else None
+    moves = current_pointer.moves(layout)
+    now = time.time()
+    held: dict[str, list[str]] = {}
+    ended: dict[str, str] = {}
+    scheduler = partial(liveness.scheduler, context)
+    for pin in pins.read(storage, layout):
+        why = pins.ended(pin, now, context.config.gc.longest_pin, scheduler)
+        if why:
+            ended[pin.name] = why
+        elif pin.name not in overruled:
+            held.setdefault(pin.release, []).append(pin.words())
+    for release, words in _in_use(layout):
+        held.setdefault(release, []).append(words)
+    linked = _link_made(layout)
+    known = [
+        _known(layout, name, current, moves, linked, held.get(name, [])) for name in storage.releases(layout)
+    ]
+    return Survey(current, known, ended)
+
+
+def pinned(context: Context, layout: DatasetLayout) -> dict[str, list[Pin]]:
+    """The pins that stand now, by release."""
+    scheduler = partial(liveness.scheduler, context)
+    return pins.held(context.storage, layout, context.config.gc.longest_pin, scheduler)
+
+
+def grace(context: Context) -> float:
+    """`gc.grace`, or the longest time that a job of penstock's partitions may take, where that is longer."""
+    longest = context.config.gc.grace
+    for step in RUN_IN_ELEMENTS:
+        with contextlib.suppress(PenstockError):
+            longest = max(longest, context.cluster.longest(step))
+    return longest
+
+
+def _known(
+    layout: DatasetLayout,
+    release: str,
+    current: str | None,
+    moves: Sequence[Move],
+    linked: float,
+    held: Sequence[str],
+) -> Known:
+    stored = None
+    # A seal that cannot be read says nothing; the release can be removed all the same.
+    with contextlib.suppress(FailedError, NewerFormatError):
+        stored = seals.find(layout, release)
+    seal = stored.seal if stored else None
+    times = [_seconds(one.at) for one in moves if isinstance(one, Publication) and one.release == release]
+    published = max((one for one in times if one is not None), default=None)
+    if published is None and seal is not None:
+        published = _seconds(seal.sealed)
+    left = None if release == current or current is None else left_at(moves, release, linked)
+    return Known(
+        release,
+        published,
+        left,
+        not _MADE.fullmatch(release),
+        tuple(held),
+        seal.files if seal else 0,
+        seal.bytes if seal else 0,
+        seal.run if seal else "",
+    )
+
+
+def left_at(moves: Sequence[Move], release: str, linked: float) -> float:
+    """When a release that is not current left `current`, in seconds since the epoch, at the latest. `linked`
+    is when the link was made that stands now.
+
+    | the history                                              | it left                                  |
+    |----------------------------------------------------------|------------------------------------------|
+    | names what came after it                                 | then: the last time that it names        |
+    | ends with it, or never names it                          | when the present link was made           |
+    | is older than the present link: it was moved by hand     | when the present link was made           |
+    """
+    found: list[float | None] = []
+    for index, one in enumerate(moves):
+        before = one.previous if isinstance(one, Publication) else one.left
+        follows = index > 0 and moves[index - 1].release == release
+        if (before == release or follows) and one.release != release:
+            found.append(_seconds(one.at))
+    last = _seconds(moves[-1].at) if moves else None
+    if not found or None in found or last is None or linked > last + BY_HAND or moves[-1].release == release:
+        return max([linked, *(one for one in found if one is not None)])
+    return max(one for one in found if one is not None)
+
+
+def _link_made(layout: DatasetLayout) -> float:
+    """When the link `current` was made, in seconds since the epoch; now where that is not known."""
+    try:
+        return os.lstat(layout.current).st_mtime
+    except OSError:
+        return time.time()
+
+
+def _in_use(layout: DatasetLayout) -> list[tuple[str, str]]:
+    """The releases that a run, a repair or an audit needs, and which."""
+    found = []
+    with contextlib.suppress(PreflightError, FailedError):
+        run = run_store.open_run(layout)
+        if run.folder.plan.exists() and seals.of_run(run) is None and run.plan.base:
+            found.append((run.plan.base, f"base: run {run.id}, which has not ended, links from it"))
+    lock = layout.state / "audit.lock"
+    with contextlib.suppress(OSError):
+        holder = holders.parse(lock.read_bytes())
+        age = time.time() - lock.stat().st_mtime
+        if holder is not None and holder.run and holders.lives(holder) is not False and age < STILL:
+            found.append((holder.run, f"audit: {holder.describe()}"))
+    return found
+
+
+def _seconds(text: str) -> float | None:
+    try:
+        return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC).timestamp()
+    except ValueError:
+        return None

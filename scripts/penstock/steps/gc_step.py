@@ -1,0 +1,144 @@
+"""gc, remove and unpin: releases that nothing holds lose their names by one rename each, then their files."""
+
+from __future__ import annotations
+
+import time
+from functools import partial
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.history_line import Removal
+from penstock.errors import PreflightError
+from penstock.filesystem.owners import group_name, user_name
+from penstock.ownership.dataset_hold import holding
+from penstock.retention import collection, decision, survey
+from penstock.state import history
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Collection, Sequence
+
+    from penstock.core.documents.step_results import Collected, Frees, UnpinResult
+    from penstock.core.layout import DatasetLayout
+    from penstock.retention.collection import Plan
+    from penstock.retention.decision import Decision
+    from penstock.retention.freeing import Freed
+    from penstock.retention.survey import Survey
+    from penstock.state.context import Context
+
+
+def gc(context: Context, dataset: str, *, dry_run: bool, overruled: Collection[str] = ()) -> Collected:
+    """Remove what no rule, reader or run of the dataset holds. Raises LockedError while a run holds it,
+    PreflightError for whoever is not its owner."""
+    layout = context.layout(dataset)
+    decide = partial(_by_rules, context, dataset)
+    planned = collection.plan(context, layout, decide, overruled=overruled)
+    return _done(context, layout, planned, decide, "gc", dry_run=dry_run, overruled=overruled)
+
+
+def remove(
+    context: Context,
+    dataset: str,
+    releases: Sequence[str],
+    *,
+    dry_run: bool,
+    now: bool = False,
+    overruled: Collection[str] = (),
+) -> Collected:
+    """Remove these releases, whatever the rules say. With `now` the grace is not waited for. Raises
+    PreflightError where one of them is held or was never there; then none is removed."""
+    layout = context.layout(dataset)
+    there = context.storage.releases(layout)
+    wanted = [one for one in dict.fromkeys(releases) if one in there or not _was_removed(layout, one)]
+    unknown = [one for one in wanted if one not in there]
+    if unknown:
+        raise PreflightError(
+            f"there is no release {', '.join(unknown)}",
+            where=str(layout.releases),
+            why=f"there are {', '.join(there)}" if there else "nothing is published",
+        )
+    decide = partial(_by_name, context, wanted, now)
+    planned = collection.plan(context, layout, decide, overruled=overruled, stagings=False)
+    held = [one for one in planned.decisions if one.held_by]
+    if held and not dry_run:
+        lines = [f"{one.known.release}: {why}" for one in held for why in one.held_by]
+        raise PreflightError(
+            "a release is held, and nothing was removed",
+            where=str(layout.releases),
+            why="\n  ".join(["", *lines]),
+            hint=f"`{context.program} rollback {dataset}` leads `current` elsewhere; `--now` does not wait "
+            "for the grace; `--overrule PIN` takes a reader's pin back",
+        )
+    return _done(context, layout, planned, decide, "remove", dry_run=dry_run, overruled=overruled)
+
+
+def unpin(context: Context, dataset: str, names: Sequence[str]) -> UnpinResult:
+    """Take readers' pins back, by name, as the dataset's owner; the history says so."""
+    layout = context.layout(dataset)
+    with holding(context, dataset, "", "unpin"):
+        found = [collection.take_back(context, layout, name) for name in dict.fromkeys(names)]
+    return {"dataset": dataset, "unpinned": [one.words() for one in found]}
+
+
+def _by_rules(context: Context, dataset: str, seen: Survey) -> list[Decision]:
+    rules = context.dataset(dataset).retention
+    return decision.by_rules(seen.known, seen.current, rules, survey.grace(context), time.time())
+
+
+def _by_name(context: Context, wanted: Collection[str], now: bool, seen: Survey) -> list[Decision]:
+    grace = 0.0 if now else survey.grace(context)
+    named = [one for one in seen.known if one.release in wanted]
+    return [decision.by_name(one, seen.current, grace, time.time()) for one in named]
+
+
+def _was_removed(layout: DatasetLayout, release: str) -> bool:
+    return any(isinstance(line, Removal) and line.release == release for line in history.lines(layout))
+
+
+def _done(
+    context: Context,
+    layout: DatasetLayout,
+    planned: Plan,
+    decide: Callable[[Survey], list[Decision]],
+    step: str,
+    *,
+    dry_run: bool,
+    overruled: Collection[str],
+) -> Collected:
+    decisions, cleared, waits = planned.decisions, 0, ""
+    if not dry_run and layout.state.is_dir():
+        done = collection.carry_out(context, layout, planned, decide, step, overruled=overruled)
+        decisions, cleared, waits = done
+    return {
+        "dataset": layout.dataset,
+        "dry_run": dry_run,
+        "releases": [
+            {
+                "release": one.known.release,
+                "removed": not one.held_by,
+                "held_by": list(one.held_by),
+                "files": one.known.files,
+                "bytes": one.known.bytes,
+            }
+            for one in decisions
+        ],
+        "stagings": [
+            {"staging": one.words, "removed": not one.stays, "why": one.stays} for one in planned.stagings
+        ],
+        "interrupted": [path.name for path in planned.left],
+        "ended_pins": list(planned.ended),
+        "unpinned": list(overruled),
+        "frees": _frees(planned.freed),
+        "cleared": cleared,
+        "waits": waits,
+    }
+
+
+def _frees(freed: Freed) -> Frees:
+    return {
+        "bytes": freed.bytes,
+        "inodes": freed.inodes,
+        "shared_bytes": freed.shared,
+        "users": {user_name(uid) or str(uid): size for uid, size in sorted(freed.users.items())},
+        "groups": {group_name(gid) or str(gid): size for gid, size in sorted(freed.groups.items())},
+        "projects": {str(number): size for number, size in sorted(freed.projects.items())},
+        "unseen_folders": freed.unseen,
+    }

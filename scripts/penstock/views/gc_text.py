@@ -1,0 +1,52 @@
+"""What gc and remove would do, or did, as lines for people."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from penstock.views import human
+
+if TYPE_CHECKING:
+    from penstock.core.documents.step_results import Collected, Frees
+
+
+def collected(found: Collected) -> str:
+    """One block for a dataset."""
+    gone = [one for one in found["releases"] if one["removed"]]
+    would = found["dry_run"]
+    verb = "would remove" if would else "removed"
+    lines = [f"{found['dataset']}: {verb} {len(gone)} of {human.counted(len(found['releases']), 'release')}"]
+    for one in found["releases"]:
+        amount = f"{human.size(one['bytes'])} in {human.counted(one['files'], 'file')}"
+        mark, why = ("-", "nothing holds it") if one["removed"] else ("=", "; ".join(one["held_by"]))
+        lines.append(f"  {mark} {human.printable(one['release'])}  {amount}: {human.printable(why)}")
+    for staging in found["stagings"]:
+        why = f": stays, {staging['why']}" if staging["why"] else ""
+        lines.append(f"  {'=' if why else '-'} {human.printable(staging['staging'])}{human.printable(why)}")
+    if found["interrupted"]:
+        what = human.counted(len(found["interrupted"]), "folder")
+        lines.append(f"  {what} of an interrupted removal {'would be' if would else 'were'} removed, too")
+    lines += [f"  pin {human.printable(one)}" for one in found["ended_pins"]]
+    lines += [f"  pin {human.printable(one)} was taken back" for one in found["unpinned"] if not would]
+    if gone or found["interrupted"] or any(one["removed"] for one in found["stagings"]):
+        lines += freed(found["frees"], "would free" if would else "freed, as counted before")
+    if found["waits"]:
+        lines.append(f"  {human.printable(found['waits'])}")
+    return "".join(f"{line}\n" for line in lines)
+
+
+def freed(told: Frees, verb: str) -> list[str]:
+    """By user, group and project."""
+    amount = (
+        f"{human.size(told['bytes'])} ({told['bytes']:,} bytes) in {human.counted(told['inodes'], 'inode')}"
+    )
+    lines = [f"  {verb}: {amount}; {human.size(told['shared_bytes'])} are shared with what stays"]
+    for name, amounts in (("user", told["users"]), ("group", told["groups"]), ("project", told["projects"])):
+        if amounts:
+            each = ", ".join(f"{human.printable(one)} {human.size(size)}" for one, size in amounts.items())
+            lines.append(f"    by {name}: {each}")
+    if told["unseen_folders"]:
+        lines.append(
+            f"    {human.counted(told['unseen_folders'], 'folder')} could not be looked into: at least this"
+        )
+    return lines

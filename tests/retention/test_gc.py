@@ -1,0 +1,470 @@
+"""gc and remove: what goes, what stays, what comes back to the quota."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import stat
+import subprocess
+import sys
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.published import data_of
+from tests.support.staging_runs import tree
+from tests.support.whole_way import InProcess
+
+from penstock.config.settings import GcConfig, RetentionConfig
+from penstock.core.documents import removal_mark
+from penstock.errors import LockedError, PreflightError
+from penstock.locks import holder as holders
+from penstock.locks.dataset_lock import DatasetLock
+from penstock.retention import freeing, pins, removals, survey
+from penstock.runtime import job_environment
+from penstock.runtime.job_environment import JobEnvironment
+from penstock.state import gate
+from penstock.steps import gc_step, list_step, plan_step, rollback_step
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.retention.conftest import Releases
+
+SOON = GcConfig(grace=0.000001)
+"""No grace: a release that left `current` this second may go."""
+MORE = "gc: {grace: 1ms}\n"
+
+
+def ruled(releases: Releases, gc: GcConfig = SOON, **rules: object) -> None:
+    """Give the dataset of the context, and of the built command, these rules."""
+    config = releases.context.config
+    rules = {"named": False, **rules}
+    data = replace(config.datasets["data"], retention=RetentionConfig(**rules))  # type: ignore[arg-type]
+    releases.context.config = replace(config, datasets={"data": data}, gc=gc)
+    text = ", ".join(f"{name}: {str(value).lower()}" for name, value in rules.items())
+    releases.configure(dataset=f", retention: {{{text}}}", more=MORE)
+
+
+@pytest.fixture(autouse=True)
+def _no_job() -> Iterator[None]:
+    yield
+    job_environment.enter(JobEnvironment())
+
+
+def blocks(folder: Path) -> int:
+    """Bytes of all inodes below, each once, by this test's own means."""
+    seen = {}
+    for above, folders, files in os.walk(folder):
+        for name in [".", *folders, *files]:
+            one = os.lstat(os.path.join(above, name))
+            seen[one.st_ino] = one.st_blocks * 512
+    return sum(seen.values())
+
+
+def held(releases: Releases, found: object, letter: str) -> list[str]:
+    rows = found["releases"]  # type: ignore[index]
+    return next(row["held_by"] for row in rows if row["release"] == releases.names[letter])
+
+
+def test_what_no_rule_holds_goes_and_the_rest_stays_whole(releases: Releases) -> None:
+    releases.stage(*"ABCD")
+    ruled(releases, last=2)
+    seen = {letter: os.listdir(data_of(releases.context).parent) for letter in "D"}
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "CD"
+    assert {row["release"] for row in found["releases"] if row["removed"]} == {
+        releases.names[one] for one in "AB"
+    }
+    assert os.listdir(data_of(releases.context).parent) == seen["D"]
+    assert releases.told()[4:] == ["remove A", "remove B"]
+    releases.check()
+    left = {one for one in os.listdir(releases.layout.releases) if one.startswith(".")}
+    assert left == set()
+    assert len(os.listdir(releases.layout.runs)) == 2
+    # Nothing more is found, and what stays passes the gate and an audit.
+    again = gc_step.gc(releases.context, "data", dry_run=False)
+    assert not any(row["removed"] for row in again["releases"])
+    assert gate.passed(releases.layout).release == releases.names["D"]
+    assert releases.command("audit", "data").returncode == 0
+    assert releases.command("status", "data").returncode == 0
+
+
+def test_a_dry_run_changes_nothing_and_says_what_would_go_and_why(releases: Releases) -> None:
+    releases.stage(*"ABC")
+    ruled(releases, last=1)
+    before = sorted(os.walk(releases.layout.folder))
+    done = releases.command("gc", "--dry-run")
+    assert done.returncode == 0, done.stderr
+    assert sorted(os.walk(releases.layout.folder)) == before
+    assert "data: would remove 2 of 3 releases\n" in done.stdout
+    assert f"  = {releases.names['C']}  20.6 KiB in 3 files: current; last: 1 of 1\n" in done.stdout
+    assert f"  - {releases.names['A']}  20.6 KiB in 3 files: nothing holds it\n" in done.stdout
+    told = json.loads(releases.command("gc", "--dry-run", "--json").stdout)
+    assert told["dry_run"] is True
+    assert [row["removed"] for row in told["releases"]].count(True) == 2
+
+
+def test_without_rules_gc_removes_no_release(releases: Releases) -> None:
+    releases.stage(*"AB")
+    releases.context.config = replace(releases.context.config, gc=SOON)
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "AB"
+    assert held(releases, found, "A") == ["no rule: the dataset has no `retention`"]
+
+
+def test_the_grace_is_waited_for_pinned_or_not(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, GcConfig(), last=1)
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert held(releases, found, "A")[0].startswith("grace: it left `current` ")
+    assert releases.there() == "AB"
+    with pytest.raises(PreflightError, match="a release is held"):
+        gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False)
+    gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True)
+    assert releases.there() == "B"
+
+
+class Long(InProcess):
+    """A cluster whose jobs may take a month."""
+
+    def longest(self, step: str) -> float:
+        return 30 * 86400.0
+
+
+def test_a_longer_job_of_the_cluster_makes_the_grace_longer(releases: Releases) -> None:
+    assert survey.grace(releases.context) == 14 * 86400.0
+    releases.context.cluster = Long()
+    assert survey.grace(releases.context) == 30 * 86400.0
+
+
+def test_what_is_freed_is_what_was_foretold(releases: Releases) -> None:
+    """Of releases that share a file by hard links: its blocks come back with its last name."""
+    releases.stage(*"ABCD")
+    layout = releases.layout
+    same = [os.stat(layout.release(releases.names[one]) / "data" / "same") for one in "ABCD"]
+    assert len({one.st_ino for one in same}) == 1
+    assert same[0].st_nlink == 4
+    ruled(releases, last=2)
+    before = blocks(layout.releases)
+    above = os.lstat(layout.releases).st_blocks * 512
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    after = blocks(layout.releases)
+    assert found["frees"]["bytes"] == before - above - (after - os.lstat(layout.releases).st_blocks * 512)
+    assert found["frees"]["shared_bytes"] == same[0].st_blocks * 512
+    assert sum(found["frees"]["users"].values()) == found["frees"]["bytes"]
+    assert sum(found["frees"]["groups"].values()) == found["frees"]["bytes"]
+    # The last two share it alone: together they free it, one does not.
+    folders = [layout.release(releases.names[one]) for one in "CD"]
+    assert freeing.forecast(folders, lambda: None).shared == 0
+    assert freeing.forecast(folders[:1], lambda: None).shared == same[0].st_blocks * 512
+
+
+def test_freed_bytes_are_said_by_user_and_group(tmp_path: Path) -> None:
+    place = tree(tmp_path / "x", {"d/a": b"1" * 10000, "d/b": b"2" * 5000, "c": b"3"})
+    os.chown(place / "d" / "a", 4242, 4343)
+    os.link(place / "d" / "b", place / "again")
+    os.link(place / "c", tmp_path / "kept")
+    found = freeing.forecast([place], lambda: None)
+    assert found.users[4242] == found.groups[4343] == os.stat(place / "d" / "a").st_blocks * 512
+    assert found.bytes == sum(found.users.values())
+    assert found.shared == os.stat(place / "c").st_blocks * 512
+    assert found.inodes == 4  # two folders, a, and b by both of its names
+
+
+def test_a_pin_holds_until_the_owner_overrules_it_by_name(releases: Releases) -> None:
+    releases.stage("A")
+    pin = pins.pinned(
+        releases.context.storage, releases.layout, lambda: gate.published(releases.layout), until=4e9
+    )[1]
+    releases.stage("B")
+    ruled(releases, last=1)
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert held(releases, found, "A") == [pin.words()]
+    refused = releases.command("remove", "data", releases.names["A"])
+    assert refused.returncode == 3
+    assert pin.name in refused.stderr
+    assert releases.there() == "AB"
+    done = releases.command("gc", "--overrule", pin.name)
+    assert done.returncode == 0, done.stderr
+    assert releases.there() == "B"
+    line = next(one for one in releases.history() if one["event"] == "unpin")
+    assert (line["pin"], line["of"], line["release"]) == (pin.name, 0, releases.names["A"])
+    assert releases.command("history", "data").returncode == 0
+
+
+def test_unpin_takes_a_readers_pin_back_by_name(releases: Releases) -> None:
+    releases.stage("A")
+    pin = pins.pinned(
+        releases.context.storage, releases.layout, lambda: gate.published(releases.layout), until=4e9
+    )[1]
+    assert releases.command("unpin", "data", "nonsense").returncode == 3
+    done = releases.command("unpin", "data", pin.name)
+    assert done.returncode == 0, done.stderr
+    assert os.listdir(releases.layout.pins) == []
+    assert releases.told()[-1] == "unpin A"
+
+
+def test_a_strangers_pin_holds_and_so_does_one_of_an_unknown_cluster(releases: Releases) -> None:
+    releases.stage("A")
+    look = lambda: gate.published(releases.layout)  # noqa: E731
+    job_environment.enter(JobEnvironment(job="17", proven=True, cluster="elsewhere"))
+    job = pins.pinned(releases.context.storage, releases.layout, look)[1]
+    releases.stage("B")
+    stranger = pins.pinned(releases.context.storage, releases.layout, look)[1]
+    os.chown(releases.layout.pins / stranger.name, 4242, 4242)
+    releases.stage("C")
+    ruled(releases, last=1)
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "ABC"
+    assert job.name in held(releases, found, "A")[0]
+    assert held(releases, found, "B")[0].startswith(
+        f"pin {stranger.name}: uid 4242, job 17 of cluster elsewhere"
+    )
+
+
+def test_pins_that_stand_no_more_are_removed(releases: Releases) -> None:
+    releases.stage("A")
+    command = [sys.executable, "-m", "penstock", "--config", str(releases.config), "gate", "data", "--pin"]
+    subprocess.run(
+        ["sh", "-c", '"$@"; :', "sh", *command], check=True, capture_output=True, start_new_session=True
+    )
+    assert len(os.listdir(releases.layout.pins)) == 1
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert "has ended" in found["ended_pins"][0]
+    assert os.listdir(releases.layout.pins) == []
+
+
+def test_a_pin_that_comes_between_the_mark_and_the_rename_keeps_the_release(releases: Releases) -> None:
+    """The removal waits after its mark; a reader that looked before it has its pin there by then."""
+    releases.stage(*"AB")
+    ruled(releases, GcConfig(grace=0.000001, settle=0.5), last=1)
+    context, layout = releases.context, releases.layout
+    waited = []
+    plain = context.stop.wait
+
+    def wait(seconds: float) -> None:
+        waited.append(seconds)
+        assert layout.removing(releases.names["A"]).exists()
+        # What a reader does whose look for a mark came before it was there.
+        pins._place(context.storage, layout, releases.names["A"], 4e9)
+        plain(seconds)
+
+    context.stop.wait = wait  # type: ignore[method-assign]
+    found = gc_step.gc(context, "data", dry_run=False)
+    assert waited[0] == 0.5
+    assert held(releases, found, "A")[0].startswith("pin ")
+    assert releases.there() == "AB"
+    assert not layout.removing(releases.names["A"]).exists()
+
+
+def test_the_base_of_a_run_that_has_not_ended_stays_and_a_later_plan_needs_no_base(
+    releases: Releases,
+) -> None:
+    releases.stage(*"AB")
+    releases.holds("C")
+    list_step.run(releases.context, "data")
+    plan_step.run(releases.context, "data")
+    rollback_step.run(releases.context, "data", releases.names["A"])
+    ruled(releases, last=1)
+    # `last` holds B; let it hold neither.
+    ruled(releases, within=0.001)
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert held(releases, found, "B")[0].startswith("base: run ")
+    releases.stage("C")
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "C"
+    releases.stage("D")
+    releases.check()
+    # What the removed release held is staged anew.
+    releases.stage("A")
+    releases.check()
+
+
+def test_a_source_that_goes_back_to_a_removed_release_is_staged_again(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "B"
+    releases.stage("A")
+    assert releases.current() == "A"
+    releases.check()
+    # And an unchanged source is found published after that.
+    assert releases.again()["release"] == releases.names["A"]
+
+
+def test_an_audit_that_is_at_work_holds_its_release(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    (releases.layout.state / "audit.lock").write_bytes(
+        holders.this_process(releases.names["A"], "audit").to_json()
+    )
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert held(releases, found, "A")[0].startswith("audit: ")
+    (releases.layout.state / "audit.lock").unlink()
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "B"
+
+
+def test_where_current_leads_nowhere_nothing_is_removed(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    releases.layout.current.unlink()
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "AB"
+
+
+def test_the_current_release_is_never_removed_by_name(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    with pytest.raises(PreflightError, match=r"a release is held(.|\n)*: current"):
+        gc_step.remove(releases.context, "data", list(releases.names.values()), dry_run=False, now=True)
+    assert releases.there() == "AB"
+    with pytest.raises(PreflightError, match="there is no release nonsense"):
+        gc_step.remove(releases.context, "data", ["nonsense"], dry_run=False)
+
+
+def test_the_verdict_and_the_state_of_a_removed_release_go_too(releases: Releases) -> None:
+    releases.stage(*"AB")
+    releases.command("audit", "data", "--release", releases.names["A"])
+    assert releases.layout.verdict(releases.names["A"]).exists()
+    done = releases.command("remove", "data", releases.names["A"], "--now")
+    assert done.returncode == 0, done.stderr
+    assert not releases.layout.verdict(releases.names["A"]).exists()
+    assert len(os.listdir(releases.layout.runs)) == 1
+    assert releases.told()[-1] == "remove A"
+    again = releases.command("remove", "data", releases.names["A"], "--now")
+    assert again.returncode == 0, again.stderr
+
+
+def test_other_datasets_are_collected_where_a_run_holds_one(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    text = releases.config.read_text()
+    releases.config.write_text(text.rstrip()[:-1] + f", other: {{source: '{releases.source}'}}}}\n")
+    with DatasetLock(releases.layout.lock, "data", run="", command="copy", holder_ended=lambda *_: None):
+        done = releases.command("gc")
+        assert done.returncode == 7
+        assert "other: removed 0 of 0 releases" in done.stdout
+        assert "penstock: data: " in done.stderr
+        with pytest.raises(LockedError):
+            gc_step.gc(releases.context, "data", dry_run=False)
+    assert releases.there() == "AB"
+    assert releases.command("gc").returncode == 0
+    assert releases.there() == "B"
+
+
+def test_a_run_of_the_dataset_need_not_wait_for_the_files_to_be_removed(releases: Releases) -> None:
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    lock = releases.layout.state / "gc.lock"
+    with DatasetLock(lock, "data", run="", command="gc", holder_ended=lambda *_: None):
+        found = gc_step.gc(releases.context, "data", dry_run=False)
+        assert "being removed already" in found["waits"]
+        assert releases.there() == "B"
+        assert len(removals.left(releases.layout)) == 2
+        releases.stage("C")
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert removals.left(releases.layout) == []
+    assert len(found["interrupted"]) == 2
+    assert found["frees"]["bytes"] > 0
+
+
+def test_stagings_of_abandoned_runs_go_and_the_staging_of_one_that_can_go_on_stays(
+    releases: Releases,
+) -> None:
+    releases.stage("A")
+    releases.holds("B")
+    list_step.run(releases.context, "data")
+    plan_step.run(releases.context, "data")
+    found = gc_step.gc(releases.context, "data", dry_run=False)
+    assert found["stagings"] == []
+    (staging,) = releases.layout.releases.glob(".*.staging")
+    # Another run is published meanwhile, and leaves it (as where the cluster did not answer).
+    copy = releases.folder / "copy"
+    shutil.copytree(staging, copy)
+    state = next(
+        one for one in releases.layout.runs.iterdir() if not (one / "receipts" / "publish.json").exists()
+    )
+    shutil.copytree(state, releases.folder / "state")
+    releases.stage("C")
+    if not staging.exists():
+        shutil.copytree(copy, staging)
+        shutil.copytree(releases.folder / "state", state)
+    shown = gc_step.gc(releases.context, "data", dry_run=True)["stagings"]
+    assert shown[0]["removed"] is True
+    assert staging.exists()
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert not staging.exists()
+    assert releases.there() == "AC"
+
+
+def test_who_wakes_after_its_lock_was_taken_over_removes_nothing(releases: Releases) -> None:
+    """A removal that froze between its last look and its rename: who came after took its mark back."""
+    releases.stage(*"AB")
+    context, layout = releases.context, releases.layout
+    known = next(one for one in survey.look(context, layout).known if one.release == releases.names["A"])
+    mark = removals.mark(context, layout, known, "why")
+    rollback_step.run(context, "data", releases.names["A"])
+    assert not layout.removing(releases.names["A"]).exists()
+    with pytest.raises(Exception, match="cannot be renamed"):
+        removals.carry_out(context, layout, mark)
+    releases.check()
+    assert releases.current() == "A"
+    assert releases.told()[-1] == "rollback A"
+    # The file that barred it is no release, no staging and no rest of a removal.
+    assert removals.left(layout) == []
+    assert gc_step.gc(context, "data", dry_run=False)["interrupted"] == []
+
+
+def test_a_mark_that_says_nothing_is_taken_away(releases: Releases) -> None:
+    releases.stage(*"AB")
+    releases.layout.removing("x").write_bytes(b"torn")
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert not releases.layout.removing("x").exists()
+    assert removal_mark.FORMAT == 1
+
+
+def test_a_stranger_is_refused(releases: Releases) -> None:
+    from tests.support.forked import forked
+
+    releases.stage(*"AB")
+    ruled(releases, last=1)
+    for folder in (releases.folder, *releases.folder.parents):
+        if not folder.stat().st_mode & stat.S_IXOTH:
+            folder.chmod(folder.stat().st_mode | 0o011)
+
+    def work() -> list[str]:
+        said = []
+        for call in (
+            lambda: gc_step.gc(releases.context, "data", dry_run=False),
+            lambda: gc_step.gc(releases.context, "data", dry_run=True),
+            lambda: gc_step.remove(releases.context, "data", [releases.names["A"]], dry_run=False, now=True),
+            lambda: rollback_step.run(releases.context, "data", None),
+        ):
+            try:
+                call()
+            except PreflightError as error:
+                said.append(error.why)
+        return said
+
+    assert forked(work, uid=4242) == ["it belongs to root, and this is uid 4242"] * 4
+    assert releases.there() == "AB"
+
+
+def test_removals_keep_to_the_budget_together(releases: Releases) -> None:
+    """200 files at 100 a second take 2 s at least."""
+    import time
+
+    releases.stage("A")
+    tree(releases.source, {f"d{i % 7}/f{i}": b"x" for i in range(200)})
+    releases.names["M"] = releases.again()["release"]
+    releases.stage("B")
+    ruled(releases, GcConfig(grace=0.000001, ops=100), last=1)
+    began = time.monotonic()
+    gc_step.gc(releases.context, "data", dry_run=False)
+    assert time.monotonic() - began > 1.8
+    assert releases.there() == "B"
+    assert list(releases.layout.promises.iterdir()) == []
