@@ -21,7 +21,7 @@ from penstock.core.seal_tree import Tree, leaves
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.formats.manifest import read_files
 from penstock.formats.shards import EXPECTED, ShardWriter
-from penstock.state import history, receipts, seals
+from penstock.state import history, receipts, release_signature, seals
 from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
@@ -71,6 +71,7 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     | looked at                      | compared with                                    |
     |--------------------------------|--------------------------------------------------|
     | the seal's bytes               | its digest in history.jsonl, off the release     |
+    | signatures of seal and history | `target.signers`, where it is configured         |
     | each manifest's bytes          | their digests in the seal                        |
     | the records, one by one        | the root of the seal's tree; only where the      |
     |                                | history does not have the seal's digest          |
@@ -79,6 +80,8 @@ def unsound(layout: DatasetLayout, release: str, seal: Seal, digest: str) -> lis
     known = history.published_seal(layout, release)
     if known is not None and known != digest:
         why.append(f"{SEAL}: it is not the one that was published ({known} in the history)")
+    stored = seals.Stored(seal, digest)
+    why += [f"{one.name}: {one.why}" for one in release_signature.problems(layout, release, stored)]
     folder = layout.release(release)
     for name in (MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS):
         told = seal.manifests.get(name)

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, cast
 from penstock.cli import ancestors, controller, exit_files, output, workflow_receipts
 from penstock.cli.log_file import LOG
 from penstock.cli.session import ABOVE, VIEW
-from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError, FindingsError, PreflightError
 
 if TYPE_CHECKING:
@@ -199,11 +198,12 @@ def _exit_status(status: int, left: list[exit_files.Left], session: Session) -> 
 
 def _judged(result: Result, config: Config) -> Result:
     """The summary with the last audit's findings, which may be newer than the release's report."""
+    from penstock.state.context import layout_of
     from penstock.steps.report_step import verdict_of
 
     if result["status"] == "FAILED" or "release" not in result:  # also one that was stopped
         return result
-    layout = DatasetLayout(config.target.root, str(result["dataset"]), config.target.state_root)
+    layout = layout_of(config.target, str(result["dataset"]))
     return {**result, **verdict_of(layout, str(result["release"]))}
 
 

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
-from penstock.core.layout import DatasetLayout
 from penstock.errors import ConfigError
 from penstock.views import human
 
@@ -19,6 +18,7 @@ if TYPE_CHECKING:
     from penstock.cli.session import Session
     from penstock.config.settings import Config
     from penstock.core.documents.verdict import LastAuditJson
+    from penstock.core.layout import DatasetLayout
     from penstock.state.gate import Published
 
 
@@ -178,4 +178,6 @@ def throttle(parsed: argparse.Namespace, session: Session) -> int:
 
 
 def _layout(config: Config, name: str) -> DatasetLayout:
-    return DatasetLayout(config.target.root, name, config.target.state_root)
+    from penstock.state.context import layout_of
+
+    return layout_of(config.target, name)

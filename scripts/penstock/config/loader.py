@@ -160,6 +160,8 @@ def _meaning(root: Section) -> Iterator[Problem]:
         yield from _permissions_problems(dataset.at("permissions"))
     yield from _sizes(root.at("plan"))
     yield from _bandwidth(root.at("bandwidth"))
+    if root.at("target").text("sign_with") and not root.at("target").text("signers"):
+        yield Problem(("target", "sign_with"), "needs `target.signers`, by which the signatures are verified")
     chunk = root.at("target").at("striping").values.get("chunk")
     if chunk is not None and not _is_chunk(quantities.size(chunk)):
         yield Problem(("target", "striping", "chunk"), "must be a power of two, at least 64KiB")

@@ -11,8 +11,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -22,17 +22,33 @@ MANIFEST = "manifest.parquet"
 MANIFEST_XXH = "manifest.xxh128"
 MANIFEST_SHA256 = "manifest.sha256"
 SEAL = "release.json"
+SIGNATURE = "release.json.sig"
+"""Over the seal's bytes, where `target.sign_with` names a key."""
 EMPTY_FOLDERS = "empty-folders.json"
 """Of a run whose dataset keeps its source's empty folders, and of its release; else it is not there."""
 CROISSANT = "croissant.json"
 """The description of a release (`penstock.description`), of a dataset whose configuration has `describe`."""
-BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, CROISSANT})
+BESIDE_DATA = frozenset({MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, SEAL, SIGNATURE, CROISSANT})
 """What may stand beside `data/` in each release."""
 CURRENT = "current"
 LISTING = "listing.parquet"
 STATED = "stated.parquet"
 REPAIRS = "repairs"
 ADOPTIONS = "adoptions"
+
+
+class Signing(NamedTuple):
+    """Where the keys lie that seal and history are signed and verified with."""
+
+    key: Path | None = None
+    """`target.sign_with`; None: this configuration signs nothing."""
+    signers: Path | None = None
+    """`target.signers`; None: no signature is asked for."""
+    of_owner: bool = True
+    """Whether the state is the one in which the dataset's owner writes the history."""
+
+
+NO_SIGNING = Signing()
 
 
 @dataclass(frozen=True)
@@ -44,6 +60,11 @@ class DatasetLayout:
     dataset: str
     state_root: Path | None = None
     """`target.state_root`: where `.penstock` lies instead, if configured."""
+    signing: Signing = NO_SIGNING
+
+    def without_signers(self) -> DatasetLayout:
+        """The same paths, with no signature asked for."""
+        return replace(self, signing=NO_SIGNING)
 
     @property
     def promises(self) -> Path:
@@ -85,6 +106,11 @@ class DatasetLayout:
     def rollback(self) -> Path:
         """Where `current` is about to be led back to; gone once the history says that it was."""
         return self.state / "rollback.json"
+
+    @property
+    def signed_history(self) -> Path:
+        """Up to where the history is signed."""
+        return self.state / "history-signed.json"
 
     @property
     def audits(self) -> Path:

@@ -12,7 +12,7 @@ from penstock.formats.manifest import read_columns as manifest_columns
 from penstock.formats.shards import whole_files
 from penstock.planning.reuse_choice import LINK, NONE, choose
 from penstock.planning.unchanged_rows import COLUMNS, with_reuse
-from penstock.state import run_store
+from penstock.state import release_signature, run_store, seals
 from penstock.state.run import load
 from penstock.views import human
 
@@ -77,6 +77,7 @@ def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool
     | plan.reuse is none, or nothing was published   | are fetched                        |
     | its run's description or manifest is not there | are fetched                        |
     | other digests asked for                        | are fetched                        |
+    | it is not signed as `target.signers` asks      | are fetched                        |
     | no source in common                            | are fetched                        |
     | `--new-release` replaces it                    | are fetched                        |
     | else                                           | are as `reuse_choice.choose` says  |
@@ -99,6 +100,9 @@ def find(storage: Storage, run: Run, tried: TargetProbe, *, copy_unchanged: bool
         return none(f"the run of release {current} has no description that can be read")
     if sealed in run_store.replaced(layout):
         return none(f"`--new-release` replaces release {current}, and trusts nothing of it")
+    stored = seals.find(layout, current)
+    if stored is None or release_signature.problems(layout, current, stored):
+        return none(f"release {current} is not signed as target.signers asks")
     if other_digests:
         twice = f"up to {human.size(run.info.bytes)} are stored a second time"
         return none(f"release {current} has other verify.digests: {twice}")

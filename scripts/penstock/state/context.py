@@ -11,7 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Protocol
 
 from penstock.core.events import Event, Sink, silent
-from penstock.core.layout import DatasetLayout
+from penstock.core.layout import DatasetLayout, Signing
 from penstock.errors import ConfigError, InterruptedRunError
 from penstock.policy import pause
 from penstock.storage.registry import open_storage
@@ -89,6 +89,11 @@ class Stop:
         self.signalled()
 
 
+def layout_of(target: TargetConfig, name: str) -> DatasetLayout:
+    """The paths of a dataset, and the keys for it."""
+    return DatasetLayout(target.root, name, target.state_root, Signing(target.sign_with, target.signers))
+
+
 def operations(target: TargetConfig) -> int:
     """Metadata operations a second of all that works below this root; 0: there is no budget. Raises
     OSError."""
@@ -147,7 +152,7 @@ class Context:
 
     def layout(self, name: str) -> DatasetLayout:
         target = self.config.target
-        return DatasetLayout(target.root, self.dataset(name).name, target.state_root)
+        return layout_of(target, self.dataset(name).name)
 
     def assert_held(self) -> None:
         """Raises LockedError where the step that is under way was overtaken by another run."""

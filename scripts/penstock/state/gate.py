@@ -9,6 +9,8 @@ and at most `SAMPLED` names of data are looked up. The bytes of the data are che
 | the seal: JSON, of this dataset and release           | the release is not whole                  |
 | its digest, in history.jsonl where this account reads | it is not the seal that was published     |
 | that                                                  |                                           |
+| where `target.signers` is configured: the signature   | the release is not signed                 |
+| over the seal, and that over the history              |                                           |
 | manifest.parquet: size, both ends; all of it up to    | the release is not whole                  |
 | `DIGESTED` bytes                                      |                                           |
 | `SAMPLED` files that the manifest names are there     | the release is not whole                  |
@@ -26,7 +28,7 @@ from penstock.core.documents.seal import SealedManifest
 from penstock.core.layout import DATA, MANIFEST, MANIFEST_XXH, SEAL
 from penstock.errors import FailedError, FindingsError, PreflightError
 from penstock.filesystem.errno_map import printable
-from penstock.state import history, receipts, seals, verdicts
+from penstock.state import history, receipts, release_signature, seals, verdicts
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
@@ -158,6 +160,7 @@ def _seal(layout: DatasetLayout, release: str) -> seals.Stored:
     if known not in (None, digest):
         why = f"its seal ({SEAL}) is not the one that was published ({known} in the history)"
         raise _broken(layout.release(release), why)
+    release_signature.demand(layout, release, stored)
     return stored
 
 

@@ -8,12 +8,14 @@ import os
 from typing import TYPE_CHECKING
 
 from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, Publication
+from penstock.core.documents.history_line import Author, Publication, Signing
 from penstock.runtime.job_environment import host_name
+from penstock.state import signed_history
 from penstock.storage import durable
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
     from penstock.core.documents.history_line import HistoryLine, Written
     from penstock.core.layout import DatasetLayout
@@ -35,8 +37,29 @@ def lines(layout: DatasetLayout) -> Iterator[HistoryLine]:
 
 
 def append(layout: DatasetLayout, line: Written) -> None:
-    """Add a line, durably. The caller holds the dataset's lock."""
-    durable.append_line(layout.history, history_line.to_json(line))
+    """Add a line, durably; where `target.sign_with` names a key the history is signed with it. The caller
+    holds the dataset's lock. Raises as `signed_history.extend`."""
+    content, closed, value = _with(layout, line)
+    signed_history.extend(layout, content, closed + durable.json_line(value), line.release)
+    durable.append_line(layout.history, value)
+
+
+def accept(layout: DatasetLayout, key: Path, line: Signing) -> None:
+    """Add a line and sign the history with it, whatever it was before. The caller holds the dataset's lock.
+    Raises PreflightError for a key that cannot sign."""
+    content, closed, value = _with(layout, line)
+    signed_history.write(layout, key, content, closed + durable.json_line(value))
+    durable.append_line(layout.history, value)
+
+
+def _with(layout: DatasetLayout, line: Written) -> tuple[bytes, bytes, dict[str, object]]:
+    """The history as it is, the same with its last line closed, and the line as it will stand there."""
+    try:
+        content = layout.history.read_bytes()
+    except FileNotFoundError:
+        content = b""
+    closed = content if content.endswith(b"\n") or not content else content + b"\n"
+    return content, closed, {**history_line.to_json(line), "before": signed_history.digest(closed)}
 
 
 def this_author() -> Author:
@@ -53,10 +76,10 @@ def user() -> str:
 
 
 def published_seal(layout: DatasetLayout, release: str) -> str | None:
-    """`sha256:<hex>` of the release's seal as it was published, None where no line says so. Raises as
-    `lines`."""
-    found = (one for one in _publications(layout) if one.release == release)
-    return next((one.seal for one in found), None)
+    """`sha256:<hex>` of the release's seal as it was published, or signed since; None where no line says so.
+    Raises as `lines`."""
+    found = (one for one in lines(layout) if isinstance(one, Publication | Signing))
+    return next((one.seal for one in found if one.release == release and one.seal), None)
 
 
 def claim_of(layout: DatasetLayout, run: str) -> int:

@@ -20,7 +20,8 @@ def beside(storage: Storage, layout: DatasetLayout, what: str) -> DatasetLayout:
     people, such as `this audit`. Raises PreflightError where no such folder can be made."""
     home = Path(os.environ.get("XDG_STATE_HOME") or "~/.local/state").expanduser()
     place = hashlib.sha256(os.fsencode(layout.root.absolute())).hexdigest()[:16]
-    own = replace(layout, state_root=home / "penstock" / place)
+    signing = layout.signing._replace(of_owner=False)
+    own = replace(layout, state_root=home / "penstock" / place, signing=signing)
     try:
         storage.make_dirs(own.state)
     except OSError as error:

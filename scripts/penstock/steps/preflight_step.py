@@ -19,6 +19,7 @@ from penstock.steps.preflight import (
     interpreter,
     mounts,
     quotas,
+    signing_key,
     sources,
     target,
     ticket,
@@ -66,6 +67,8 @@ def look(context: Context, dataset: str) -> Preflighted:
         interpreter.check(looks)
     with looks.at("target"):
         target.check(context, layout, answers, looks)
+    with looks.at("signing key"):
+        signing_key.check(context, layout, looks)
     with looks.at("mounts"):
         mounts.check(context, config, answers, looks)
     with looks.at("ticket"):

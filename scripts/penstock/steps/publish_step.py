@@ -26,7 +26,16 @@ from penstock.ownership.dataset_hold import holding
 from penstock.release.sealing import RecordsError, seal_staging
 from penstock.retention import interrupted, pins
 from penstock.runtime.job_environment import host_name
-from penstock.state import current_pointer, history, receipts, run_store, seals, verdicts
+from penstock.state import (
+    current_pointer,
+    history,
+    receipts,
+    release_signature,
+    run_store,
+    seals,
+    signed_history,
+    verdicts,
+)
 from penstock.steps.step_chain import ensure_verified
 
 if TYPE_CHECKING:
@@ -34,6 +43,7 @@ if TYPE_CHECKING:
 
     from penstock.config.settings import VerifyConfig
     from penstock.core.documents.step_results import PublishReceipt, StepReceipt
+    from penstock.core.layout import DatasetLayout
     from penstock.state.context import Context
     from penstock.state.run import Run
 
@@ -62,6 +72,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     if fresh:
         _seal(context, run)
         _describe(context, run)
+        _sign(run)
         verdicts.forget(layout, info.release)
     context.stop.check()
     # Also for what an attempt revealed that died before it could say so: it may not be durable.
@@ -78,6 +89,7 @@ def _publish(context: Context, run: Run) -> PublishReceipt:
     before = context.storage.current(layout)
     told = current_pointer.settled(run)
     if not told:
+        _demand_signature(layout, stored)
         context.storage.point(layout, info.release, context.assert_held)
         context.assert_held()
         line = Publication(
@@ -178,6 +190,24 @@ def _describe(context: Context, run: Run) -> None:
         description.write(run.staging, context.dataset(run.dataset).describe)
     except OSError as error:
         raise storage_error(error, "the release cannot be described", str(run.staging)) from error
+
+
+def _sign(run: Run) -> None:
+    try:
+        release_signature.write(run.staging, run.layout.signing)
+    except OSError as error:
+        raise storage_error(error, "the release cannot be signed", str(run.staging)) from error
+
+
+def _demand_signature(layout: DatasetLayout, stored: seals.Stored) -> None:
+    """Where this account signs: readers who verify would refuse an unsigned release as `current`. One that
+    was published before may be unsigned. Raises FindingsError."""
+    if layout.signing.key is None:
+        return
+    release = stored.seal.release
+    signed_history.check(layout, release)
+    if found := release_signature.seal_problems(layout, release, stored):
+        raise release_signature.refusal(layout, release, found)
 
 
 def take_back(run: Run, path: str, shards: Iterable[int]) -> None:

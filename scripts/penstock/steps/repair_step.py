@@ -24,7 +24,7 @@ from penstock.formats import empty_folders
 from penstock.formats.manifest import read_manifest
 from penstock.ownership.dataset_hold import holding
 from penstock.ownership.repair_promise import promised
-from penstock.state import history, receipts, verdicts
+from penstock.state import history, receipts, signed_history, verdicts
 from penstock.steps.audit_step import auditing, findings_of
 from penstock.steps.repair_array import ALREADY, NAMED, STEP, Done, fetch, mender_of, planned
 from penstock.steps.shared_damage import SharedDamage
@@ -60,6 +60,7 @@ def run(context: Context, dataset: str, release: str | None = None) -> RepairRes
     release = release or context.storage.current(layout)
     if release is None:
         raise FailedError("nothing is published yet", where=dataset)
+    signed_history.check(layout)
     audits = audit_store.since_whole(layout, release)
     if not audits:
         raise FailedError(

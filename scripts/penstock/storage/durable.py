@@ -153,6 +153,11 @@ def read_json(path: Path) -> Any:
     return json.loads(path.read_bytes())
 
 
+def json_line(value: Any) -> bytes:
+    """What `append_line` adds to a file whose last line is closed."""
+    return json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False).encode() + b"\n"
+
+
 def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
     """Append one JSON line durably. One writer at a time (the lock's holder). A line that a crash
     left torn is closed first, so that it spoils itself alone."""
@@ -161,9 +166,8 @@ def append_line(path: Path, value: Any, *, mode: int = 0o600) -> None:
     try:
         size = os.fstat(fd).st_size
         torn = size > 0 and os.pread(fd, 1, size - 1) != b"\n"
-        line = json.dumps(value, sort_keys=True, ensure_ascii=True, allow_nan=False) + "\n"
-        line = "\n" + line if torn else line
-        view = memoryview(line.encode())
+        line = json_line(value)
+        view = memoryview(b"\n" + line if torn else line)
         while view:
             view = view[os.write(fd, view) :]
         os.fsync(fd)

@@ -35,6 +35,7 @@ if TYPE_CHECKING:
     )
     from penstock.storage.paced_writer import PacedWriter
     from penstock.storage.part_files import shared_stands
+    from penstock.storage.published_folder import put_beside
     from penstock.storage.reveal import point, reveal, sweep_pointers
     from penstock.storage.shared_files import (
         beat,
@@ -69,6 +70,7 @@ _HOMES = {
     "paced_writer": "PacedWriter",
     "modes": "access_rules dir_mode file_mode group_id set_permissions unseal",
     "part_files": "shared_stands",
+    "published_folder": "put_beside",
     "reveal": "point reveal sweep_pointers",
     "shared_files": "beat forget_notice make_folder_as_above make_folder_for_readers post postings "
     "read_notice repost sweep_unfinished withdraw write_notice",
@@ -90,12 +92,10 @@ __all__ = [
     "access_rules", "append_line", "barrier", "beat", "check_owner", "check_root", "close_staging",
     "current", "dir_mode", "file_mode", "forget_notice", "group_id", "leads", "make_dirs",
     "make_folder_as_above", "make_folder_for_readers", "mender", "open_folders", "open_staging", "owns",
-    "paced_writer", "point",
-    "post", "postings", "prepare", "prepare_process", "probe", "read_json", "read_notice", "releases",
-    "remove_empty", "remove_release", "remove_tree", "rename", "repost", "reveal", "set_permissions",
-    "shared_stands",
-    "sweep_pointers", "sweep_temporaries", "sweep_unfinished", "unseal", "withdraw", "write_json",
-    "write_notice", "writer",
+    "paced_writer", "point", "post", "postings", "prepare", "prepare_process", "probe", "put_beside",
+    "read_json", "read_notice", "releases", "remove_empty", "remove_release", "remove_tree", "rename",
+    "repost", "reveal", "set_permissions", "shared_stands", "sweep_pointers", "sweep_temporaries",
+    "sweep_unfinished", "unseal", "withdraw", "write_json", "write_notice", "writer",
 ]  # fmt: skip
 
 

@@ -54,7 +54,7 @@ def reveal(layout: DatasetLayout, release: str, assert_held: Callable[[], None])
         if not _is_folder(staging):
             raise FailedError("there is no staging to publish", where=str(staging))
         _sealed(staging)
-        _open_to_readers(staging)
+        open_to_readers(staging)
         assert_held()
         rename(staging, final)
     except OSError as error:
@@ -116,7 +116,9 @@ def _sealed(folder: Path) -> None:
         raise FailedError("the release is not sealed", where=str(folder), why=f"it holds no {name}")
 
 
-def _open_to_readers(staging: Path) -> None:
+def open_to_readers(staging: Path) -> None:
+    """Give the folder of a release, and all files beside its `data`, the group, ACL and read bits of `data`.
+    Raises OSError, FailedError."""
     seen = os.lstat(staging / DATA)
     if not stat.S_ISDIR(seen.st_mode):
         raise FailedError("the staging holds no data folder", where=str(staging))

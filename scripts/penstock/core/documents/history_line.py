@@ -38,6 +38,8 @@ class HistoryLine:
     claim: int | None = None
     """The number of the claim under which it was done; None where the line has none."""
     author: Author = field(default_factory=Author)
+    before: str = ""
+    """`sha256:<hex>` of all bytes of the history before this line; "" in lines of older versions."""
 
 
 @dataclass(frozen=True)
@@ -94,6 +96,17 @@ class Unpinning(HistoryLine):
     """The pin in words."""
 
 
+@dataclass(frozen=True)
+class Signing(HistoryLine):
+    """A release that was published unsigned, or a history as it stood, was signed."""
+
+    event: str = "sign"
+    seal: str = ""
+    """`sha256:<hex>` of the seal's bytes; "" where the history alone was signed."""
+    reason: str = ""
+    """Why a history that was not the signed one was accepted; "" where it was."""
+
+
 class RepairCounts(NamedTuple):
     repaired: int = 0
     unrepairable: int = 0
@@ -116,7 +129,7 @@ class Repair(HistoryLine):
     """Where an fsync of the fetched files ended, if not on the servers' disks; "" where no node says so."""
 
 
-Written = Publication | Rollback | Repair | Removal | Unpinning
+Written = Publication | Rollback | Repair | Removal | Unpinning | Signing
 """What this version writes."""
 
 
@@ -148,6 +161,8 @@ def to_json(line: Written) -> Json:
         return common | told | {"nonce": line.nonce}
     if isinstance(line, Unpinning):
         return common | {"pin": line.pin, "of": line.of, "told": line.told}
+    if isinstance(line, Signing):
+        return common | {"seal": line.seal, "reason": line.reason}
     return common | {
         "audit": line.audit,
         "repaired": list(line.repaired),
@@ -166,5 +181,5 @@ def from_json(content: bytes, where: object) -> HistoryLine:
 
 
 _KINDS: dict[str, type[HistoryLine]] = {
-    kind.event: kind for kind in (Publication, Rollback, Repair, Removal, Unpinning)
+    kind.event: kind for kind in (Publication, Rollback, Repair, Removal, Unpinning, Signing)
 }

@@ -1,0 +1,1 @@
+"""Signatures by OpenSSH keys: `ssh-keygen -Y` makes and verifies them."""

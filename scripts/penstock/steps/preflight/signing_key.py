@@ -1,0 +1,61 @@
+"""The key that releases are signed with, tried before anything is copied; and the history that it signs."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING
+
+from penstock.core.checks import CheckResult
+from penstock.errors import PreflightError
+from penstock.signing import ssh_keygen
+from penstock.state import signed_history
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+    from penstock.steps.preflight.looks import Looks
+
+PROBE = b"penstock preflight\n"
+
+
+def check(context: Context, layout: DatasetLayout, looks: Looks) -> None:
+    """Reports nothing where no signature is configured. Raises PreflightError, FindingsError.
+
+    | `sign_with` | the key                                    | publish runs      | verdict |
+    |-------------|--------------------------------------------|-------------------|---------|
+    | no          |                                            |                   | a note  |
+    | yes         | cannot sign, or by none of `signers`       | anywhere          | stop    |
+    | yes         | signs through this machine's agent alone   | on a node         | stop    |
+    | yes         | signs                                      | anywhere          | ok      |
+    """
+    signing = layout.signing
+    if signing.signers is None:
+        return
+    ssh_keygen.check_signers(signing.signers)
+    if signing.key is None:
+        found = "what is published is not signed here, and readers who verify refuse it until it is"
+        mend = f"set target.sign_with, or have `penstock sign {layout.dataset}` run after publish"
+        looks.saw(CheckResult("signing key", found, "note", mend=mend))
+        return
+    at = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    for namespace in (ssh_keygen.RELEASE, ssh_keygen.HISTORY):
+        ssh_keygen.sign_verified(signing.key, signing.signers, namespace, PROBE, at)
+    if "publish" in context.config.cluster.on_nodes:
+        _signs_elsewhere(layout)
+    signed_history.check(layout)
+    looks.saw(CheckResult("signing key", f"{signing.key} signs, and {signing.signers} has it"))
+
+
+def _signs_elsewhere(layout: DatasetLayout) -> None:
+    """Raises PreflightError for a key whose secret this machine's agent has."""
+    key = layout.signing.key
+    assert key is not None
+    try:
+        ssh_keygen.sign(key, ssh_keygen.RELEASE, PROBE, agent=False)
+    except PreflightError as error:
+        raise PreflightError(
+            "the key signs through this machine's agent, and publish runs on a node",
+            where=f"target.sign_with: {key}",
+            why=error.why,
+            hint="leave `publish` out of cluster.on_nodes, or name a private key without a passphrase",
+        ) from None

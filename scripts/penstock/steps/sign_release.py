@@ -1,0 +1,99 @@
+"""sign: a release that was published without a signature gets one; a history is signed as it stands.
+
+Guarantees: nothing is signed that is not as it was published. The seal must be the one that the history
+names, manifests and records those of the seal; only the bytes of the data are not read (an audit does). A
+history that is not the signed one is signed by `accept` alone, with a reason that stands in it.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, TypedDict
+
+from penstock.audit import audit_plan
+from penstock.core.documents.history_line import Signing
+from penstock.core.layout import SIGNATURE
+from penstock.errors import ConfigError, FindingsError
+from penstock.ownership.dataset_hold import holding
+from penstock.state import history, release_signature, signed_history
+from penstock.steps.release_choice import released
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from penstock.core.layout import DatasetLayout
+    from penstock.state.context import Context
+
+STEP = "sign"
+
+
+class Signed(TypedDict):
+    dataset: str
+    release: str
+    """"" where the history alone was signed."""
+    signed: bool
+    """False: the signature was there already, and holds."""
+
+
+def run(context: Context, dataset: str, release: str | None) -> Signed:
+    """Sign a release, and the history. Raises ConfigError without `target.sign_with`, FindingsError for a
+    release that is not as it was published, PreflightError for a key that cannot sign, LockedError."""
+    layout = context.layout(dataset)
+    key = _key(layout)
+    context.storage.check_owner(layout)
+    release = released(context, layout, release, STEP)
+    with holding(context, dataset, "", STEP, release=release):
+        stored = audit_plan.read_seal(layout, release)
+        if not release_signature.problems(layout, release, stored):
+            return {"dataset": dataset, "release": release, "signed": False}
+        unsigned = layout.without_signers()
+        if damaged := audit_plan.unsound(unsigned, release, *stored):
+            raise FindingsError(
+                "the release is not as it was published: it is not signed",
+                where=str(layout.release(release)),
+                why="; ".join(damaged),
+                hint="stage the same content as a new release: "
+                f"`{context.program} run --new-release {dataset}`",
+            )
+        made = release_signature.made(key, layout.signing.signers, layout.release(release))
+        history.append(layout, _line(context, layout, release, seal=stored.digest))
+        context.assert_held()
+        context.storage.put_beside(layout, release, SIGNATURE, made)
+    return {"dataset": dataset, "release": release, "signed": True}
+
+
+def accept(context: Context, dataset: str, reason: str) -> Signed:
+    """Sign the history as it stands, with a line that says why. Raises as `run`."""
+    layout = context.layout(dataset)
+    key = _key(layout)
+    context.storage.check_owner(layout)
+    with holding(context, dataset, "", STEP):
+        if not signed_history.problems(layout):
+            return {"dataset": dataset, "release": "", "signed": False}
+        context.assert_held()
+        history.accept(layout, key, _line(context, layout, "", reason=reason))
+    return {"dataset": dataset, "release": "", "signed": True}
+
+
+def _key(layout: DatasetLayout) -> Path:
+    if layout.signing.key is None:
+        raise ConfigError(
+            "no key is configured that signs",
+            where="target.sign_with",
+            hint="give the path of an OpenSSH key, and `target.signers` (docs/signatures.md)",
+        )
+    return layout.signing.key
+
+
+def _line(
+    context: Context, layout: DatasetLayout, release: str, *, seal: str = "", reason: str = ""
+) -> Signing:
+    return Signing(
+        at=datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        dataset=layout.dataset,
+        release=release,
+        claim=context.hold.number if context.hold else 0,
+        author=history.this_author(),
+        seal=seal,
+        reason=reason,
+    )

@@ -1,0 +1,37 @@
+"""A small file that comes to stand beside the seal of a release that is published."""
+
+from __future__ import annotations
+
+import os
+import stat
+from typing import TYPE_CHECKING
+
+from penstock.errors import FailedError
+from penstock.filesystem.errno_map import storage_error
+from penstock.storage.durable import write_file
+from penstock.storage.reveal import open_to_readers
+
+if TYPE_CHECKING:
+    from penstock.core.layout import DatasetLayout
+
+
+def put_beside(layout: DatasetLayout, release: str, name: str, content: bytes) -> None:
+    """Write the file, whole, with the modes of the manifests; durable on return. The release's own folder has
+    its owner's write bit meanwhile, `data` never has. After a crash the same call ends the same way. Raises
+    FailedError."""
+    folder = layout.release(release)
+    try:
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            mode = stat.S_IMODE(os.fstat(fd).st_mode)
+            os.fchmod(fd, mode | 0o300)
+        finally:
+            os.close(fd)
+        try:
+            write_file(folder / name, content)
+        finally:
+            open_to_readers(folder)
+    except OSError as error:
+        raise storage_error(error, f"{name} cannot be written beside the seal", str(folder)) from error
+    if not (folder / name).is_file():
+        raise FailedError("a file that was written beside the seal is not there", where=str(folder / name))
