@@ -78,3 +78,15 @@ def test_cancel_ends_a_controller_that_has_not_begun(place: Path, capsys: pytest
     assert not (place / "ended").exists()
     assert main([*WORDS[:4], "cancel"]) == 0
     assert (place / "ended").read_text() == "77\n"
+
+
+def test_a_look_is_submitted_as_a_job_of_its_own(place: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Its command is `gate --mend` of one dataset."""
+    sbatch = place / "commands/sbatch"
+    sbatch.write_text(sbatch.read_text().replace("cat > /dev/null", f"cat > {place}/script"))
+    assert main([*WORDS[:-1], "--mend", "d"]) == 0
+    out = capsys.readouterr().out
+    assert "the look is submitted: job 77" in out
+    assert "afterok:77" in out
+    script = (place / "script").read_text()
+    assert "gate d --mend" in script

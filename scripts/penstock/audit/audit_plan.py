@@ -13,6 +13,7 @@ from penstock.audit import run_file
 from penstock.audit.sample_draw import drawn, takes
 from penstock.config.serialization import to_json
 from penstock.core import run_documents
+from penstock.core.audit_selection import WHOLE, Choice
 from penstock.core.balance import Cut, Load, decide
 from penstock.core.digests import Digest, of_hex, part_of
 from penstock.core.layout import EMPTY_FOLDERS, MANIFEST, MANIFEST_SHA256, MANIFEST_XXH, SEAL
@@ -26,10 +27,9 @@ from penstock.storage import durable
 from penstock.storage.registry import open_storage
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Container, Iterator
     from pathlib import Path
 
-    from penstock.core.audit_selection import Choice
     from penstock.core.documents.audit_description import Audit
     from penstock.core.documents.seal import Seal
     from penstock.core.layout import DatasetLayout, RunLayout
@@ -127,11 +127,14 @@ FEW = 8
 do, by one call."""
 
 
-def rows(choice: Choice, files: Files) -> Iterator[list[Expected]]:
+def rows(choice: Choice, files: Files, also: Container[bytes] = ()) -> Iterator[list[Expected]]:
     """The rows that an audit reads, a list a file: one row of each chosen file, and of a giant one row for
-    each chosen part."""
+    each chosen part. `also`: further paths, whose every byte is read."""
     parts = files["parts"]
-    taken = drawn(choice, files.stored("path").to_pylist())
+    names = files.stored("path").to_pylist()
+    taken = drawn(choice, names)
+    if also:
+        taken = sorted({*taken, *(i for i, name in enumerate(names) if name in also)})
     if len(taken) * FEW < len(files):
         path, size, digest = (files.stored(name) for name in ("path", "size", "digest"))
         chosen = {i: (fsdecode(path[i].as_py()), size[i].as_py(), fsdecode(digest[i].as_py())) for i in taken}
@@ -148,7 +151,7 @@ def rows(choice: Choice, files: Files) -> Iterator[list[Expected]]:
         if not parts[i]:
             name, length, digest = record
             yield [Expected(name, length, length=length, digest=digest)]
-        elif of := list(_parts(choice, *record, parts[i])):
+        elif of := list(_parts(WHOLE if names[i] in also else choice, *record, parts[i])):
             yield of
 
 
@@ -171,9 +174,11 @@ def load(seal: Seal, choice: Choice) -> Load:
     return Load(found * READ_COST + read, read, found)
 
 
-def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> PlanInfo:
-    """Write the audit's shards, then `plan.json`. A `plan.json` that is there already, of an audit that is
-    continued, is used as it is."""
+def plan(
+    context: Context, layout: DatasetLayout, audit: Audit, seal: Seal, also: Container[bytes] = ()
+) -> PlanInfo:
+    """Write the audit's shards, then `plan.json`; `also` as for `rows`. A `plan.json` that is there already,
+    of an audit that is continued, is used as it is."""
     folder = audit.layout(layout)
     if folder.plan.exists():
         made = run_documents.plan_info(folder.plan.read_bytes(), folder.plan)
@@ -194,6 +199,7 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> P
         layout.release(audit.release) / MANIFEST,
         audit.choice,
         Cut(about.cost, decision.shards),
+        also,
     )
     made = run_documents.PlanInfo(
         run=audit.id,
@@ -214,7 +220,9 @@ def plan(context: Context, layout: DatasetLayout, audit: Audit, seal: Seal) -> P
     return made
 
 
-def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice, cut: Cut) -> list[ShardInfo]:
+def _shards(
+    context: Context, folder: RunLayout, manifest: Path, choice: Choice, cut: Cut, also: Container[bytes]
+) -> list[ShardInfo]:
     """Write the shards; [] when nothing was chosen. Shards of an attempt without a plan are removed first."""
     parent = folder.shard(0).parent
     if parent.exists():
@@ -233,7 +241,7 @@ def _shards(context: Context, folder: RunLayout, manifest: Path, choice: Choice,
     try:
         for chosen in read_files(manifest, columns=_COLUMNS):
             context.stop.check()
-            for entries in rows(choice, chosen):
+            for entries in rows(choice, chosen, also):
                 first = True
                 for row in entries:
                     place = cut.place(READ_COST + row.length)

@@ -102,10 +102,18 @@ def _numbered(number: int, name: str) -> str:
     return f"{number} ({name})" if name else str(number)
 
 
-def look(layout: DatasetLayout, release: str, seal: Seal, stop: Callable[[], None]) -> Iterator[Finding]:
-    """All deviations of the tree from the manifest, in the order of the paths."""
+def look(
+    layout: DatasetLayout,
+    release: str,
+    seal: Seal,
+    stop: Callable[[], None],
+    touched: Callable[[str, int], None] | None = None,
+) -> Iterator[Finding]:
+    """All deviations of the tree from the manifest, in the order of the paths. `touched` is called with path
+    and size of each file that has the published size and another modification time than verify saw: that is
+    no deviation by itself."""
     policy = Policy(seal.permissions, mapped=is_mapped(layout.release(release)))
-    shape = _Shape(layout, release, policy, lists_folders=EMPTY_FOLDERS in seal.manifests)
+    shape = _Shape(layout, release, policy, lists_folders=EMPTY_FOLDERS in seal.manifests, touched=touched)
     try:
         yield from shape.above()
         yield from shape.compare(stop)
@@ -115,8 +123,15 @@ def look(layout: DatasetLayout, release: str, seal: Seal, stop: Callable[[], Non
 
 class _Shape:
     def __init__(
-        self, layout: DatasetLayout, release: str, policy: Policy, *, lists_folders: bool = False
+        self,
+        layout: DatasetLayout,
+        release: str,
+        policy: Policy,
+        *,
+        lists_folders: bool = False,
+        touched: Callable[[str, int], None] | None = None,
     ) -> None:
+        self._touched = touched
         self._lists_folders = lists_folders
         self._folder, self._policy = layout.release(release), policy
         self._root = os.open(self._folder / DATA, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
@@ -156,16 +171,18 @@ class _Shape:
             # A damaged list has a finding of its own (`audit_plan.unsound`); its folders then count as extra.
             with contextlib.suppress(FailedError):
                 self._empty = Kept(read_folders(self._folder / EMPTY_FOLDERS))
-        for files in read_files(self._folder / MANIFEST, columns=("path", "size")):
+        columns = ("path", "size", "mtime_ns") if self._touched else ("path", "size")
+        for files in read_files(self._folder / MANIFEST, columns=columns):
             stop()
             paths, sizes = files["path"], files["size"]
+            times = files["mtime_ns"] if self._touched else None
             self._acls = self._other_acls(paths) if self._policy.has_acl else {}
-            for index, found, own in tree.against(paths, partial(self._kept, paths, sizes)):
+            for index, found, own in tree.against(paths, partial(self._kept, paths, sizes, times)):
                 yield from self._newly_dark()
                 if not own and found is not None:
                     yield from self._beside(found, paths[index])
                 elif found is not None:
-                    yield from self._same(found, sizes[index])
+                    yield from self._same(found, sizes[index], times[index] if times else None)
                 else:
                     yield from self._absent(paths[index])
         for found in tree.rest():
@@ -175,10 +192,18 @@ class _Shape:
         for folder in self._empty.missing():
             yield Finding(EMPTY_FOLDER, folder, "an empty folder of the source that is not there")
 
-    def _kept(self, paths: Sequence[str], sizes: Sequence[int], looked: Looked, start: int) -> bool:
+    def _kept(
+        self,
+        paths: Sequence[str],
+        sizes: Sequence[int],
+        times: Sequence[int] | None,
+        looked: Looked,
+        start: int,
+    ) -> bool:
         """Whether all of these are files as they were published."""
-        names = paths[start : start + len(looked.size)]
-        if looked.size != sizes[start : start + len(looked.size)]:
+        end = start + len(looked.size)
+        names = paths[start:end]
+        if looked.size != sizes[start:end] or (times is not None and looked.mtime_ns != times[start:end]):
             return False
         if self._acls and any(name in self._acls for name in names):
             return False
@@ -257,12 +282,14 @@ class _Shape:
         elif found.path not in self._told:
             yield Finding("extra", found.path, "a folder that was not published")
 
-    def _same(self, found: Found, size: int) -> Iterator[Finding]:
+    def _same(self, found: Found, size: int, mtime_ns: int | None) -> Iterator[Finding]:
         if found.kind != "file":
             yield Finding("replaced", found.path, f"a {found.kind} stands in its place")
             return
         if found.size != size:
             yield Finding("changed", found.path, f"it has {found.size} bytes, not {size}")
+        elif self._touched is not None and mtime_ns not in (None, found.mtime_ns):
+            self._touched(found.path, found.size)
         yield from self._policy_of(found)
 
     def _policy_of(self, found: Found) -> Iterator[Finding]:

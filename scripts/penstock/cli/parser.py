@@ -149,6 +149,10 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
         )  # fmt: skip
     elif command.name == "submit":
         parser.add_argument("--parsable", action="store_true", help="print the job's id alone")
+        parser.add_argument(
+            "--mend", action="store_true",
+            help="the job runs `gate --mend` of one dataset, not `run`: training jobs wait for it by afterok",
+        )  # fmt: skip
     elif command.name == "report":
         parser.add_argument("--html", type=Path, metavar="FILE", help="where the report goes")
     elif command.name == "gate":
@@ -161,6 +165,7 @@ def _own_arguments(parser: argparse.ArgumentParser, command: Command) -> None:
             "--unpin", action="store_true",
             help="take back what this job (or this script or shell) has pinned of the dataset",
         )  # fmt: skip
+        _mend_arguments(parser)
     elif command.name == "path":
         _pin_arguments(parser)
     elif command.name == "limit":
@@ -288,6 +293,22 @@ def _removal_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--overrule", action="append", default=[], metavar="PIN",
         help="take this reader's pin back; may be given several times",
+    )  # fmt: skip
+
+
+def _mend_arguments(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--mend", action="store_true",
+        help="before that, look at names, sizes and times of all files and at a sample of the bytes, and "
+        "fetch what is missing or damaged; elements run here, those of a large repair by cluster.backend",
+    )  # fmt: skip
+    parser.add_argument(
+        "--sample", type=_checked("audit_selection", "parse_share", "a share such as 1%"), metavar="SHARE",
+        help="with --mend: the share of the files that is read (default: what takes some seconds)",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wait", type=_duration, metavar="TIME",
+        help="with --mend: how long to wait for another look or repair of the dataset (default: 10min)",
     )  # fmt: skip
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, cast
 
 from penstock.cli import output
@@ -94,11 +95,53 @@ def gate(parsed: argparse.Namespace, session: Session) -> int:
     layout = _layout(config, name)
     if parsed.unpin:
         return _unpinned(parsed, session, layout)
+    if parsed.mend:
+        return _mended(parsed, session, config, name)
+    if parsed.sample is not None or parsed.wait is not None:
+        raise ConfigError("--sample and --wait are about --mend", hint="give them with --mend")
     found, pin = _pinned(parsed, config, layout, lambda: passed(layout, within=parsed.audited_within))
     output.show(f"{name}: {found.release} is published, in {found.data}")
     if pin:
         output.show(f"  {pin}")
     session.receipt({"dataset": name, "release": found.release, "path": str(found.data), "pin": pin})
+    return 0
+
+
+def _mended(parsed: argparse.Namespace, session: Session, config: Config, name: str) -> int:
+    from penstock.cluster.registry import open_cluster
+    from penstock.core.audit_selection import Choice
+    from penstock.state.gate import looked_at
+    from penstock.steps import mending
+
+    layout = _layout(config, name)
+    local = replace(config.cluster, backend="local")
+    with session.context(config) as context:
+        wish = mending.Wish(
+            choice=None if parsed.sample is None else Choice("sample", parsed.sample),
+            within=parsed.audited_within,
+            patience=mending.PATIENCE if parsed.wait is None else parsed.wait,
+            here=open_cluster(local, config.target.root, changed=context.stop.stir, warn=output.say),
+            repair_there=parsed.backend is not None,
+        )
+        result = mending.run(context, name, wish)
+    # What is pinned is what was looked at: `current` may lead elsewhere by now.
+    _, pin = _pinned(parsed, config, layout, lambda: looked_at(layout, result["release"]))
+    output.show(f"{name}: {result['release']} is published, in {result['path']}")
+    output.show(
+        f"  names, sizes and times of {human.counted(result['files'], 'file')} were compared, and "
+        f"{human.counted(result['read'], 'file')} ({human.size(result['read_bytes'])}) read, in "
+        f"{human.duration(result['look_seconds'])}: {result['promise']}"
+    )
+    if result["touched"]:
+        output.show(f"  {human.counted(result['touched'], 'file')} of another time were read, too")
+    if result["status"] == "REPAIRED":
+        output.show(
+            f"  repaired: {human.counted(result['repaired'], 'file')}, {human.size(result['fetched_bytes'])} "
+            f"fetched, in {human.duration(result['repair_seconds'])}"
+        )
+    if pin:
+        output.show(f"  {pin}")
+    session.receipt({**result, "pin": pin})
     return 0
 
 

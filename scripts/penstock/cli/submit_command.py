@@ -22,8 +22,16 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     home()
     config = controller_job.with_options(session.config())
     names = session.names(config, parsed.dataset) if parsed.dataset else []
+    if parsed.mend:
+        # The job is about one dataset, as its command is.
+        names = [session.only(config, names[0] if len(names) == 1 else None)]
     job, met = controller_job.run(
-        open_cluster(config.cluster), parsed.config, names, config.cluster.python, config.cluster.mail
+        open_cluster(config.cluster),
+        parsed.config,
+        names,
+        config.cluster.python,
+        config.cluster.mail,
+        look=parsed.mend,
     )
     log = f"results/logs/submit-{job}_0.log"
     result = {"job": job, "met": met, "log": log, "datasets": names or list(config.datasets)}
@@ -33,9 +41,14 @@ def run(parsed: argparse.Namespace, session: Session) -> int:
     elif parsed.progress == "json":
         output.show_json(result)
     else:
-        output.show(f"the controller {'runs already' if met else 'is submitted'}: job {job}")
+        output.show(
+            f"the {'look' if parsed.mend else 'controller'} "
+            f"{'runs already' if met else 'is submitted'}: job {job}"
+        )
         output.show(f"  its output:         {log}")
         output.show(f"  a job after it:     sbatch --dependency=afterok:{job} --kill-on-invalid-dep=yes ...")
+        if parsed.mend:
+            return 0
         output.show(f"  to end everything:  {' '.join([session.program, 'cancel', *names])}")
         output.show(f"  to end it alone:    scancel {job}   (its arrays run on, and are met again)")
     return 0

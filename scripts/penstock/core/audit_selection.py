@@ -42,6 +42,9 @@ class Choice:
         return sentence
 
 
+WHOLE = Choice()
+
+
 def parse_share(text: str) -> float:
     """`1%`, `0.5 %` or `0.01` as a share of 1. Raises ValueError outside (0, 1]."""
     text = text.strip()

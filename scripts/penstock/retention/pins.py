@@ -143,6 +143,20 @@ def held(
     return found
 
 
+def of_others(
+    storage: Storage,
+    layout: DatasetLayout,
+    release: str,
+    longest: float,
+    scheduler: Callable[[str, str], bool | None],
+) -> list[Pin]:
+    """The pins that stand on a release, without those of this job, or of the script or shell above this
+    process."""
+    own = _safe(this_owner().key)
+    found = held(storage, layout, longest, scheduler).get(release, [])
+    return [pin for pin in found if not (pin.uid == os.geteuid() and pin.name.startswith(own))]
+
+
 def holding(
     storage: Storage, longest: float = LONGEST
 ) -> Callable[[DatasetLayout], Mapping[str, Sequence[str]]]:

@@ -58,7 +58,7 @@ class Published(NamedTuple):
 def published(layout: DatasetLayout) -> Published:
     """The current release. Raises FindingsError when nothing is published or what is there is not whole,
     PreflightError when this account may not read it, NewerFormatError."""
-    return looked_at(layout, _current(layout))
+    return looked_at(layout, current(layout))
 
 
 def looked_at(layout: DatasetLayout, release: str) -> Published:
@@ -122,7 +122,8 @@ def _read_within(layout: DatasetLayout, found: Published, since: datetime | None
     )
 
 
-def _current(layout: DatasetLayout) -> str:
+def current(layout: DatasetLayout) -> str:
+    """The release that `current` names. Raises FindingsError when there is none."""
     try:
         release = open_storage().current(layout)
     except FailedError as error:

@@ -25,7 +25,7 @@ from penstock.arrays.array_runner import run_array
 from penstock.audit import audit_plan, audit_store
 from penstock.audit.audit_tree import look
 from penstock.core import events
-from penstock.core.audit_selection import Choice
+from penstock.core.audit_selection import WHOLE, Choice
 from penstock.core.documents.skipped_file import SkippedFile
 from penstock.core.documents.verdict import LastAudit
 from penstock.core.findings import OF_A_FILE, Finding, to_json
@@ -60,9 +60,9 @@ SHOWN = 1000
 
 NAMED = 10
 """Files that were skipped of which a result carries the paths, of each kind."""
+TOUCHED_FILES, TOUCHED_BYTES = 10_000, 16 << 30
+"""How many files that somebody touched are read beside a sample; more are an error."""
 CONTROL = (SEAL, MANIFEST, MANIFEST_XXH, MANIFEST_SHA256, EMPTY_FOLDERS)
-
-WHOLE = Choice()
 
 
 @dataclass(frozen=True)
@@ -75,6 +75,27 @@ class Request:
     rotate: int = 0
     """Above 0: the next slice of that many."""
     limit: int | None = None
+    times: bool = False
+    """Files that have another modification time than verify saw are read, too. Such an audit is never
+    continued: what it looked at before it was stopped may have changed since."""
+
+
+class Touched:
+    """Files that have another modification time than verify saw, as far as a look of seconds reads them."""
+
+    def __init__(self) -> None:
+        self.files = self.bytes = 0
+        self.paths: set[bytes] = set()
+
+    def add(self, path: str, size: int) -> None:
+        self.files += 1
+        self.bytes += size
+        if not self.too_many:
+            self.paths.add(os.fsencode(path))
+
+    @property
+    def too_many(self) -> bool:
+        return self.files > TOUCHED_FILES or self.bytes > TOUCHED_BYTES
 
 
 def run(context: Context, dataset: str, request: Request | None = None) -> AuditResult:
@@ -98,7 +119,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
         choice = request.choice
         if request.rotate:
             choice = Choice("slice", turn=audit_store.next_turn(layout, request.rotate), turns=request.rotate)
-        audit = audit_store.open_audit(layout, release, digest, choice)
+        audit = None if request.times else audit_store.open_audit(layout, release, digest, choice)
         if audit is None:
             audit = audit_store.begin(
                 layout,
@@ -112,7 +133,7 @@ def run(context: Context, dataset: str, request: Request | None = None) -> Audit
         else:
             audit = audit._replace(limit=request.limit)
             context.emit(events.Noted(dataset, STEP, f"going on with audit {audit.id}"))
-        result = _audit(context, layout, audit, seal, digest, began)
+        result = _audit(context, layout, audit, seal, digest, began, times=request.times)
         audit_store.tidy(layout)
     context.emit(events.Ended(dataset, STEP, {k: v for k, v in result.items() if k != "findings"}))
     return result
@@ -166,6 +187,8 @@ def _audit(
     seal: Seal,
     digest: str,
     began: float,
+    *,
+    times: bool,
 ) -> AuditResult:
     dataset, release, folder = layout.dataset, audit.release, audit.layout(layout)
     manifest = [
@@ -178,7 +201,16 @@ def _audit(
     if not _is_folder(layout.release(release) / DATA):
         gone = Finding("missing", ".", "the release's data folder is not there")
         return _close(context, layout, audit, seal, None, iter([*manifest, gone]), began, Counter())
-    plan = audit_plan.plan(context, layout, audit, seal)
+    shape, touched = audit_store.shape(folder), Touched()
+
+    def compare(stop: Callable[[], None]) -> None:
+        found = look(layout, release, seal, stop, touched.add if times else None)
+        audit_store.keep(shape, found)
+
+    if times:
+        compare(context.stop.check)
+        _not_too_many(layout, release, touched)
+    plan = audit_plan.plan(context, layout, audit, seal, touched.paths)
     context.emit(
         events.Started(dataset, STEP, files=_rows(plan), bytes=plan.bytes, elements=len(plan.shards))
     )
@@ -191,12 +223,7 @@ def _audit(
         receipt = receipts.element(folder, STEP, index)
         return receipt is not None and receipt.shard == shards[index].digest
 
-    shape = audit_store.shape(folder)
-
-    def compare(stop: Callable[[], None]) -> None:
-        audit_store.keep(shape, look(layout, release, seal, stop))
-
-    with _Aside(compare, context.stop.check) as aside:
+    with _Aside((lambda _: None) if times else compare, context.stop.check) as aside:
         if indices:
             expected = element_time(layout, shards, copies=False)
             run_array(context, dataset, folder, STEP, indices, ok, expected=expected)
@@ -207,7 +234,19 @@ def _audit(
         audit_store.keep(here, _no_stubs(audit_store.kept(shape), states))
     read = _unsaid(_read(folder, plan, methods), audit_store.kept(here))
     found = chain(manifest, audit_store.kept(here), read)
-    return _close(context, layout, audit, seal, plan, found, began, methods, resumed)
+    result = _close(context, layout, audit, seal, plan, found, began, methods, resumed)
+    return {**result, "touched": touched.files} if times else result
+
+
+def _not_too_many(layout: DatasetLayout, release: str, touched: Touched) -> None:
+    """Raises FindingsError."""
+    if touched.too_many:
+        raise FindingsError(
+            f"{touched.files} files of {touched.bytes} bytes have other modification times than published",
+            where=str(layout.release(release)),
+            why=f"at most {TOUCHED_FILES} files, or {TOUCHED_BYTES >> 30} GiB of them, are read in a look",
+            hint=f"run `penstock audit {layout.dataset}`, which reads them all",
+        )
 
 
 def _unsaid(read: Iterator[Finding], shaped: Iterator[Finding]) -> Iterator[Finding]:

@@ -1,6 +1,6 @@
-"""submit: runs `penstock run`, the controller, as a small SLURM job, for sites that allow no long process on
-a login node. SLURM requeues the job when its node is lost; the controller then goes on with the arrays that
-run.
+"""submit: runs `penstock run`, the controller, or `penstock gate --mend` as a small SLURM job, for sites that
+allow no long process on a login node. SLURM requeues the job when its node is lost; the controller then goes
+on with the arrays that run.
 """
 
 from __future__ import annotations
@@ -58,24 +58,32 @@ def with_options(config: Config) -> Config:
 
 
 def run(
-    cluster: Cluster, file: Path, datasets: Sequence[str], python: str | None, mail: MailConfig
+    cluster: Cluster,
+    file: Path,
+    datasets: Sequence[str],
+    python: str | None,
+    mail: MailConfig,
+    *,
+    look: bool = False,
 ) -> tuple[str, bool]:
-    """Submit `penstock run` for the working directory; returns the job's id, and whether it was
-    there already. Raises ConfigError where the backend is not SLURM."""
+    """Submit `penstock run` for the working directory, with `look` `penstock gate --mend` of the one dataset;
+    returns the job's id, and whether it was there already. Raises ConfigError where the backend is not
+    SLURM."""
     if cluster.abilities.elements_end_with_controller:
         raise ConfigError(
             "only SLURM takes a controller as a job", where="cluster.backend", hint="give --backend slurm"
         )
     here = Path.cwd()
-    name = _name(file)
+    name = _name(file, datasets[0]) if look else _name(file)
     if found := cluster.find(name):
         return found[0], True
     logs = here / "results" / "logs"
     logs.mkdir(parents=True, exist_ok=True)
     # The job begins in `/`, which every node has; PROGRAM then changes to this working directory.
     interpreter = python or sys.executable
+    task = ["gate", *datasets, "--mend"] if look else ["run", *datasets]
     words = [interpreter, "-m", "penstock", "--config", str(file.absolute()), "--backend", cluster.kind]
-    command = [interpreter, "-c", PROGRAM, str(here), *words, "run", *datasets]
+    command = [interpreter, "-c", PROGRAM, str(here), *words, *task]
     told = None if mail.to is None else Mail(mail.to, mail.when)
     return cluster.submit(ArraySpec(name, STEP, (0,), command, logs, mail=told)), False
 
@@ -87,7 +95,8 @@ def queued(cluster: Cluster, file: Path) -> str | None:
     return found[0] if waits else None
 
 
-def _name(file: Path) -> str:
-    """One controller for each working directory and configuration."""
-    place = hashlib.sha256(f"{Path.cwd()}\0{file.absolute()}".encode()).hexdigest()[:16]
-    return f"penstock-submit-{place}"
+def _name(file: Path, dataset: str = "") -> str:
+    """One controller for each working directory and configuration; and one look for each dataset."""
+    told = f"{Path.cwd()}\0{file.absolute()}" + (f"\0{dataset}" if dataset else "")
+    place = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return f"penstock-{'look' if dataset else 'submit'}-{place}"

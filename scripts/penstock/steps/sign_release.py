@@ -42,7 +42,7 @@ def run(context: Context, dataset: str, release: str | None) -> Signed:
     key = _key(layout)
     context.storage.check_owner(layout)
     release = released(context, layout, release, STEP)
-    with holding(context, dataset, "", STEP, release=release):
+    with holding(context, dataset, "", STEP):
         stored = audit_plan.read_seal(layout, release)
         if not release_signature.problems(layout, release, stored):
             return {"dataset": dataset, "release": release, "signed": False}

@@ -209,6 +209,8 @@ class AuditResult(TypedDict):
     began: str
     """UTC, ISO 8601."""
     seconds: float
+    touched: NotRequired[int]
+    """Of an audit that compared modification times, too: files that were read since theirs is another."""
 
 
 class DifferenceJson(TypedDict):
@@ -273,6 +275,29 @@ class OverruleResult(TypedDict):
     status: str
     counts: Mapping[str, int]
     why: str
+
+
+class MendResult(TypedDict):
+    """What `penstock gate --mend` did."""
+
+    dataset: str
+    release: str
+    path: str
+    status: str
+    """`WHOLE`, or `REPAIRED`."""
+    files: int
+    """Whose names, sizes and modification times were compared."""
+    read: int
+    """Files of these that were read past the caches."""
+    read_bytes: int
+    touched: int
+    """Files that were read since their modification time is another than was published."""
+    promise: str
+    """What the look can miss, in words."""
+    look_seconds: float
+    repaired: int
+    fetched_bytes: int
+    repair_seconds: float
 
 
 class RepairResult(TypedDict):
