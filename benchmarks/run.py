@@ -26,10 +26,10 @@ from typing import Any
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))
 
-from benchmarks import contenders, data, extras, limited, measure, peers, proof, tables  # noqa: E402
+from benchmarks import contenders, data, extras, limited, many, measure, peers, proof, tables  # noqa: E402
 from benchmarks.server import Server, find_go  # noqa: E402
 
-EXTRAS = ("limited", "listing", "latency", "whole", "growth", "proof")
+EXTRAS = ("limited", "listing", "latency", "whole", "growth", "proof", "many")
 
 
 class Bench:
@@ -266,6 +266,9 @@ def main() -> int:
         more["growth"] = extras.growth(bench)
     if "proof" in wanted:
         more |= proof.run(bench, works)
+    if "many" in wanted and bench.go:
+        place = many.Place(bench.cache / "many", bench.go, bench.path)
+        more |= many.run(place, many.SIZES[options.size], many.STAGED[options.size])
     print(save(bench, chosen, more))
     print(f"written: {options.results}/{options.size}.{{md,json,svg}}")
     return 0
@@ -285,6 +288,10 @@ def save(bench: Bench, chosen: list[data.Work], more: dict[str, Any]) -> str:
     (options.results / f"{name}.svg").write_text(tables.plot(results))
     if more.get("growth"):
         (options.results / f"{name}-growth.svg").write_text(tables.growth_plot(more["growth"]))
+    if more.get("many"):
+        text += "\n".join([*many.markdown(more["many"], more["many-staged"]), ""])
+        (options.results / f"{name}.md").write_text(text)
+        (options.results / f"{name}-many.svg").write_text(many.plot(more["many"]))
     return text
 
 

@@ -17,10 +17,14 @@ BUCKET = "bench"
 
 class Server:
     """Serves `root` as bucket `bench` while the context lasts; over TLS when `tls`; to each connection
-    `rate` bytes of objects a second, where that is not 0 (s3d alone can)."""
+    `rate` bytes of objects a second, where that is not 0. `made`: so many objects that it makes up, in place
+    of a folder, each `changed`-th in another version where that is not 0. s3d alone can do the last three."""
 
-    def __init__(self, root: Path, scratch: Path, *, tls: bool, go: str, rate: int = 0) -> None:
+    def __init__(
+        self, root: Path, scratch: Path, *, tls: bool, go: str, rate: int = 0, made: int = 0, changed: int = 0
+    ) -> None:
         self._root, self._scratch, self._tls, self._go, self._rate = root, scratch, tls, go, rate
+        self._made = ["--made", str(made), "--changed", str(changed)] if made else []
         self.kind = "s3d" if go else "demo"
         self.endpoint = ""
         self.ca: Path | None = None
@@ -32,7 +36,7 @@ class Server:
         if self._go:
             program = self._scratch / "s3d"
             subprocess.run([self._go, "build", "-o", str(program), "."], cwd=HERE / "s3d", check=True)
-            command = [str(program), "--rate", str(self._rate)]
+            command = [str(program), "--rate", str(self._rate), *self._made]
         else:
             command = [sys.executable, "-m", "tests.demo.server", "--processes", str(os.cpu_count() or 2)]
             command += ["--with-parent", str(os.getpid())]

@@ -22,6 +22,7 @@ from penstock.core.documents import listing_segment
 from penstock.core.model import Listed
 from penstock.errors import FailedError, NewerFormatError, PreflightError, TransientError
 from penstock.listing import resumption
+from penstock.listing.collection import gather, open_sources, ordered
 from penstock.listing.resumption import Resumption
 from penstock.sources.external_sort import order
 from penstock.sources.objects.pages import between
@@ -181,6 +182,20 @@ def test_after_a_refusal_nothing_stays_on_the_target(tmp_path: Path) -> None:
         patch.setattr(resumption, "WORTH", 2)
         with pytest.raises(PreflightError, match="is not at the source"):
             list_step.run(context_of(tmp_path, running.url(), running.endpoint, str(listed)), "data")
+    assert not (tmp_path / "target").exists()
+
+
+def test_a_comparison_with_the_source_keeps_nothing_with_the_datasets_state(
+    tmp_path: Path, server: S3Server
+) -> None:
+    context = context_of(tmp_path, server.url(), server.endpoint)
+    dataset = context.dataset("data")
+    (source,) = sources = open_sources(dataset, 30)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(resumption, "ROWS", 2000)
+        patch.setattr(resumption, "WORTH", 500)
+        gathered = gather(context, dataset, ordered(dataset, sources), tmp_path / "here/listing.parquet")
+    assert (gathered.files, source.url) == (OBJECTS, server.url())
     assert not (tmp_path / "target").exists()
 
 

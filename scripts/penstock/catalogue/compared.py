@@ -71,13 +71,14 @@ def with_source(context: Context, dataset: str, one: str | None) -> Compared:
     """`one`, by default the release that `current` names, compared with a new listing of the dataset's
     sources. Raises as `releases`, and what listing raises."""
     from penstock.listing.collection import apart, gather, open_sources, ordered
+    from penstock.listing.listers import reach
 
     config, layout = context.dataset(dataset), context.layout(dataset)
     held = _held(layout, one)
     sources = open_sources(config, context.config.engine.timeout)
     apart(layout, sources)
-    for source in sources:
-        source.check()
+    for source_config, source in zip(config.sources, sources, strict=True):
+        reach(source_config, source)
     urls = [source.url for source in sources]
     judge = ByToken(held.seal.sources, urls)
     found = Difference(judge.keys)

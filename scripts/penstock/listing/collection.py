@@ -135,13 +135,16 @@ def ordered(dataset: DatasetConfig, sources: Sequence[Source]) -> list[Placed]:
     return placed
 
 
-def gather(context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path) -> Gathered:
+def gather(
+    context: Context, dataset: DatasetConfig, placed: Sequence[Placed], path: Path, *, resume: bool = False
+) -> Gathered:
     """List all sources into the file `path`. Raises PreflightError with all keys that are refused, or when no
-    file is left to stage; `path` does not exist then."""
+    file is left to stage; `path` does not exist then. `resume`: what is listed is kept with the dataset's
+    state, and continued (`resumption`); the caller holds the dataset, and removes it afterwards."""
     from penstock.formats.listing_file import ListingWriter
 
     with ListingWriter(path) as writer:
-        gathering = _Gathering(context, dataset, writer)
+        gathering = _Gathering(context, dataset, writer, resume=resume)
         for place in placed:
             gathering.one(place, path.parent)
         gathering.judge(placed)
@@ -168,8 +171,10 @@ def histogram(sizes: Counter[int]) -> list[list[int]]:
 
 
 class _Gathering:
-    def __init__(self, context: Context, dataset: DatasetConfig, writer: ListingWriter) -> None:
-        self._context, self._dataset, self._writer = context, dataset, writer
+    def __init__(
+        self, context: Context, dataset: DatasetConfig, writer: ListingWriter, *, resume: bool
+    ) -> None:
+        self._context, self._dataset, self._writer, self._resume = context, dataset, writer, resume
         self._filter = Filter(dataset.include, dataset.exclude)
         self._conflicts = Conflicts()
         self._offenders = Offenders()
@@ -208,7 +213,7 @@ class _Gathering:
 
     def _listed(self, place: Placed, lister: Lister) -> Iterator[Sequence[Listed]]:
         """What a lister lists. One that can begin at any key goes on where an earlier one was broken off."""
-        if not isinstance(lister, Resumable):
+        if not self._resume or not isinstance(lister, Resumable):
             return lister.list()
         from penstock.listing.resumption import Resumption
         from penstock.listing.resumption import place as resumable_at

@@ -31,6 +31,7 @@ from penstock.filesystem.errno_map import storage_error
 from penstock.formats import empty_folders
 from penstock.listing.collection import folder_of, gather, open_sources, ordered
 from penstock.listing.key_filter import Filter
+from penstock.listing.listers import reach
 from penstock.ownership.dataset_hold import lock_of
 from penstock.planning.forecast import element_time
 from penstock.release.giant_checksums import GiantClaims
@@ -76,9 +77,9 @@ def run(context: Context, dataset: str, request: Request) -> AdoptionResult:
     tree, seen = _tree(request.tree)
     config = context.dataset(dataset)
     sources = open_sources(config, context.config.engine.timeout)
-    for source in sources:
+    for one, source in zip(config.sources, sources, strict=True):
         _apart(tree, source)
-        source.check()
+        reach(one, source)
     context.emit(events.Started(dataset, STEP))
     context.storage.make_dirs(layout.adoptions)
     with lock_of(context, layout, "", STEP, LOCK):

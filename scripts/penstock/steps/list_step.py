@@ -154,7 +154,8 @@ def _gathered(
     """The listing, in `spool`. What is kept to go on with a listing that is broken off is removed at its
     end."""
     try:
-        gathered = gather(context, config, ordered(config, sources), spool / "listing.parquet")
+        placed = ordered(config, sources)
+        gathered = gather(context, config, placed, spool / "listing.parquet", resume=True)
     except PreflightError:
         _forget(context, layout)
         raise
