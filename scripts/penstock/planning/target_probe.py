@@ -43,6 +43,11 @@ class TargetProbe:
         """Whether a file may share its blocks with a release's."""
         return reflinks_work(self._report)
 
+    @property
+    def link_cost(self) -> str:
+        """What calls on a linked file take here; "" where it was not measured."""
+        return str(self._report.link_cost) if self._report.link_cost else ""
+
     def check(self) -> None:
         """Raises PreflightError where the file system cannot hold a release."""
         stops = [one for one in self.results if one.verdict == "stop"]

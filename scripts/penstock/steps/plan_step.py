@@ -344,7 +344,7 @@ def _make(
         giants_taken=[[run, path, str(size)] for path, (run, size, _) in sorted(planner.over.giants.items())],
         why=(
             f"{human.counted(len(shards), 'shard')}: {decision.why}",
-            _reuse_sentence(planner.base, totals),
+            _reuse_sentence(planner.base, totals, tried.link_cost),
             *([text] if (text := _renamed_sentence(planner, totals)) else []),
             *([_taken_sentence(totals, used)] if used else []),
             *([links] if links else []),
@@ -364,16 +364,17 @@ def _warn(context: Context, info: RunInfo, results: Iterable[CheckResult]) -> No
             context.emit(events.Warned(info.dataset, STEP, text=told(result)))
 
 
-def _reuse_sentence(base: bases.Base, totals: Totals) -> str:
+def _reuse_sentence(base: bases.Base, totals: Totals, link_cost: str) -> str:
     if base.release is None:
         return f"everything is copied: {base.why}"
+    linked = "are linked" + (f" (calls on a linked file take here: {link_cost})" if link_cost else "")
     are = {
         REFLINK: "share their blocks with it (reflinks)",
         COPY: f"are copied on the target: {human.size(totals.own_bytes)} are stored once more",
     }
     return (
         f"{totals.unchanged:,} of {human.counted(totals.files, 'file')} are unchanged since release "
-        f"{base.release} and {are.get(base.way, 'are linked')}"
+        f"{base.release} and {are.get(base.way, linked)}"
     )
 
 

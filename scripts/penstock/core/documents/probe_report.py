@@ -78,6 +78,29 @@ class Seen(NamedTuple):
         return f"{said} ({told})" if told else said
 
 
+class LinkCost(NamedTuple):
+    """What a call took, in microseconds: medians, as this client saw it. All 0: not measured."""
+
+    first_stat: float = 0.0
+    """Of a file with one name."""
+    linked_stat: float = 0.0
+    """Of a file with a second name in another folder."""
+    first_open: float = 0.0
+    linked_open: float = 0.0
+
+    def __bool__(self) -> bool:
+        return self.linked_open > 0
+
+    def __str__(self) -> str:
+        return (
+            f"stat {self.linked_stat:g} µs, open {self.linked_open:g} µs; of a file with one name "
+            f"{self.first_stat:g} and {self.first_open:g} µs"
+        )
+
+
+UNMEASURED = LinkCost()
+
+
 @dataclass(frozen=True)
 class ProbeReport:
     """One probe. A report without abilities, as of runs that were planned before there were probes, says of
@@ -96,6 +119,7 @@ class ProbeReport:
     """UTC, ISO 8601."""
     seconds: float = 0.0
     abilities: Mapping[str, Seen] = field(default_factory=dict)
+    link_cost: LinkCost = UNMEASURED
 
     def __getitem__(self, ability: str) -> Seen:
         """What came of one of `ABILITIES`."""

@@ -1,6 +1,6 @@
 """The probe: each ability tried in a folder of its own below a hidden one, which is removed at the end.
 
-It makes some 300 calls and writes less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take
+It makes some 400 calls and writes less than 1 MiB: 0.05 to 0.3 s on a local disk, of which syncfs may take
 0.2. No file outside of the hidden folders is touched. The caller is the only one who probes this folder
 now: it holds the dataset's lock, or made the folder itself. So what lies there of an earlier probe is of
 one that was killed, and is removed.
@@ -8,6 +8,7 @@ one that was killed, and is removed.
 
 from __future__ import annotations
 
+import contextlib
 import errno
 import os
 import platform
@@ -16,10 +17,11 @@ import time
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
-from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, ProbeReport, Seen
+from penstock.core.documents.probe_report import ABILITIES, ERROR, NO, YES, LinkCost, ProbeReport, Seen
 from penstock.filesystem.capabilities import facts
 from penstock.filesystem.errno_map import NO_SPACE
 from penstock.filesystem.probe import attributes, data, names
+from penstock.filesystem.probe.link_cost import link_cost
 from penstock.filesystem.probe.place import Place
 from penstock.runtime.job_environment import host_name
 from penstock.runtime.proc import PROC
@@ -56,6 +58,7 @@ def probe(
     began = time.monotonic()
     kind = ""
     places: list[Path] = []
+    cost = LinkCost()
     try:
         kind = facts(folder, proc).kind
         places = [place / NAME for place in (folder, beside) if place is not None]
@@ -66,6 +69,10 @@ def probe(
         for name, trial in TRIALS.items():
             between()
             abilities[name] = _tried(trial, name, places, proc)
+        if abilities["link_between_folders"].answer == YES:
+            with contextlib.suppress(OSError):
+                (places[0] / "cost").mkdir(0o700)
+                cost = link_cost(places[0] / "cost", between)
     except OSError as error:
         abilities = dict.fromkeys(ABILITIES, Seen(error=_name(error), why=_why_not(error)))
     finally:
@@ -80,6 +87,7 @@ def probe(
         at=datetime.now(UTC).isoformat(timespec="seconds"),
         seconds=round(time.monotonic() - began, 3),
         abilities=abilities,
+        link_cost=cost,
     )
 
 

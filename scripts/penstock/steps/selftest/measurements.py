@@ -44,6 +44,8 @@ def abilities(folder: Path, seen: StorageFacts, budget: Budget) -> tuple[list[Ch
         words, found = ABILITIES[name], report[name]
         quiet = CheckResult(words, printable(str(found)), "note" if found.answer == NOT_TRIED else "ok")
         results.append(judged.pop(words, quiet))
+    if report.link_cost:
+        results.append(CheckResult("calls on a linked file", str(report.link_cost)))
     return [*judged.values(), *results], report
 
 

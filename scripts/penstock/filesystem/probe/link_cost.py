@@ -1,0 +1,49 @@
+"""What stat and open of a file cost this client when it has a second name in another folder, beside a file
+that has one name.
+
+BeeGFS keeps the inode of a file with one name in that name's folder entry. A hard link moves it out for good
+(since 7.4), and an open may then ask two metadata servers.
+"""
+
+from __future__ import annotations
+
+import os
+import statistics
+import time
+from typing import TYPE_CHECKING
+
+from penstock.core.documents.probe_report import LinkCost
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from pathlib import Path
+
+FILES = 8
+ROUNDS = 3
+
+
+def link_cost(folder: Path, between: Callable[[], object]) -> LinkCost:
+    """Medians of some dozen calls of each kind, in turn; `folder` is empty. `between` is called now and then:
+    it may wait. Raises OSError where no links are made."""
+    first, linked = folder / "first", folder / "linked"
+    for place in (first, linked):
+        place.mkdir()
+    between()
+    for number in range(FILES):
+        (first / f"one-{number}").write_bytes(b"x")
+        (first / f"two-{number}").write_bytes(b"x")
+    between()
+    for number in range(FILES):
+        os.link(first / f"two-{number}", linked / f"two-{number}", follow_symlinks=False)
+    took: dict[str, list[float]] = {name: [] for name in LinkCost._fields}
+    for _ in range(ROUNDS):
+        between()
+        for number in range(FILES):
+            for kind, path in (("first", first / f"one-{number}"), ("linked", linked / f"two-{number}")):
+                began = time.perf_counter()
+                os.stat(path, follow_symlinks=False)
+                looked = time.perf_counter()
+                os.close(os.open(path, os.O_RDONLY | os.O_NOFOLLOW | os.O_CLOEXEC))
+                took[f"{kind}_stat"].append(looked - began)
+                took[f"{kind}_open"].append(time.perf_counter() - looked)
+    return LinkCost(**{name: round(statistics.median(some) * 1e6, 1) for name, some in took.items()})
