@@ -326,7 +326,7 @@ def _make(
         run=info.run,
         release=info.release,
         base=planner.base.release if totals.unchanged else None,
-        way=planner.base.way,
+        way=planner.base.way if totals.unchanged else LINK,
         files=totals.files,
         bytes=totals.bytes,
         giants=totals.giants,

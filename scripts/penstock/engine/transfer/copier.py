@@ -113,7 +113,9 @@ class Copier(Stream):
             way = "copy" if own and self.way == "link" else self.way
             if way == "link":
                 done = self.writer.link(self.base, path, entry.size, mtime, entry.held_as)
-            else:
+                # Under another name it may get another mode.
+                way = "copy" if entry.held_as and not done else way
+            if way != "link":
                 done = self.copy_here(self.base, entry, None if own else mtime, way)
                 if way == "copy":
                     there = there._replace(host="")  # this node, which may not be known by that name
