@@ -165,7 +165,7 @@ def test_what_is_not_there_is_a_usage_error(layout: DatasetLayout) -> None:
         compared.releases(layout, "never", None)
     with pytest.raises(ConfigError):
         compared.releases(DatasetLayout(layout.root, "never"), "a", "b")
-    for words in (("data", "a", "--source"), ("data",), ("data", "a", "b", "--source")):
+    for words in (("data", "a", "--source"), ("data",), (), ("data", "a", "b", "--source")):
         done = penstock("diff", *words, "--root", str(layout.root), cwd=layout.root)
         assert done.returncode == 2, done
 

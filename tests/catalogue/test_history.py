@@ -12,7 +12,7 @@ from tests.support.forked import NOBODY, forked
 
 from penstock.catalogue import past
 from penstock.core.documents import history_line
-from penstock.core.documents.history_line import Author, Repair, RepairCounts
+from penstock.core.documents.history_line import Author, Removal, Repair, RepairCounts, Unpinning
 from penstock.views import release_text
 
 if TYPE_CHECKING:
@@ -38,6 +38,15 @@ def test_publications_are_rows_the_newest_first(layout: DatasetLayout) -> None:
     assert newest["text"].endswith(f"before: {oldest['release']}")
     assert all(one["known"] and one["by"] and one["host"] for one in found["lines"])
     assert "publish" in text(found)
+
+
+def test_removals_and_pins_that_were_taken_back_are_said_in_words(layout: DatasetLayout) -> None:
+    removal = Removal(at="t", dataset="data", release="r", why="no rule keeps it", files=3, bytes=2048)
+    unpinned = Unpinning(at="t", dataset="data", release="r", pin="7-c-1", of=7, told="pin 7-c-1: alice")
+    append(layout, history_line.to_json(removal), history_line.to_json(unpinned))
+    took, removed = past.history(layout)["lines"][:2]
+    assert (removed["event"], removed["text"]) == ("remove", "3 files, 2.00 KiB: no rule keeps it")
+    assert (took["event"], took["text"]) == ("unpin", "pin 7-c-1: alice")
 
 
 def test_repairs_and_rollbacks_are_said_in_words(layout: DatasetLayout) -> None:

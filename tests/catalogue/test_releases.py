@@ -221,6 +221,8 @@ def test_a_folder_that_is_no_dataset_is_not_listed(root: Path) -> None:
 def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) -> None:
     for name in (".later.staging", ".x.repair", ".removed-20260101-abc-1"):
         (layout.releases / name).mkdir()
+    for name in (".removing-x", ".removed-y-2"):
+        (layout.releases / name).touch()
     row = dataset_row(layout, nobody)
     assert len(row["releases"]) == 2
     kinds = {one["name"]: (one["kind"], one["state"]) for one in row["stagings"]}
@@ -228,6 +230,8 @@ def test_staging_and_what_is_being_removed_stand_apart(layout: DatasetLayout) ->
         ".later.staging": ("staging", "left"),
         ".x.repair": ("repair", "unknown"),
         ".removed-20260101-abc-1": ("removed", "unknown"),
+        ".removed-y-2": ("removed", "taken back"),
+        ".removing-x": ("removing", "unknown"),
     }
     assert "beside them: .later.staging (left by a run that did not end, changed 0 s ago)" in " ".join(
         text(row).split()
@@ -308,6 +312,11 @@ def test_the_configuration_names_datasets_that_are_not_staged_yet(root: Path, tm
         ("data", ""),
     ]
     assert penstock("releases", "other", cwd=tmp_path).returncode == 2
+    done = penstock("show", cwd=tmp_path)
+    assert done.returncode == 2
+    assert "which dataset?" in done.stderr
+    assert "there are: later, data" in done.stderr
+    assert penstock("show", "--root", str(root), cwd=tmp_path).stdout.startswith("data/")
     receipt = tmp_path / "receipt.json"
     assert penstock("show", "data", "--receipt", str(receipt), cwd=tmp_path).returncode == 0
     assert json.loads(receipt.read_bytes())["seal"]["files"] == len(AFTER)

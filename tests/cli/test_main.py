@@ -83,9 +83,6 @@ def test_usage_errors(words: list[str], capsys: pytest.CaptureFixture[str]) -> N
 
 REQUIRED = {
     "throttle": ("d", "2"),
-    "show": ("d",),
-    "diff": ("d",),
-    "history": ("d",),
     "rollback": ("d",),
     "adopt": ("d", "folder"),
     "remove": ("d", "r"),

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from penstock.catalogue.reading import Folder
 from penstock.core.documents import history_line, typed_json
-from penstock.core.documents.history_line import Publication, Repair, Rollback
+from penstock.core.documents.history_line import Publication, Removal, Repair, Rollback, Unpinning
 from penstock.errors import NewerFormatError
 from penstock.views import human
 
@@ -94,7 +94,8 @@ def _told(line: HistoryLine) -> str | None:
     """What was done, in words; None for an event that this version does not know."""
     if isinstance(line, Publication):
         amount = f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}"
-        return f"{amount}; before: {line.previous}" if line.previous else amount
+        renamed = f", {human.count(line.renamed)} of them renamed" if line.renamed else ""
+        return f"{amount}{renamed}" + (f"; before: {line.previous}" if line.previous else "")
     if isinstance(line, Rollback):
         return f"back from {line.left}" if line.left else "back"
     if isinstance(line, Repair):
@@ -103,6 +104,10 @@ def _told(line: HistoryLine) -> str | None:
         told = f"{human.counted(repaired, 'file')} repaired"
         told += f", {human.count(left)} could not be" if left else ""
         return f"{told}; {human.size(line.fetched_bytes)} fetched"
+    if isinstance(line, Removal):
+        return f"{human.counted(line.files, 'file')}, {human.size(line.bytes)}: {line.why}"
+    if isinstance(line, Unpinning):
+        return line.told or line.pin
     return None
 
 

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 PUBLISHED, DAMAGED, NEWER, UNREADABLE, FOREIGN = "published", "damaged", "newer", "unreadable", "foreign"
 _HIDDEN = re.compile(r"\.(?P<release>.+)\.(?P<kind>staging|repair)")
-_REMOVED = ".removed-"
+_STARTS = {".removed-": "removed", ".removing-": "removing"}
 
 
 class Read(NamedTuple):
@@ -224,7 +224,8 @@ def _stagings(
     running = _running(layout) if hidden else None
     for name in hidden:
         match = _HIDDEN.fullmatch(name)
-        kind = "removed" if name.startswith(_REMOVED) else match["kind"] if match else "other"
+        kind = next((kind for start, kind in _STARTS.items() if name.startswith(start)), "other")
+        kind = match["kind"] if match else kind
         state = "unknown"
         if running is not None and kind == "staging":
             state = "under way" if match and match["release"] == running else "left"
@@ -232,6 +233,8 @@ def _stagings(
         with contextlib.suppress(OSError):
             seen = folder.lstat(f"{layout.releases.name}/{name}")
             age = max(0.0, now.timestamp() - seen.st_mtime)
+            if kind == "removed" and not stat.S_ISDIR(seen.st_mode):
+                state = "taken back"
         yield {"name": name, "kind": kind, "state": state, "age": age}
 
 

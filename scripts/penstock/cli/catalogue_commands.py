@@ -53,7 +53,7 @@ def show(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.storage.registry import open_storage
     from penstock.views import release_text
 
-    (layout,) = _layouts(parsed, session, [parsed.name])
+    layout = _layout(parsed, session)
     found = details.shown(layout, parsed.release, pins.holding(open_storage()))
     session.receipt(found)
     if _json(parsed):
@@ -79,11 +79,11 @@ def diff(parsed: argparse.Namespace, session: Session) -> int:
                 hint="name two releases, or use --config instead of --root",
             )
         config = session.config()
-        (name,) = session.names(config, [parsed.name])
+        name = session.only(config, parsed.name)
         with session.context(config) as context:
             got = compared.with_source(context, name, parsed.release)
     else:
-        (layout,) = _layouts(parsed, session, [parsed.name])
+        layout = _layout(parsed, session)
         got = compared.releases(layout, parsed.release, parsed.other)
     with got.found as found:
         _show_difference(parsed, found, got.result)
@@ -130,7 +130,7 @@ def history(parsed: argparse.Namespace, session: Session) -> int:
     from penstock.catalogue import past
     from penstock.views import release_text
 
-    found = [past.history(layout) for layout in _layouts(parsed, session, [parsed.name])]
+    found = [past.history(_layout(parsed, session))]
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     if _json(parsed):
         _lines([{"dataset": one["dataset"], **row["line"]} for one in found for row in one["lines"]])
@@ -159,8 +159,11 @@ def du(parsed: argparse.Namespace, session: Session) -> int:
                 def progress(files: int, size: int, name: str = layout.dataset) -> None:
                     sink(events.Progressed(name, "du", files=files, bytes=size))
 
+                sink(events.Started(layout.dataset, "du"))
                 with _paced(target, layout, session) as spend:
-                    found.append(used(layout, spend, progress, filesystem=target.filesystem))
+                    use = used(layout, spend, progress, filesystem=target.filesystem)
+                sink(events.Ended(layout.dataset, "du", {"files": use["files"], "bytes": use["bytes"]}))
+                found.append(use)
     session.receipt({"datasets": {one["dataset"]: one for one in found}})
     if _json(parsed):
         _lines(found)
@@ -200,6 +203,15 @@ def _target(parsed: argparse.Namespace, session: Session) -> tuple[TargetConfig,
         return TargetConfig(parsed.root.absolute()), []
     config = session.config()
     return config.target, list(config.datasets)
+
+
+def _layout(parsed: argparse.Namespace, session: Session) -> DatasetLayout:
+    """The one dataset that is meant: the named one, else the only one that there is. Raises ConfigError."""
+    found = _layouts(parsed, session, [parsed.name] if parsed.name else [])
+    if len(found) != 1:
+        names = ", ".join(layout.dataset for layout in found)
+        raise ConfigError("which dataset?", hint=f"there are: {names}" if names else "there is none at all")
+    return found[0]
 
 
 def _layouts(parsed: argparse.Namespace, session: Session, names: Sequence[str]) -> list[DatasetLayout]:

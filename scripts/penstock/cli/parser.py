@@ -247,7 +247,7 @@ def _catalogue_arguments(parser: argparse.ArgumentParser, name: str) -> None:
     )  # fmt: skip
     parser.add_argument("--json", action="store_true", help="print it as JSON, by lines (docs/releases.md)")
     if name not in ("releases", "du"):
-        parser.add_argument("name", metavar="DATASET", help="which one")
+        parser.add_argument("name", nargs="?", metavar="DATASET", help="default: the only one")
     if name == "show":
         parser.add_argument(
             "release", nargs="?", metavar="RELEASE", help="default: the one that `current` names"

@@ -34,10 +34,15 @@ _NAMES = {
     "staging": "staging {}",
     "repair": "repair {}",
     "removed": "being removed {}",
+    "removing": "mark {}",
     "state": "state",
     "other": "the rest",
 }
-_STATES = {"left": " (left by a run that did not end)", "under way": " (under way)"}
+_STATES = {
+    "taken back": " (taken back)",
+    "left": " (left by a run that did not end)",
+    "under way": " (under way)",
+}
 
 
 def shown(found: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
@@ -45,7 +50,7 @@ def shown(found: Sequence[DiskUse], columns: int = COLUMNS) -> list[Line]:
     told: list[Line] = []
     for one in found:
         told += _dataset(one, columns)
-    return told or [Line("no dataset lies there")]
+    return told or [Line("there is no dataset below this root")]
 
 
 def _dataset(use: DiskUse, columns: int) -> Iterator[Line]:

@@ -46,7 +46,9 @@ _KINDS = {
     ("staging", "left"): "left by a run that did not end",
     ("staging", "unknown"): "staging, of which its owner alone knows whether it is under way",
     ("repair", "unknown"): "of a repair",
-    ("removed", "unknown"): "being removed",
+    ("removing", "unknown"): "the mark of a removal that begins",
+    ("removed", "unknown"): "a release whose files are being removed",
+    ("removed", "taken back"): "of a removal that was taken back",
 }
 
 
@@ -55,7 +57,7 @@ def releases(found: Sequence[DatasetRow], columns: int = COLUMNS) -> list[Line]:
     told: list[Line] = []
     for row in found:
         told += _dataset(row, columns)
-    return told or [Line("no dataset lies there")]
+    return told or [Line("there is no dataset below this root")]
 
 
 def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
@@ -63,7 +65,7 @@ def _dataset(row: DatasetRow, columns: int) -> Iterator[Line]:
     if count:
         what = f": {human.counted(count, 'release')}, {human.size(row['bytes'])} in "
         what += human.counted(row["files"], "file")
-        what += f", of {_account(row['owner'])}" if row["owner"] else ""
+        what += f", owner {_account(row['owner'])}" if row["owner"] else ""
     yield Line(printable(f"{row['dataset']}{what}"), "bold")
     if row["problem"]:
         yield from _said(f"! {row['problem']}", 2, columns, "red" if row["releases"] else "yellow")
@@ -200,7 +202,7 @@ def _selected(seal: Mapping[str, object]) -> str:
 
 def _linked(row: ReleaseRow) -> str:
     if row["base"] is None or not row["unchanged"]:
-        return "no file is shared with an earlier release by its plan"
+        return "none of its files from an earlier release"
     return (
         f"{human.count(row['unchanged'])} of {human.counted(row['files'] or 0, 'file')}, from {row['base']}"
     )

@@ -56,10 +56,11 @@ class StagingRow(TypedDict):
 
     name: str
     kind: str
-    """`staging`, `repair`, `removed`, or `other`."""
+    """`staging`, `repair`, `removing` (the mark of a removal that begins), `removed` (its files are being
+    removed), or `other`."""
     state: str
-    """`under way`, `left` (by a run that did not end), or `unknown`, which is all that others than the owner
-    see."""
+    """`under way`, `left` (by a run that did not end), `taken back` (of a removal), or `unknown`, which is
+    all that others than the owner see of a staging."""
     age: float | None
     """Seconds since the folder itself was changed last."""
 

@@ -25,10 +25,10 @@ class AreaUse(TypedDict):
     """A release, or another part of the dataset's folder."""
 
     kind: str
-    """`release`, `staging`, `repair`, `removed`, `state`, or `other`."""
+    """`release`, `state`, `other`, or that of a hidden folder (`catalogue_rows.StagingRow`)."""
     name: str
     state: str
-    """Of a staging: `under way`, `left`, `unknown`; of a release `current` or ""."""
+    """Of a release `current` or ""; of a hidden folder as in `StagingRow`."""
     files: int
     folders: int
     bytes: int
