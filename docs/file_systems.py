@@ -195,6 +195,11 @@ SHOWN = (
     Shown("S14", "ACLs for which xattrs have no room stop plan", "filesystem/test_probe_judgement.py"),
     Shown("S12", "an inherited ACL costs no call that changes something", "storage/test_acls.py"),
     Shown("S12", "under another ACL nothing is linked from the release before", "audit/test_permissions.py"),
+    Shown(
+        "S12",
+        "unchanged files are reflinks on XFS and btrfs, links on ext4; what links would double is refused",
+        "steps/test_reuse.py",
+    ),
     Shown("S16", "where data is: states, batches, the hint of no blocks", "vendors/test_data_states.py"),
     Shown("S16", "BeeGFS: stubs below a bind mount", "vendors/test_bind_mounts.py"),
     Shown(

@@ -67,7 +67,7 @@ def inodes(context: Context, release: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("way", ["auto", "link", True])
-def test_unchanged_files_are_linked_where_there_are_no_reflinks(tmp_path: Path, way: str | bool) -> None:
+def test_s12_unchanged_files_are_linked_where_there_are_no_reflinks(tmp_path: Path, way: str | bool) -> None:
     with file_system(tmp_path, "ext4") as point:
         source = tree(tmp_path / "source", FILES)
         with staging(point, source, plan=PLAN) as context:
@@ -80,7 +80,7 @@ def test_unchanged_files_are_linked_where_there_are_no_reflinks(tmp_path: Path, 
 
 @pytest.mark.parametrize("kind", ["xfs", "btrfs"])
 @pytest.mark.parametrize("way", ["auto", "reflink"])
-def test_where_there_are_reflinks_each_file_has_an_inode_and_permissions_of_its_own(
+def test_s12_where_there_are_reflinks_each_file_has_an_inode_and_permissions_of_its_own(
     tmp_path: Path, kind: str, way: str
 ) -> None:
     with file_system(tmp_path, kind) as point:
@@ -127,7 +127,9 @@ def _plan(context: Context) -> tuple[bytes, object]:
     return newest.read_bytes(), newest
 
 
-def test_other_permissions_are_refused_with_what_they_double_and_copied_when_asked(tmp_path: Path) -> None:
+def test_s12_other_permissions_are_refused_with_what_they_double_and_copied_when_asked(
+    tmp_path: Path,
+) -> None:
     with file_system(tmp_path, "ext4") as point:
         source = tree(tmp_path / "source", FILES)
         with staging(point, source, plan=PLAN) as context:

@@ -93,6 +93,28 @@ def test_a_damaged_release_is_no_dead_end(place: Place) -> None:
     assert place.penstock("gate", "d").returncode == 0
 
 
+def test_other_permissions_stop_plan_and_are_staged_when_copies_are_asked_for(place: Place) -> None:
+    place.config["plan"] = {"reuse": "link"}
+    place.write()
+    assert place.penstock("run").returncode == 0
+    first = place.published()
+    mode = (first / "a.txt").stat().st_mode
+    place.config["datasets"]["d"]["permissions"] = {"file_mode": "0400"}
+    place.write()
+    done = place.penstock("run")
+    assert done.returncode == 3
+    assert "has other permissions.file_mode than this run asks for" in done.stderr
+    assert "run --copy-unchanged d`" in done.stderr
+    assert place.published() == first
+    done = place.penstock("run", "--copy-unchanged", "d")
+    assert done.returncode == 0, done.stderr
+    second = place.published()
+    assert digests(second) == digests(place.source) == digests(first)
+    assert (second / "a.txt").stat().st_mode & 0o777 == 0o400
+    assert (first / "a.txt").stat().st_mode == mode
+    assert not (second / "a.txt").samefile(first / "a.txt")
+
+
 def test_plain_snakemake_stages_all_and_one(place: Place) -> None:
     place.config["datasets"]["2024"] = {"source": "source", "include": ["/a.txt"]}
     place.write()
